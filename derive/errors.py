@@ -1,0 +1,80 @@
+"""Diagnostics: what is wrong, where, what is known, and one thing to do.
+
+A refusal is built as data where it is found (`Diagnostic`), raised as `DeriveError`, and shown at the
+door. It prints as
+
+    CODE: SAYS
+        the formula's line
+              ^^^^
+      FACT
+      help: HELP
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A stretch of one line, columns `start` to `end` (0-based, end excluded)."""
+
+    line: str
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        """The line, and carets under the stretch."""
+        return f"{self.line}\n{' ' * self.start}{'^' * max(1, self.end - self.start)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One refusal: a stable `code`, one sentence, the places, what is known, and one thing to do."""
+
+    code: str
+    says: str
+    marks: tuple[Mark, ...] = ()
+    facts: tuple[str, ...] = ()
+    help: str = ""
+
+    def __str__(self) -> str:
+        """The whole message, as it is shown to a person."""
+        lines = [f"{self.code}: {self.says}"]
+        for mark in self.marks:
+            lines += [f"    {row}" for row in str(mark).splitlines()]
+        lines += [f"  {fact}" for fact in self.facts]
+        if self.help:
+            lines.append(f"  help: {self.help}")
+        return "\n".join(lines)
+
+
+class DeriveError(Exception):
+    """A formula, a text or a command that cannot be used; `diagnostic` says why."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(str(diagnostic))
+        self.diagnostic = diagnostic
+
+
+def refuse(
+    code: str,
+    says: str,
+    *,
+    marks: Iterable[Mark] = (),
+    facts: Iterable[str] = (),
+    help: str = "",  # noqa: A002 - the word the reader sees
+) -> DeriveError:
+    """The error to raise for one refusal."""
+    return DeriveError(Diagnostic(code, says, tuple(marks), tuple(facts), help))
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`did you mean ...?` with the nearest of the known words, or nothing."""
+    near = get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else ""

@@ -1,0 +1,283 @@
+"""The index language: a node is a scalar expression for each value of its free indices.
+
+    expr  = Number(value) | Infinity(negative) | Size(name) | Scalar(name) | Index(name, extent)
+          | Access(tensor, places)                 A[i, h*D + d]
+          | Add(terms) | Mul(factors) | Pow(base, exponent)
+          | Call(function, arguments)              exp(x), floordiv(i, r), mod(i, n), clip(x, a, b)
+          | Where(condition, then, other)          lazy: the branch not taken has no say
+          | Reduce(kind, bound, condition, body)   kind: sum prod max min mean var sample_var
+                                                         logsumexp argmax
+          | Along(kind, index, condition, body)    kind: softmax log_softmax cumsum; keeps its index
+    cond  = Truth(value) | Compare(relation, left, right) | Access(Boolean tensor, places)
+          | And(parts) | Or(parts) | Not(part)
+
+    Equation(target, value): target is an Access whose tensor the equation defines.
+    System: the inputs and the equations of one formula, in order.
+
+Laws:
+- Nodes are values: immutable, and interned, so that equal nodes are the same object and comparing
+  or hashing one is free however large it is.
+- Nothing is simplified while a node is built; `terms` and `factors` stay as they were written.
+- The order of a tensor's axes is no property of an expression; it is chosen when code is planned.
+- A place of an Access is an expression over indices and sizes; a plain place is an Index.
+- An Index stands for its value, 0 <= value < extent; extents are expressions over sizes.
+- A Where whose `other` is 0 is a guard: where it is false nothing inside is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, dataclass_transform
+from weakref import WeakValueDictionary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Class = TypeVar("Class", bound=type)
+
+_interned: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def node(cls: Class) -> Class:
+    """A frozen dataclass whose equal instances are one object."""
+    made = dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)(cls)
+    names = tuple(field.name for field in fields(made))
+    defaults = {f.name: f.default for f in fields(made)}
+
+    def intern(klass: type, *args: Any, **named: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | named
+        key = (klass, *(given.get(name, defaults[name]) for name in names))
+        found = _interned.get(key)
+        if found is None:
+            found = _interned[key] = object.__new__(klass)
+        return found
+
+    made.__new__ = intern  # type: ignore[method-assign,assignment]
+    made.__reduce__ = _reduce_by(names)
+    return made
+
+
+def _reduce_by(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Copying and pickling go through the constructor, so that copies are interned too."""
+    return lambda self: (type(self), tuple(getattr(self, name) for name in names))
+
+
+@node
+class Number:
+    """An exact rational."""
+
+    value: Fraction
+
+
+@node
+class Infinity:
+    """Plus or minus infinity."""
+
+    negative: bool = False
+
+
+@node
+class Size:
+    """A size symbol: an exact integer that a shape (or a keyword argument) tells."""
+
+    name: str
+
+
+@node
+class Scalar:
+    """A number argument of the formula."""
+
+    name: str
+
+
+@node
+class Index:
+    """An index letter with its extent; as an expression it is its value."""
+
+    name: str
+    extent: Expr
+
+
+@node
+class Tensor:
+    """A named tensor: its extents, what it holds, and what is known of its values."""
+
+    name: str
+    shape: tuple[Expr, ...]
+    kind: str = "real"  # real | int | bool
+    below: Expr | None = None  # int: 0 <= value < below
+    lower: Expr | None = None  # real: a bound that samples keep
+    upper: Expr | None = None
+    strict: tuple[bool, bool] = (False, False)  # is the lower, the upper bound excluded
+
+
+@node
+class Access:
+    """One element of a tensor."""
+
+    tensor: Tensor
+    places: tuple[Expr, ...]
+
+
+@node
+class Add:
+    """A sum of terms."""
+
+    terms: tuple[Expr, ...]
+
+
+@node
+class Mul:
+    """A product of factors."""
+
+    factors: tuple[Expr, ...]
+
+
+@node
+class Pow:
+    """A power; a quotient is a product with a power of -1."""
+
+    base: Expr
+    exponent: Expr
+
+
+@node
+class Call:
+    """An elementwise function by its name in the notation."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+
+
+@node
+class Where:
+    """`then` where the condition holds, else `other`."""
+
+    condition: Expr
+    then: Expr
+    other: Expr
+
+
+@node
+class Reduce:
+    """The body reduced over the bound indices, wherever the condition holds."""
+
+    kind: str
+    bound: tuple[Index, ...]
+    condition: Expr
+    body: Expr
+
+
+@node
+class Along:
+    """A function along one index, which stays free; entries where the condition fails are left out."""
+
+    kind: str
+    index: Index
+    condition: Expr
+    body: Expr
+
+
+@node
+class Truth:
+    """True or false."""
+
+    value: bool
+
+
+@node
+class Compare:
+    """A relation: < <= > >= == != between two expressions."""
+
+    relation: str
+    left: Expr
+    right: Expr
+
+
+@node
+class And:
+    """All of the parts."""
+
+    parts: tuple[Expr, ...]
+
+
+@node
+class Or:
+    """Any of the parts."""
+
+    parts: tuple[Expr, ...]
+
+
+@node
+class Not:
+    """The contrary."""
+
+    part: Expr
+
+
+Expr: TypeAlias = (
+    Number
+    | Infinity
+    | Size
+    | Scalar
+    | Index
+    | Access
+    | Add
+    | Mul
+    | Pow
+    | Call
+    | Where
+    | Reduce
+    | Along
+    | Truth
+    | Compare
+    | And
+    | Or
+    | Not
+)
+
+
+@node
+class Equation:
+    """The target's elements are the values; the target's places say how indices fill it."""
+
+    target: Access
+    value: Expr
+
+
+@node
+class ScalarInput:
+    """A number argument: its name and its default, if it has one."""
+
+    name: str
+    default: Expr | None = None
+
+
+@node
+class SizeInput:
+    """A size that no shape tells: a keyword argument."""
+
+    name: str
+    default: int | None = None
+
+
+@node
+class System:
+    """One formula: the inputs in order of declaration, the equations in order, the results."""
+
+    name: str
+    inputs: tuple[Tensor | ScalarInput, ...]
+    sizes: tuple[SizeInput, ...]
+    equations: tuple[Equation, ...]
+    results: tuple[Tensor, ...]
+    empty_row: str = "nan"  # nan | zeros: a softmax row with nothing left in it
+
+
+ZERO = Number(Fraction(0))
+ONE = Number(Fraction(1))
+MINUS_ONE = Number(Fraction(-1))
+TRUE = Truth(True)
+FALSE = Truth(False)
+MINUS_INFINITY = Infinity(True)

@@ -1,0 +1,176 @@
+"""Exact polynomials over sizes and indices: the normal form of extents, places and costs.
+
+    polynomial = {monomial: rational}        monomial = ((atom, power), ...) in order of the text
+
+An atom is a Size, an Index, a Scalar, or anything that is not a polynomial (`S // 2`), kept whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from typing import TYPE_CHECKING, TypeAlias
+
+from derive.ir.nodes import Add, Call, Expr, Index, Mul, Number, Pow, Size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+Monomial: TypeAlias = tuple[tuple[Expr, int], ...]
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """A sum of monomials with exact coefficients; equal polynomials compare equal."""
+
+    terms: Mapping[Monomial, Fraction]
+
+    @staticmethod
+    def of(value: Expr | int | Fraction) -> Polynomial:
+        """The polynomial of an expression; what is no polynomial becomes an atom."""
+        match value:
+            case int() | Fraction():
+                return Polynomial({(): Fraction(value)} if value else {})
+            case Number(number):
+                return Polynomial({(): number} if number else {})
+            case Add(parts):
+                return reduce(Polynomial.__add__, map(Polynomial.of, parts), Polynomial({}))
+            case Mul(parts):
+                return reduce(Polynomial.__mul__, map(Polynomial.of, parts), Polynomial.of(1))
+            case Pow(base, Number(power)) if power.denominator == 1 and power >= 0:
+                return reduce(
+                    Polynomial.__mul__, [Polynomial.of(base)] * int(power), Polynomial.of(1)
+                )
+            case Pow(Number(base), Number(power)) if power.denominator == 1 and base:
+                return Polynomial.of(base ** int(power))
+            case _:
+                return Polynomial({((value, 1),): Fraction(1)})
+
+    def __add__(self, other: Polynomial) -> Polynomial:
+        terms = dict(self.terms)
+        for monomial, value in other.terms.items():
+            terms[monomial] = terms.get(monomial, Fraction(0)) + value
+        return Polynomial({m: c for m, c in terms.items() if c})
+
+    def __mul__(self, other: Polynomial) -> Polynomial:
+        products = (
+            Polynomial({_times(m, n): c * d})
+            for m, c in self.terms.items()
+            for n, d in other.terms.items()
+        )
+        return reduce(Polynomial.__add__, products, Polynomial({}))
+
+    def __sub__(self, other: Polynomial) -> Polynomial:
+        return self + other * Polynomial.of(-1)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    @property
+    def constant(self) -> Fraction | None:
+        """The value, if nothing symbolic is in it."""
+        return self.terms.get((), Fraction(0)) if set(self.terms) <= {()} else None
+
+    @property
+    def atoms(self) -> tuple[Expr, ...]:
+        """The atoms, each once, in the order of the terms."""
+        return tuple(dict.fromkeys(atom for monomial in self.terms for atom, _ in monomial))
+
+    def split(self, atom: Expr) -> tuple[Polynomial, Polynomial] | None:
+        """(coefficient, rest) with self = coefficient * atom + rest, or None if not linear in it."""
+        coefficient, rest = {}, {}
+        for monomial, value in self.terms.items():
+            powers = dict(monomial)
+            if powers.get(atom, 0) > 1:
+                return None
+            if atom in powers:
+                coefficient[tuple(p for p in monomial if p[0] is not atom)] = value
+            else:
+                rest[monomial] = value
+        return Polynomial(coefficient), Polynomial(rest)
+
+    def evaluate(self, value_of: Callable[[Expr], Fraction]) -> Fraction:
+        """The number, given the value of each atom."""
+        total = Fraction(0)
+        for monomial, value in self.terms.items():
+            for atom, power in monomial:
+                value = value * value_of(atom) ** power  # noqa: PLW2901 - a running product
+            total += value
+        return total
+
+    def to_expr(self) -> Expr:
+        """The expression with the terms in descending degree."""
+        ordered = sorted(self.terms.items(), key=lambda t: (-_degree(t[0]), _text(t[0])))
+        terms = tuple(_to_product(monomial, value) for monomial, value in ordered)
+        match terms:
+            case ():
+                return Number(Fraction(0))
+            case (term,):
+                return term
+            case _:
+                return Add(terms)
+
+
+def add_all(parts: Iterable[Polynomial]) -> Polynomial:
+    """The sum of them all."""
+    return reduce(Polynomial.__add__, parts, Polynomial({}))
+
+
+def is_same_extent(one: Expr, other: Expr) -> bool:
+    """Are two extents equal for all sizes?"""
+    return one is other or Polynomial.of(one) == Polynomial.of(other)
+
+
+def evaluate_extent(extent: Expr, sizes: Mapping[str, int]) -> int:
+    """The extent at given sizes; KeyError names a size that is not given."""
+    return int(Polynomial.of(extent).evaluate(lambda atom: evaluate_atom(atom, sizes)))
+
+
+def evaluate_atom(atom: Expr, sizes: Mapping[str, int]) -> Fraction:
+    """The value of one atom of an extent."""
+    match atom:
+        case Size(name):
+            return Fraction(sizes[name])
+        case Call("floordiv", (over, under)):
+            return Fraction(evaluate_extent(over, sizes) // evaluate_extent(under, sizes))
+        case Call("mod", (over, under)):
+            return Fraction(evaluate_extent(over, sizes) % evaluate_extent(under, sizes))
+        case Call("max", arguments):
+            return Fraction(max(evaluate_extent(a, sizes) for a in arguments))
+        case Call("min", arguments):
+            return Fraction(min(evaluate_extent(a, sizes) for a in arguments))
+        case Pow(base, Number(power)) if power == -1:
+            return 1 / Fraction(evaluate_extent(base, sizes))
+        case _:
+            raise KeyError(_atom_text(atom))
+
+
+def _times(one: Monomial, other: Monomial) -> Monomial:
+    powers = dict(one)
+    for atom, power in other:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda p: _atom_text(p[0])))
+
+
+def _degree(monomial: Monomial) -> int:
+    return sum(power for _, power in monomial)
+
+
+def _text(monomial: Monomial) -> str:
+    return " ".join(f"{_atom_text(atom)}^{power}" for atom, power in monomial)
+
+
+def _atom_text(atom: Expr) -> str:
+    match atom:
+        case Size(name) | Index(name):
+            return name
+        case _:
+            return repr(atom)
+
+
+def _to_product(monomial: Monomial, value: Fraction) -> Expr:
+    factors: list[Expr] = [] if value == 1 and monomial else [Number(value)]
+    for atom, power in monomial:
+        factors.append(atom if power == 1 else Pow(atom, Number(Fraction(power))))
+    return factors[0] if len(factors) == 1 else Mul(tuple(factors))

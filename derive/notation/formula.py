@@ -1,0 +1,74 @@
+"""A formula: SymPy equations with a name, a source, and what the equations alone do not say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from derive.errors import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """What the text form declares: the arguments in order, and the sizes that no shape tells."""
+
+    arguments: tuple[Any, ...] = ()  # IndexedBase or Symbol, in order of declaration
+    sizes: tuple[tuple[Any, int | None], ...] = ()  # (Symbol, default)
+
+
+class Formula:
+    """Equations in index notation, `Eq(z[b, i], Sum(A[b, i, j] * x[b, j], j))`, in order.
+
+    name        the function's name; a module-level formula is named by its variable
+    title       one line saying what it is
+    source      where it comes from: the paper and the equation's number
+    typical     sizes for which the plan is made, `dict(B=8, S=512)`
+    outputs     names of the results in order; without them the last equation's
+    scalars     number arguments: names, or a mapping of names to defaults (None for no default)
+    empty_row   "nan" or "zeros": the softmax of a row in which nothing is left
+
+    Raises DeriveError where an argument is not of this form; what the equations themselves say is
+    judged when the formula is first used.
+    """
+
+    def __init__(  # noqa: PLR0913 - all but the equations are keywords
+        self,
+        *equations: Any,
+        name: str | None = None,
+        title: str = "",
+        source: str = "",
+        typical: Mapping[str, int] | None = None,
+        outputs: Iterable[str] | None = None,
+        scalars: Mapping[str, Any] | Iterable[str] | None = None,
+        empty_row: str = "nan",
+        declarations: Declarations | None = None,
+    ) -> None:
+        if empty_row not in {"nan", "zeros"}:
+            raise refuse(
+                "empty-row-unknown",
+                f'empty_row is "nan" or "zeros", not {empty_row!r}',
+                help='write empty_row="zeros" for a row of zeros where a mask leaves nothing',
+            )
+        self.equations = equations
+        self.name = name
+        self.title = title
+        self.source = source
+        self.typical = dict(typical or {})
+        self.outputs = tuple(outputs) if outputs is not None else None
+        self.scalars = _defaults(scalars)
+        self.empty_row = empty_row
+        self.declarations = declarations
+
+    def __repr__(self) -> str:
+        return f"Formula({self.name or 'unnamed'}, {len(self.equations)} equations)"
+
+
+def _defaults(scalars: Mapping[str, Any] | Iterable[str] | None) -> dict[str, Any]:
+    if scalars is None:
+        return {}
+    if isinstance(scalars, str):
+        scalars = scalars.split()
+    return dict(scalars) if hasattr(scalars, "keys") else dict.fromkeys(map(str, scalars))

@@ -1,0 +1,101 @@
+"""Sizes, indices and tensors: the nouns of a formula, as plain SymPy objects.
+
+`Symbol`, `Idx` and `IndexedBase` written by hand work just as well for real tensors. Integer and
+Boolean tensors, and tensors whose values have known bounds, need `tensors(..., dtype=...)`, since
+SymPy has no place to say so.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from sympy import Idx, Indexed, IndexedBase, S, Symbol, sympify
+from sympy.core.containers import Tuple
+from sympy.core.symbol import Str
+from sympy.logic.boolalg import Boolean
+
+_order = count()  # only tells which of two tensors was declared first; no output holds it
+
+
+class TensorBase(IndexedBase):  # type: ignore[misc]
+    """An `IndexedBase` that knows what it holds: kind, upper bound of integers, domain of reals."""
+
+    def __new__(
+        cls,
+        label: Any,
+        shape: Any = None,
+        kind: Any = "real",
+        below: Any = None,
+        domain: Any = None,
+    ) -> TensorBase:
+        base: TensorBase = IndexedBase.__new__(
+            cls, label if isinstance(label, str) else str(label), shape=tuple(shape or ()) or None
+        )
+        base._tensor = (
+            Str(str(kind)),
+            sympify(below) if below is not None else S.NaN,
+            Tuple(*domain) if domain is not None else Tuple(),
+        )
+        base.declared = next(_order)
+        return base
+
+    kind = property(lambda self: str(self._tensor[0]))
+    below = property(lambda self: None if self._tensor[1] is S.NaN else self._tensor[1])
+    domain = property(lambda self: tuple(self._tensor[2]))
+
+    def __getitem__(self, places: Any, **assumptions: Any) -> Any:
+        places = places if isinstance(places, (tuple, list, Tuple)) else (places,)
+        if self.kind == "bool":
+            return BooleanElement(self, *places)
+        return super().__getitem__(tuple(places), **assumptions)
+
+
+class BooleanElement(Indexed, Boolean):  # type: ignore[misc]
+    """An element of a Boolean tensor: stands wherever SymPy asks for a condition."""
+
+
+def sizes(names: str) -> Any:
+    """Size symbols, one for each name: `B, S = sizes("B S")`."""
+    return _each(names, lambda name: Symbol(name, integer=True, positive=True))
+
+
+def indices(names: str, extent: Any) -> Any:
+    """Index letters that run over 0 .. extent - 1: `i, j = indices("i j", S)`."""
+    return _each(names, lambda name: Idx(name, sympify(extent)))
+
+
+def tensors(
+    names: str,
+    *shape: Any,
+    dtype: str = "real",
+    below: Any = None,
+    domain: tuple[Any, ...] | None = None,
+) -> Any:
+    """Tensors of one shape: `W_Q, W_K = tensors("W_Q W_K", H, D, D)`; without a shape, defined below.
+
+    `dtype` is "real", "int" (with `below=V` for values 0..V-1) or "bool". `domain=(low, high)` says
+    that values keep `low <= value <= high`; `domain=(low, high, "<", "<")` excludes the bounds; None
+    leaves a side open.
+    """
+    return _each(names, lambda name: TensorBase(name, shape, dtype, below, _plain(domain)))
+
+
+def _plain(domain: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    """The domain as SymPy keeps it: low, high, and the two relations."""
+    if domain is None:
+        return None
+    low, high, *relations = domain
+    relations = [*relations, "<=", "<="][:2] if len(relations) < 2 else relations  # noqa: PLR2004
+    return (
+        S.NegativeInfinity if low is None else sympify(low),
+        S.Infinity if high is None else sympify(high),
+        *map(Str, relations),
+    )
+
+
+def _each(names: str, make: Any) -> Any:
+    made = tuple(make(name) for name in names.replace(",", " ").split())
+    return made[0] if len(made) == 1 else made
+
+
