@@ -1,7 +1,7 @@
 """Diagnostics: what is wrong, where, what is known, and one thing to do.
 
-A refusal is built as data where it is found (`Diagnostic`), raised as `DeriveError`, and shown at the
-door. It prints as
+A refusal is built as data where it is found (`Diagnostic`), raised as `DeriveError`, and shown at
+the door. It prints as
 
     CODE: SAYS
         the formula's line
@@ -35,7 +35,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One refusal: a stable `code`, one sentence, the places, what is known, and one thing to do."""
+    """One refusal: a stable `code`, one sentence, the places, what is known, one thing to do."""
 
     code: str
     says: str
@@ -68,7 +68,7 @@ def refuse(
     *,
     marks: Iterable[Mark] = (),
     facts: Iterable[str] = (),
-    help: str = "",  # noqa: A002 - the word the reader sees
+    help: str = "",
 ) -> DeriveError:
     """The error to raise for one refusal."""
     return DeriveError(Diagnostic(code, says, tuple(marks), tuple(facts), help))

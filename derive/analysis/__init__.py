@@ -1,0 +1,1 @@
+"""Facts about a system, found without changing it."""

@@ -1,0 +1,1 @@
+"""The library: one file per family of formulas, found by name."""

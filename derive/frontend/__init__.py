@@ -1,0 +1,1 @@
+"""Into the language: from text, from SymPy, from einsum strings."""

@@ -1,7 +1,7 @@
 """Reductions over an index and the elementwise functions that SymPy lacks, as SymPy functions.
 
-A reduction is written `softmax(e, j)`, `mean(e, i, j)`, and with a condition last, `mean(e, j, m[b, j])`:
-entries where the condition fails are left out.
+A reduction is written `softmax(e, j)`, `mean(e, i, j)`, and with a condition last,
+`mean(e, j, m[b, j])`: entries where the condition fails are left out.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class relu(Function):  # type: ignore[misc] # noqa: N801
 
 
 class leaky_relu(Function):  # type: ignore[misc] # noqa: N801
-    """x where x > 0, else slope * x: `leaky_relu(x)` has slope 1/100, `leaky_relu(x, slope)` its own."""
+    """x where x > 0, else slope * x: `leaky_relu(x, slope)`, or 1/100 in `leaky_relu(x)`."""
 
 
 class elu(Function):  # type: ignore[misc] # noqa: N801
@@ -127,5 +127,3 @@ FUNCTIONS: dict[str, type[Function]] = {
     "softplus": softplus,
     "clip": clip,
 }
-
-

@@ -29,6 +29,7 @@ class TensorBase(IndexedBase):  # type: ignore[misc]
         below: Any = None,
         domain: Any = None,
     ) -> TensorBase:
+        """An IndexedBase whose label is never read as SymPy source (`S` is a name here)."""
         base: TensorBase = IndexedBase.__new__(
             cls, label if isinstance(label, str) else str(label), shape=tuple(shape or ()) or None
         )
@@ -43,6 +44,10 @@ class TensorBase(IndexedBase):  # type: ignore[misc]
     kind = property(lambda self: str(self._tensor[0]))
     below = property(lambda self: None if self._tensor[1] is S.NaN else self._tensor[1])
     domain = property(lambda self: tuple(self._tensor[2]))
+
+    def _hashable_content(self) -> tuple[Any, ...]:
+        """What SymPy compares; without it its cache hands out an older tensor of the same name."""
+        return (*super()._hashable_content(), *self._tensor, self.declared)
 
     def __getitem__(self, places: Any, **assumptions: Any) -> Any:
         places = places if isinstance(places, (tuple, list, Tuple)) else (places,)
@@ -72,11 +77,11 @@ def tensors(
     below: Any = None,
     domain: tuple[Any, ...] | None = None,
 ) -> Any:
-    """Tensors of one shape: `W_Q, W_K = tensors("W_Q W_K", H, D, D)`; without a shape, defined below.
+    """Tensors of one shape: `W_Q, W_K = tensors("W_Q W_K", H, D, D)`; without one, defined below.
 
     `dtype` is "real", "int" (with `below=V` for values 0..V-1) or "bool". `domain=(low, high)` says
-    that values keep `low <= value <= high`; `domain=(low, high, "<", "<")` excludes the bounds; None
-    leaves a side open.
+    that values keep `low <= value <= high`; `domain=(low, high, "<", "<")` excludes the bounds;
+    None leaves a side open.
     """
     return _each(names, lambda name: TensorBase(name, shape, dtype, below, _plain(domain)))
 
@@ -86,7 +91,7 @@ def _plain(domain: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
     if domain is None:
         return None
     low, high, *relations = domain
-    relations = [*relations, "<=", "<="][:2] if len(relations) < 2 else relations  # noqa: PLR2004
+    relations = [*relations, "<=", "<="][:2] if len(relations) < 2 else relations
     return (
         S.NegativeInfinity if low is None else sympify(low),
         S.Infinity if high is None else sympify(high),
@@ -97,5 +102,3 @@ def _plain(domain: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
 def _each(names: str, make: Any) -> Any:
     made = tuple(make(name) for name in names.replace(",", " ").split())
     return made[0] if len(made) == 1 else made
-
-

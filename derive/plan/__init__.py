@@ -1,0 +1,1 @@
+"""The order of work: steps, contraction paths, layout."""

@@ -1,0 +1,1 @@
+"""Equal in, equal out."""

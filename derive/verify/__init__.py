@@ -1,0 +1,1 @@
+"""Judges: direct loops, samples, comparison."""

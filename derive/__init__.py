@@ -1,0 +1,118 @@
+"""From an equation in index notation to readable, checked PyTorch code.
+
+The map of the house, from the door to the ground; each module imports only from floors below:
+
+    cli.py       the command line
+    compiler.py  build: formula -> equations -> plan -> source, on one page
+    formulas/    the library: one file per family, found by name
+    frontend/    into the language: from_sympy, from_text, from_einsum
+    backend/     out of it: the printed PyTorch function and its file
+    plan/        the order of work: steps, contraction paths, layout
+    rewrite/     equal in, equal out
+    analysis/    facts, changes nothing: extents, roles, ranges, cost
+    verify/      judges: direct loops, samples, comparison
+    ir/          the index language: nodes, walk, text, polynomials
+    notation/    the words a formula is written in, as plain SymPy objects
+    errors.py    diagnostics
+
+The public names are loaded when they are first used: `import derive` loads neither torch nor SymPy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from derive.compiler import build
+    from derive.errors import DeriveError, Diagnostic
+    from derive.frontend.from_einsum import from_einsum
+    from derive.frontend.from_sympy import show
+    from derive.frontend.from_text import parse
+    from derive.notation.formula import Formula
+    from derive.notation.functions import (
+        amax,
+        amin,
+        argmax,
+        clip,
+        cumsum,
+        elu,
+        gelu,
+        leaky_relu,
+        log_softmax,
+        logsumexp,
+        mean,
+        relu,
+        sample_var,
+        sigmoid,
+        silu,
+        softmax,
+        softplus,
+        var,
+    )
+    from derive.notation.words import indices, sizes, tensors
+    from derive.verify.loops import evaluate_loops, to_loops
+
+__all__ = [
+    "DeriveError",
+    "Diagnostic",
+    "Formula",
+    "amax",
+    "amin",
+    "argmax",
+    "build",
+    "clip",
+    "cumsum",
+    "elu",
+    "evaluate_loops",
+    "from_einsum",
+    "gelu",
+    "indices",
+    "leaky_relu",
+    "log_softmax",
+    "logsumexp",
+    "mean",
+    "parse",
+    "relu",
+    "sample_var",
+    "show",
+    "sigmoid",
+    "silu",
+    "sizes",
+    "softmax",
+    "softplus",
+    "tensors",
+    "to_loops",
+    "var",
+]
+
+# Where each public name lives; the imports above say the same to editors and type checkers.
+_HOMES = {
+    "derive.compiler": "build",
+    "derive.errors": "DeriveError Diagnostic",
+    "derive.frontend.from_einsum": "from_einsum",
+    "derive.frontend.from_sympy": "show",
+    "derive.frontend.from_text": "parse",
+    "derive.notation.formula": "Formula",
+    "derive.notation.functions": (
+        "amax amin argmax clip cumsum elu gelu leaky_relu log_softmax logsumexp mean relu "
+        "sample_var sigmoid silu softmax softplus var"
+    ),
+    "derive.notation.words": "indices sizes tensors",
+    "derive.verify.loops": "evaluate_loops to_loops",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, loaded when it is first asked for."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'derive' has no attribute {name!r}")
+    found = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = found  # asked for once only
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names, loaded or not, beside what every module has."""
+    return sorted({*globals(), *__all__})
