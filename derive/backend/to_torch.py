@@ -1,0 +1,235 @@
+"""Operations as Python expressions over torch tensors: what stands to the right of `name =`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from derive.backend.to_python import ADD, AND, ATOM, COMPARE, MUL, OR, POWER, SIGN, to_python
+from derive.ir.nodes import Add, Expr, Index, Mul, Scalar
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import walk
+from derive.plan import ops
+from derive.plan.ops import Op, axes_of
+from derive.plan.steps import to_equation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INFIX = {
+    "+": ADD,
+    "-": ADD,
+    "*": MUL,
+    "/": MUL,
+    "floordiv": MUL,
+    "mod": MUL,
+    "<": COMPARE,
+    "<=": COMPARE,
+    ">": COMPARE,
+    ">=": COMPARE,
+    "==": COMPARE,
+    "!=": COMPARE,
+    "and": AND,
+    "or": OR,
+}
+SIGNS = {"floordiv": "//", "mod": "%", "and": "&", "or": "|"}
+FUNCTIONS = {
+    name: f"torch.{name}"
+    for name in "sqrt rsqrt exp log sin cos tanh sigmoid relu erf abs sign floor".split()
+} | {name: f"torch.nn.functional.{name}" for name in "leaky_relu elu gelu silu".split()}
+METHODS = {"max": "amax", "min": "amin", "sample_var": "var"}
+CORRECTIONS = {"var": ", correction=0", "sample_var": ", correction=1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """Which tensor new ones are made like, and the text of the formula's dtype."""
+
+    like: str
+    dtype: str
+
+    def text(self, op: Op, holds: int = 0) -> str:
+        """The expression, in parentheses where its place asks for a tighter hold."""
+        text, tightness = self._write(op)
+        return text if tightness >= holds else f"({text})"
+
+    def _write(self, op: Op) -> tuple[str, int]:  # noqa: PLR0911 - one answer for each operation
+        match op:
+            case ops.Source(name, _, _):
+                return name, ATOM
+            case ops.Num(value):
+                return to_python(value), _holds_number(value)
+            case ops.NumTensor(value):
+                return self._number_tensor(value), ATOM
+            case ops.Iota(index):
+                ones = self._ones((index,), "torch.int64")
+                return f"{ones}.cumsum(0) - 1", ADD
+            case ops.Triangle(rows, columns, offset, upper):
+                side = "triu" if upper else "tril"
+                by = "" if offset == Polynomial({}).to_expr() else to_python(offset)
+                return f"{self._ones((rows, columns), 'torch.bool')}.{side}({by})", ATOM
+            case ops.Einsum(args, _):
+                parts = ", ".join(self.text(a) for a in args)
+                return f'torch.einsum("{to_equation(op)}", {parts})', ATOM
+            case ops.Apply(function, args, _):
+                return self._apply(function, args)
+            case ops.Reduction():
+                return self._reduction(op), ATOM
+            case ops.Along("cumsum", arg, _):
+                return f"{self.text(arg, ATOM)}.cumsum({len(axes_of(arg)) - 1})", ATOM
+            case ops.Along(kind, arg, _):
+                return f"torch.{kind}({self.text(arg)}, dim=-1)", ATOM
+            case ops.Fill(arg, mask, value, where):
+                return self._fill(arg, mask, value, where), ATOM
+            case ops.Choose(condition, then, other, _):
+                parts = ", ".join(self.text(part) for part in (condition, then, other))
+                return f"torch.where({parts})", ATOM
+            case ops.Cast(arg):
+                return f"{self.text(arg, ATOM)}.to({self.dtype})", ATOM
+            case _:
+                return self._view(op), ATOM
+
+    def _view(self, op: Op) -> str:
+        match op:
+            case ops.Select(arg, place, at):
+                return f"{self.text(arg, ATOM)}[{':, ' * place}{to_python(at)}]"
+            case ops.Unflatten(arg, place, parts):
+                sizes = ", ".join(to_python(i.extent) for i in parts)
+                return f"{self.text(arg, ATOM)}.unflatten({place}, ({sizes}))"
+            case ops.Diagonal(arg, first, second):
+                return f"{self.text(arg, ATOM)}.diagonal(dim1={first}, dim2={second})"
+            case ops.Flatten(arg, start, end):
+                return f"{self.text(arg, ATOM)}.flatten({start}, {end})"
+            case ops.Arrange(arg, axes):
+                return _arrange(self.text(arg, ATOM), axes_of(arg), axes)
+            case ops.Expand(arg, axes):
+                text = _arrange(self.text(arg, ATOM), axes_of(arg), axes)
+                return f"{text}.expand({', '.join(to_python(i.extent) for i in axes)})"
+            case _:
+                raise TypeError(f"no text for {type(op).__name__}")
+
+    def _ones(self, indices: Sequence[Index], dtype: str) -> str:
+        sizes = ", ".join(to_python(i.extent) for i in indices)
+        return f"{self.like}.new_ones({sizes}, dtype={dtype})"
+
+    def _number_tensor(self, value: Expr) -> str:
+        if any(isinstance(part, Scalar) for part in walk(value)):
+            return f"torch.as_tensor({to_python(value)}, dtype={self.dtype}, device={self.like}.device)"
+        return f"{self.like}.new_full((), {to_python(value)}, dtype={self.dtype})"
+
+    def _apply(self, function: str, args: tuple[Op, ...]) -> tuple[str, int]:  # noqa: PLR0911
+        if function in INFIX:
+            return self._infix(function, args)
+        match function, args:
+            case "neg", (arg,):
+                return f"-{self.text(arg, SIGN)}", SIGN
+            case "not", (arg,):
+                return f"~{self.text(arg, SIGN)}", SIGN
+            case "pow", (base, exponent):
+                return f"{self.text(base, ATOM)}**{self.text(exponent, SIGN)}", POWER
+            case "softplus", (arg,):
+                # torch's default threshold of 20 is off by 2e-9, which float64 shows
+                return f"torch.nn.functional.softplus({self.text(arg)}, threshold=40)", ATOM
+            case "max" | "min", _:
+                return self._extreme(function, args), ATOM
+            case "clip", (arg, low, high):
+                lower = self._extreme("max", (arg, low))
+                bounded = "clamp" if isinstance(high, ops.Num) else ""
+                if bounded and isinstance(low, ops.Num):
+                    return f"{self.text(arg, ATOM)}.clamp({self.text(low)}, {self.text(high)})", ATOM
+                if bounded:
+                    return f"{lower}.clamp(max={self.text(high)})", ATOM
+                return f"torch.minimum({lower}, {self.text(high)})", ATOM
+            case _:
+                parts = ", ".join(self.text(a) for a in args)
+                return f"{FUNCTIONS[function]}({parts})", ATOM
+
+    def _extreme(self, function: str, args: tuple[Op, ...]) -> str:
+        """max or min of tensors pairwise; a number bounds."""
+        text = self.text(args[0])
+        for arg in args[1:]:
+            if isinstance(arg, ops.Num):
+                bound = "min" if function == "max" else "max"
+                text = f"torch.clamp({text}, {bound}={self.text(arg)})"
+            else:
+                text = f"torch.{function}imum({text}, {self.text(arg)})"
+        return text
+
+    def _infix(self, function: str, args: tuple[Op, ...]) -> tuple[str, int]:
+        holds = INFIX[function]
+        tight = function in {"-", "/", "floordiv", "mod"}
+        if holds in {COMPARE, AND, OR}:
+            left, right = (self.text(a, ADD if holds == COMPARE else SIGN) for a in args)
+        else:
+            left = self.text(args[0], holds)
+            right = self.text(args[1], holds + 1 if tight or _is_infix(args[1], holds) else holds)
+        return f"{left} {SIGNS.get(function, function)} {right}", holds
+
+    def _reduction(self, op: ops.Reduction) -> str:
+        axes = axes_of(op.arg)
+        places = sorted(axes.index(i) for i in op.over)
+        text = self.text(op.arg, ATOM)
+        if op.kind == "prod":
+            for place in reversed(places):
+                text += f".prod({place})"
+            return text
+        where = _places(places, len(axes))
+        if len(places) == len(axes) and op.kind in {"sum", "mean", "max", "min"}:
+            where = ""
+        return f"{text}.{METHODS.get(op.kind, op.kind)}({where}{CORRECTIONS.get(op.kind, '')})"
+
+    def _fill(self, arg: Op, mask: Op, value: ops.Num, where: bool) -> str:
+        chosen = self.text(mask) if where else f"~{self.text(mask, SIGN)}"
+        return f"{self.text(arg, ATOM)}.masked_fill({chosen}, {to_python(value.value)})"
+
+
+def _is_infix(op: Op, holds: int) -> bool:
+    return isinstance(op, ops.Apply) and INFIX.get(op.function) == holds
+
+
+def _holds_number(value: Expr) -> int:
+    text = to_python(value)
+    match value:
+        case Add() if len(value.terms) > 1:
+            return ADD
+        case Mul():
+            return MUL if any(c in text for c in "*/ -") else ATOM
+        case _:
+            return ATOM if text == to_python(value, ATOM) else SIGN if text.startswith("-") else MUL
+
+
+def _places(places: Sequence[int], rank: int) -> str:
+    if list(places) == [rank - 1]:
+        return "-1"
+    return str(places[0]) if len(places) == 1 else f"({', '.join(map(str, places))})"
+
+
+def _arrange(text: str, here: tuple[Index, ...], there: tuple[Index, ...]) -> str:
+    """Permute, then give the axes that are missing a size of 1 (leading ones broadcast anyway)."""
+    kept = tuple(a for a in there if a in here)
+    text += _permute(here, kept)
+    if not kept:
+        return text
+    after = there[there.index(kept[0]) :]
+    if after == kept:
+        return text
+    while after and after[-1] in kept and any(a not in kept for a in after[:-1]):
+        after = after[:-1]
+    picks = [":" if a in kept else "None" for a in after]
+    if all(p == ":" for p in picks[: len(kept)]) and len(picks) > len(kept) > 1:
+        picks = ["...", *picks[len(kept) :]]
+    return f"{text}[{', '.join(picks)}]"
+
+
+def _permute(here: tuple[Index, ...], there: tuple[Index, ...]) -> str:
+    if here == there:
+        return ""
+    order = [here.index(a) for a in there]
+    moved = [k for k, place in enumerate(order) if k != place]
+    if len(moved) == 2:  # noqa: PLR2004 - an exchange
+        first, second = moved
+        is_matrix = (first, second) == (len(here) - 2, len(here) - 1)
+        return ".mT" if is_matrix else f".transpose({first}, {second})"
+    return f".permute({', '.join(map(str, order))})"
+
+

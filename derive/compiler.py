@@ -1,0 +1,119 @@
+"""The compiler on one page: formula -> equations -> plan -> source, and the judge at the end."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from derive.analysis.checks import check_system, find_unplanned
+from derive.analysis.extents import find_sizes
+from derive.backend.to_module import Header, to_module
+from derive.errors import DeriveError, refuse
+from derive.frontend.from_sympy import from_sympy
+from derive.plan.build import make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from derive.ir.nodes import System
+    from derive.notation.formula import Formula
+    from derive.plan.steps import Plan
+
+TYPICAL = 64  # the extent that a plan assumes where the formula says nothing
+
+
+@dataclass(frozen=True)
+class Built:
+    """A formula's generated file: its text, the plan behind it, and the function to call."""
+
+    name: str
+    formula: Formula
+    system: System
+    plan: Plan
+    source: str
+    notes: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The generated function, called by name or in order of declaration."""
+        from derive.verify.compare import load_function
+
+        return load_function(self.source, self.name)
+
+    def judge(self, count: int = 3) -> None:
+        """Execute the file's text and compare it with the loops; DeriveError where they differ."""
+        from derive.verify.compare import judge_source, raise_unless_agrees
+        from derive.verify.samples import choose_sizes
+
+        draws = choose_sizes(self.system, count=count)
+        raise_unless_agrees(
+            judge_source(self.source, self.name, self.formula, self.system, draws)
+        )
+
+    def write(self, directory: str | Path) -> Path:
+        """Judge the file, then write it as NAME.py; what does not agree is not written."""
+        self.judge()
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name}.py"
+        beside = folder / f".{self.name}.{os.getpid()}.part"
+        beside.write_text(self.source, encoding="utf-8")
+        beside.replace(path)
+        return path
+
+
+def build(
+    formula: Formula,
+    sizes: Mapping[str, int] | None = None,
+    memory: int | str | None = None,
+    name: str | None = None,
+    origin: str = "a formula",
+    rebuild: str = "",
+) -> Built:
+    """The generated file of a formula, planned for `sizes` (else its typical sizes).
+
+    `origin` and `rebuild` are what the file's header says of where it comes from. Raises DeriveError
+    for a formula that cannot be used.
+    """
+    system = to_system(formula, name)
+    unplanned = find_unplanned(system)
+    if unplanned is not None:
+        raise DeriveError(unplanned)
+    if memory is not None:
+        raise refuse("not-yet", "a memory budget is not used yet", help="leave `memory` out")
+    plan = make_plan(system, _find_typical(system, formula, sizes))
+    header = Header(
+        formula.title, formula.source, origin, rebuild or f"derive build {system.name}"
+    )
+    source = to_module(plan, system.name, header)
+    return Built(system.name, formula, system, plan, source)
+
+
+def to_system(formula: Formula, name: str | None = None) -> System:
+    """The checked system of a formula; DeriveError for every mistake that it holds."""
+    from dataclasses import replace
+
+    system = from_sympy(formula)
+    check_system(system)
+    return replace(system, name=name) if name else system
+
+
+def _find_typical(
+    system: System, formula: Formula, sizes: Mapping[str, int] | None
+) -> dict[str, int]:
+    """A number for every size: what is asked for, what is typical, else a default."""
+    wanted = {**formula.typical, **(sizes or {})}
+    known = find_sizes(system)
+    unknown = [size for size in wanted if size not in known]
+    if unknown:
+        raise refuse(
+            "size-unknown",
+            f"{unknown[0]} is no size of {system.name}",
+            facts=(f"its sizes are {', '.join(known)}",),
+            help="leave it out, or correct its name",
+        )
+    defaults = {entry.name: entry.default for entry in system.sizes if entry.default}
+    return {size: wanted.get(size, defaults.get(size, TYPICAL)) for size in known}

@@ -1,0 +1,91 @@
+"""From a system to a plan: rewrite and lower each equation, then share what stands twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import Size, System, Tensor
+from derive.ir.walk import walk
+from derive.plan.align import arrange
+from derive.plan.context import Context, is_truth, layout_of
+from derive.plan.layout import find_layouts
+from derive.plan.lower import lower, lower_equation
+from derive.plan.naming import free_name, name_op
+from derive.plan.ops import VIEWS, Num, NumTensor, Op, Source, args_of, axes_of, with_args
+from derive.plan.steps import Plan, Step, walk_ops
+from derive.rewrite.recipes import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from derive.ir.nodes import Equation
+
+
+def make_plan(system: System, sizes: Mapping[str, int]) -> Plan:
+    """The plan of a system, its orders of contraction chosen at the given sizes."""
+    prepared = prepare(system)
+    context = Context(prepared, sizes, _reserved(system), lower)
+    context.layouts = find_layouts(prepared)
+    sources: dict[str, tuple[Equation, Source]] = {}
+    for equation in prepared.equations:
+        context.names.discard(equation.target.tensor.name)
+        sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
+    results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
+    return Plan(system, share_ops(tuple(context.steps)), results, dict(sizes))
+
+
+def _reserved(system: System) -> set[str]:
+    """The names that the formula itself takes."""
+    names = {entry.name for entry in (*system.inputs, *system.sizes)}
+    names |= {equation.target.tensor.name for equation in system.equations}
+    shapes = (entry.shape for entry in system.inputs if isinstance(entry, Tensor))
+    sizes = (part for shape in shapes for extent in shape for part in walk(extent))
+    return names | {part.name for part in sizes if isinstance(part, Size)}
+
+
+def _result(equation: Equation, source: Source, context: Context) -> Op:
+    """A result with its places in the order of the left side."""
+    layout = layout_of(equation.target.tensor, context)
+    if layout == tuple(range(len(layout))):
+        return source
+    wanted = [source.axes[layout.index(k)] for k in range(len(layout))]
+    return arrange(source, tuple(wanted))
+
+
+def share_ops(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Operations that stand more than once, each computed in a step of its own."""
+    taken = {step.name for step in steps}
+    while True:
+        counts = Counter(op for step in steps for op in walk_ops(step.op) if _is_work(op))
+        twice = [op for op, times in counts.items() if times > 1]
+        if not twice:
+            return steps
+        op = max(twice, key=lambda op: sum(1 for _ in walk_ops(op)))
+        name = free_name(name_op(op, steps[-1].name), taken)
+        taken.add(name)
+        steps = _extract(op, name, steps)
+
+
+def _is_work(op: Op) -> bool:
+    return not isinstance(op, (*VIEWS, Num, NumTensor))
+
+
+def _extract(op: Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The operation as a step before its first use, and that step's name in its place everywhere."""
+    first = next(k for k, step in enumerate(steps) if op in tuple(walk_ops(step.op)))
+    if steps[first].op is op:
+        name = steps[first].name
+        before, after = steps[: first + 1], steps[first + 1 :]
+    else:
+        before, after = (*steps[:first], Step(name, op)), steps[first:]
+    source = Source(name, axes_of(op), "bool" if is_truth(op) else "real")
+    return (*before, *(Step(step.name, _replace(step.op, op, source)) for step in after))
+
+
+def _replace(whole: Op, old: Op, new: Op) -> Op:
+    if whole is old:
+        return new
+    args = args_of(whole)
+    return with_args(whole, tuple(_replace(a, old, new) for a in args)) if args else whole
+

@@ -1,0 +1,75 @@
+"""What a plan in the making knows: extents at the sizes it is made for, names, layouts, steps so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import Index, Tensor
+from derive.ir.polynomial import evaluate_extent
+from derive.plan.naming import free_name, name_op
+from derive.plan.ops import Apply, Arrange, Op, Source, Triangle, args_of, axes_of
+from derive.plan.steps import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from derive.ir.nodes import Expr, System
+
+
+@dataclass
+class Context:
+    """The state of one plan."""
+
+    system: System
+    sizes: Mapping[str, int]
+    names: set[str]
+    lower_in: Callable[[Expr, Context, tuple[Index, ...]], Op]
+    steps: list[Step] = field(default_factory=list)
+    layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    known: dict[Expr, tuple[Source, tuple[Index, ...]]] = field(default_factory=dict)
+    target: str = ""
+
+    def lower(self, expr: Expr, order: tuple[Index, ...]) -> Op:
+        """An inner expression as an operation, its heavy parts in steps of their own."""
+        return self.lower_in(expr, self, order)
+
+    def extent(self, index: Index) -> int:
+        """The extent at the sizes the plan is made for."""
+        return evaluate_extent(index.extent, self.sizes)
+
+    def count(self, indices: Iterable[Index]) -> int:
+        """How many elements these indices span."""
+        return prod(self.extent(i) for i in dict.fromkeys(indices))
+
+    def add_step(self, op: Op, hint: str = "") -> Source:
+        """A step of its own for an operation, under a name of its own."""
+        kind = "bool" if is_truth(op) else "real"
+        name = free_name(hint or name_op(op, self.target), self.names)
+        self.names.add(name)
+        self.steps.append(Step(name, op))
+        return Source(name, axes_of(op), kind)
+
+
+def is_truth(op: Op) -> bool:
+    """Does it hold truth values?"""
+    match op:
+        case Source(_, _, kind):
+            return kind == "bool"
+        case Triangle():
+            return True
+        case Apply(function, _, _):
+            return function in TRUTHS
+        case Arrange(arg, _):
+            return is_truth(arg)
+        case _:
+            return any(is_truth(a) for a in args_of(op)) if len(args_of(op)) == 1 else False
+
+
+TRUTHS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
+
+
+def layout_of(tensor: Tensor, context: Context) -> tuple[int, ...]:
+    """In which order a tensor's places are stored."""
+    return context.layouts.get(tensor.name, tuple(range(len(tensor.shape))))

@@ -1,0 +1,57 @@
+"""What the operations of a plan cost, as polynomials over sizes."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from derive.ir.polynomial import Polynomial
+from derive.plan.ops import (
+    VIEWS,
+    Along,
+    Apply,
+    Cast,
+    Choose,
+    Einsum,
+    Fill,
+    Op,
+    Reduction,
+    axes_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from derive.ir.nodes import Index
+    from derive.plan.steps import Step
+
+SOFTMAX_FLOPS = 5  # a maximum, a difference, an exponential, a sum, a quotient for each element
+
+
+def count_elements(indices: Iterable[Index]) -> Polynomial:
+    """The product of the extents."""
+    extents = (Polynomial.of(index.extent) for index in dict.fromkeys(indices))
+    return reduce(Polynomial.__mul__, extents, Polynomial.of(1))
+
+
+def find_flops(op: Op) -> Polynomial:
+    """Operations on numbers that one tensor operation makes, views and masks for nothing."""
+    match op:
+        case Einsum(args, axes):
+            spanned = dict.fromkeys(i for arg in args for i in axes_of(arg))
+            each = 2 if len(args) > 1 and set(spanned) != set(axes) else 1
+            return count_elements(spanned) * Polynomial.of(each)
+        case Along():
+            return count_elements(axes_of(op)) * Polynomial.of(SOFTMAX_FLOPS)
+        case Reduction(kind, arg, _):
+            each = {"logsumexp": 4, "var": 3, "sample_var": 3}.get(kind, 1)
+            return count_elements(axes_of(arg)) * Polynomial.of(each)
+        case Apply() | Choose() | Fill() | Cast():
+            return count_elements(axes_of(op))
+        case _:
+            return Polynomial({})
+
+
+def find_elements(step: Step) -> Polynomial:
+    """Elements that a step keeps alive: none where it is a view."""
+    return Polynomial({}) if isinstance(step.op, VIEWS) else count_elements(step.axes)

@@ -1,0 +1,62 @@
+"""Layouts: in which order the places of an intermediate are stored.
+
+The first product that reads it decides: indices it shares with other operands and keeps (its batch)
+come first, so that the product is a batched matmul of views; the rest stays as the user wrote it. A
+function along an index keeps that index last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import Access, Along, Expr, Index, Mul, Reduce, System
+from derive.ir.walk import find_free, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def find_layouts(system: System) -> dict[str, tuple[int, ...]]:
+    """For every tensor that an equation defines, the order of its places in storage."""
+    layouts = {}
+    for n, equation in enumerate(system.equations):
+        target = equation.target
+        places = range(len(target.places))
+        layouts[target.tensor.name] = tuple(places)
+        if all(isinstance(place, Index) for place in target.places):
+            later = [e.value for e in system.equations[n + 1 :]]
+            batch = next(_find_batch(target.tensor.name, later), None) or ()
+            last = _find_last(equation.value)
+            layouts[target.tensor.name] = tuple(
+                sorted(places, key=lambda k: (target.places[k] is last, k not in batch))
+            )
+    return layouts
+
+
+def _find_last(value: Expr) -> Index | None:
+    """The index that a function along an index wants last."""
+    return value.index if isinstance(value, Along) else None
+
+
+def _find_batch(name: str, values: list[Expr]) -> Iterator[tuple[int, ...]]:
+    """The batch places of the tensor in the products that read it, in order of appearance."""
+    for value in values:
+        for here in walk(value):
+            match here:
+                case Reduce("sum", bound, _, Mul(factors)):
+                    yield from _find_shared(name, bound, factors)
+                case _:
+                    continue
+
+
+def _find_shared(
+    name: str, bound: tuple[Index, ...], factors: tuple[Expr, ...]
+) -> Iterator[tuple[int, ...]]:
+    for factor in factors:
+        match factor:
+            case Access(tensor, places) if tensor.name == name:
+                others = {i for f in factors if f is not factor for i in find_free(f)}
+                shared = others - set(bound)
+                yield tuple(k for k, place in enumerate(places) if place in shared)
+            case _:
+                continue

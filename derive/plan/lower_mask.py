@@ -1,0 +1,173 @@
+"""Conditions and choices: truth values over indices, masked_fill, where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import (
+    FALSE,
+    ONE,
+    TRUE,
+    ZERO,
+    Access,
+    And,
+    Compare,
+    Expr,
+    Index,
+    Not,
+    Or,
+    Truth,
+)
+from derive.ir.polynomial import Polynomial
+from derive.plan.align import align, arrange, find_union
+from derive.plan.context import Context, is_truth
+from derive.plan.ops import (
+    Apply,
+    Cast,
+    Choose,
+    Fill,
+    Iota,
+    Num,
+    NumTensor,
+    Op,
+    Source,
+    Triangle,
+    axes_of,
+)
+from derive.rewrite.protect import protect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+def lower_condition(condition: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+    """Truth values over the condition's indices, as a step unless it is a tensor as it stands."""
+    key = condition
+    if key in context.known:
+        return context.known[key][0]
+    op = _lower_condition(condition, context, order)
+    if not isinstance(op, (Triangle, Apply)):
+        return op
+    source = context.add_step(op)
+    context.known[key] = (source, axes_of(op))
+    return source
+
+
+def _lower_condition(condition: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+    match condition:
+        case Access():
+            return context.lower(condition, order)
+        case Compare(relation, left, right):
+            return _lower_compare(relation, left, right, context, order)
+        case And(parts):
+            return _fold("and", [_lower_condition(p, context, order) for p in parts], order)
+        case Or(parts):
+            return _fold("or", [_lower_condition(p, context, order) for p in parts], order)
+        case Not(part):
+            arg = _lower_condition(part, context, order)
+            return Apply("not", (arg,), axes_of(arg))
+        case Truth():
+            return Apply("==", (NumTensor(ONE if condition is TRUE else ZERO), Num(ONE)), ())
+        case _:
+            raise TypeError(f"{type(condition).__name__} is no condition")
+
+
+def _fold(function: str, ops: Sequence[Op], order: tuple[Index, ...]) -> Op:
+    result = ops[0]
+    for op in ops[1:]:
+        pair = align([result, op], order)
+        result = Apply(function, pair, find_union(pair, order))
+    return result
+
+
+def _lower_compare(
+    relation: str, left: Expr, right: Expr, context: Context, order: tuple[Index, ...]
+) -> Op:
+    triangle = find_triangle(relation, left, right, order)
+    if triangle is not None:
+        return triangle
+    ops = [_lower_side(side, context, order) for side in (left, right)]
+    if all(isinstance(op, Num) for op in ops):
+        ops[0] = NumTensor(ops[0].value)  # type: ignore[union-attr]
+    elif isinstance(ops[0], Num):
+        ops, relation = [ops[1], ops[0]], MIRRORED[relation]
+    args = align(ops, order)
+    return Apply(relation, args, find_union(args, order))
+
+
+def _lower_side(side: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+    """One side of a relation; a bare index, or a bare integer tensor, stays an integer."""
+    if isinstance(side, Index):
+        return _iota(side, context)
+    op = context.lower(side, order)
+    return op.arg if isinstance(op, Cast) and isinstance(op.arg, (Source, Iota)) else op
+
+
+def _iota(index: Index, context: Context) -> Op:
+    if index in context.known:
+        return context.known[index][0]
+    source = context.add_step(Iota(index))
+    context.known[index] = (source, (index,))
+    return source
+
+
+def find_triangle(
+    relation: str, left: Expr, right: Expr, order: tuple[Index, ...]
+) -> Triangle | None:
+    """`j <= i + c` between two different indices as a triangle of ones: columns - rows <= offset."""
+    difference = Polynomial.of(left) - Polynomial.of(right)
+    indices = [a for a in difference.atoms if isinstance(a, Index)]
+    if len(indices) != 2 or relation in {"==", "!="}:  # noqa: PLR2004 - rows and columns
+        return None
+    rows, columns = sorted(indices, key=lambda i: order.index(i) if i in order else -1)
+    if (halves := difference.split(columns)) is None or halves[0].constant not in (1, -1):
+        return None
+    rest = halves[1].split(rows)
+    if rest is None or rest[0].constant != -(halves[0].constant or 0):
+        return None
+    if halves[0].constant == -1:
+        relation = MIRRORED[relation]
+        offset = rest[1]
+    else:
+        offset = rest[1] * Polynomial.of(-1)
+    shift = {"<": -1, ">": 1}.get(relation, 0)
+    offset = offset + Polynomial.of(shift)
+    if any(term.denominator != 1 for term in offset.terms.values()):
+        return None
+    return Triangle(rows, columns, offset.to_expr(), relation in {">", ">="})
+
+
+def lower_choice(
+    condition: Expr, then: Expr, other: Expr, context: Context, order: tuple[Index, ...]
+) -> Op:
+    """`then` where the condition holds, else `other`; the branch not taken cannot do harm."""
+    if condition in (TRUE, FALSE):
+        return context.lower(then if condition is TRUE else other, order)
+    mask = lower_condition(condition, context, order)
+    taken = context.lower(protect(then, condition), order)
+    left = context.lower(protect(other, Not(condition)), order)
+    if isinstance(left, Num):
+        if isinstance(taken, Num):
+            if (taken.value, left.value) == (ONE, ZERO):
+                return Cast(mask)
+            return Choose(mask, NumTensor(taken.value), left, axes_of(mask))
+        return fill(taken, mask, left, False, order)
+    if isinstance(taken, Num):
+        return fill(left, mask, taken, True, order)
+    taken, left = (Cast(op) if is_truth(op) else op for op in (taken, left))
+    args = align([mask, taken, left], order)
+    return Choose(*args, find_union(args, order))
+
+
+def fill(op: Op, mask: Op, value: Num, where: bool, order: tuple[Index, ...]) -> Op:
+    """A number wherever the mask is `where`; a choice if the mask has indices the tensor lacks."""
+    if isinstance(op, Num):
+        op = NumTensor(op.value)
+    if set(axes_of(mask)) <= set(axes_of(op)):
+        return Fill(op, arrange(mask, axes_of(op)), value, where)
+    mask, op = align([mask, op], order)
+    axes = find_union([mask, op], order)
+    then, other = (value, op) if where else (op, value)
+    return Choose(mask, then, other, axes)

@@ -1,0 +1,288 @@
+"""Products and their sums: contractions in pairs, masks and scales on the smallest operand.
+
+    sum over `bound`, where `condition` holds, of number * operand * ... / divisor / ...
+
+The number and each part of the condition go to the smallest operand that can carry them; divisors
+free of the bound indices divide the result; what remains is contracted two by two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import (
+    MINUS_ONE,
+    ONE,
+    TRUE,
+    ZERO,
+    Add,
+    And,
+    Expr,
+    Index,
+    Mul,
+    Number,
+    Pow,
+    Reduce,
+    Where,
+)
+from derive.ir.walk import find_free
+from derive.plan.align import align, arrange, find_union, sort_axes
+from derive.plan.context import is_truth
+from derive.plan.lower_mask import fill, lower_condition
+from derive.plan.lower_sum import lower_sum
+from derive.plan.numbers import is_number
+from derive.plan.ops import (
+    VIEWS,
+    Apply,
+    Cast,
+    Einsum,
+    Fill,
+    Num,
+    Op,
+    Reduction,
+    axes_of,
+)
+from derive.plan.path import find_path
+from derive.plan.steps import walk_ops
+from derive.rewrite.protect import protect
+from derive.rewrite.rules_products import join_conditions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from derive.plan.context import Context
+
+ORDINARY = 3  # an operand of more operations than this gets a line of its own
+
+
+@dataclass
+class Product:
+    """The factors of one product, by what becomes of them."""
+
+    numbers: list[Expr] = field(default_factory=list)
+    over: list[Expr] = field(default_factory=list)
+    under: list[Expr] = field(default_factory=list)
+    condition: Expr = TRUE
+
+    @property
+    def number(self) -> Expr:
+        """The product of the numbers."""
+        match self.numbers:
+            case []:
+                return ONE
+            case [number]:
+                return number
+            case several:
+                return Mul(tuple(several))
+
+
+def lower_product(
+    bound: tuple[Index, ...],
+    condition: Expr,
+    factors: Sequence[Expr],
+    context: Context,
+    order: tuple[Index, ...],
+) -> Op:
+    """One operation for the sum of a product; contractions before the last are steps."""
+    product = Product(condition=condition)
+    for factor in factors:
+        sort_factor(factor, product)
+    if not bound and product.condition is TRUE:
+        scaled = push_number(product, context)
+        if scaled:
+            return lower_sum(scaled, context, order)
+    product.over = [protect(f, product.condition) for f in product.over]
+    product.under = [protect(f, product.condition, whole=True) for f in product.under]
+    late = [f for f in product.under if not set(find_free(f)) & set(bound)]
+    operands = [lower_operand(f, context, order) for f in product.over]
+    for divisor in product.under:
+        if divisor not in late:
+            divide_operand(operands, lower_operand(divisor, context, order), context)
+    if bound:
+        operands += mask_operands(operands, product.condition, context, order)
+    result = contract(operands, bound, product.number, context, order)
+    for divisor in late:
+        pair = align([result, context.lower(divisor, order)], order)
+        result = Apply("/", pair, find_union(pair, order))
+    if not bound and product.condition is not TRUE:
+        result = mask_result(result, product.condition, context, order)
+    return result
+
+
+def sort_factor(factor: Expr, product: Product) -> None:
+    """One factor to the numbers, the operands, the divisors or the condition."""
+    match factor:
+        case _ if is_number(factor):
+            product.numbers.append(factor)
+        case Mul(inner):
+            for part in inner:
+                sort_factor(part, product)
+        case Where(condition, then, other) if other is ZERO:
+            product.condition = join_conditions(product.condition, condition)
+            sort_factor(then, product)
+        case Pow(base, Number(power)) if power < 0:
+            product.under.append(base if power == -1 else Pow(base, Number(-power)))
+        case _:
+            product.over.append(factor)
+
+
+def push_number(product: Product, context: Context) -> tuple[Expr, ...] | None:
+    """The terms of a lone scaled sum, each with the number, if every term has a smaller place for it.
+
+    `(q.k + q.a) / sqrt(D)` scales q once, not the scores twice.
+    """
+    match product.over:
+        case [Add(terms) as whole] if product.number is not ONE and not product.under:
+            size = context.count(find_free(whole))
+        case _:
+            return None
+    scaled = []
+    for term in terms:
+        match term:
+            case Reduce("sum", bound, condition, Mul(factors)):
+                inside = factors
+            case Reduce("sum", bound, condition, body):
+                inside = (body,)
+            case _:
+                return None
+        if min(context.count(find_free(f)) for f in inside if find_free(f)) >= size:
+            return None
+        scaled.append(Reduce("sum", bound, condition, Mul((product.number, *inside))))
+    return tuple(scaled)
+
+
+def lower_operand(factor: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+    """A factor as an operand; a long expression becomes a step."""
+    op = context.lower(factor, order)
+    if is_truth(op):
+        op = Cast(op)
+    long = sum(1 for part in walk_ops(op) if not isinstance(part, (*VIEWS, Num))) > ORDINARY
+    return context.add_step(op) if long else op
+
+
+def divide_operand(operands: list[Op], divisor: Op, context: Context) -> None:
+    """The smallest operand that has the divisor's indices, divided by it; else one over it."""
+    k = find_carrier(operands, divisor, context)
+    if k is None:
+        one = Num(ONE)
+        operands.append(Apply("/", (one, divisor), axes_of(divisor)))
+        return
+    axes = axes_of(operands[k])
+    operands[k] = Apply("/", (operands[k], arrange(divisor, axes)), axes)
+
+
+def find_carrier(operands: Sequence[Op], part: Op, context: Context) -> int | None:
+    """Which operand has all indices of `part`: the smallest of them."""
+    able = [k for k, o in enumerate(operands) if set(axes_of(part)) <= set(axes_of(o))]
+    return min(able, key=lambda k: context.count(axes_of(operands[k])), default=None)
+
+
+def mask_operands(
+    operands: list[Op], condition: Expr, context: Context, order: tuple[Index, ...]
+) -> list[Op]:
+    """Each part of the condition on the smallest operand that can carry it; the rest as operands."""
+    left: list[Op] = []
+    parts = condition.parts if isinstance(condition, And) else (condition,)
+    for part in parts:
+        if part is TRUE:
+            continue
+        mask = lower_condition(part, context, order)
+        k = find_carrier(operands, mask, context)
+        if k is None:
+            left.append(Cast(mask))
+        else:
+            axes = axes_of(operands[k])
+            operands[k] = Fill(operands[k], arrange(mask, axes), Num(ZERO), False)
+    return left
+
+
+def mask_result(op: Op, condition: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+    """The product where the condition holds, else 0."""
+    mask = lower_condition(condition, context, order)
+    if isinstance(op, Num) and op.value is ONE:
+        return Cast(mask)
+    return fill(op, mask, Num(ZERO), False, order)
+
+
+def contract(
+    operands: list[Op],
+    bound: tuple[Index, ...],
+    number: Expr,
+    context: Context,
+    order: tuple[Index, ...],
+) -> Op:
+    """The operands multiplied two at a time and summed over the bound indices."""
+    if not operands:
+        return Num(number)
+    axes = sort_axes((i for op in operands for i in axes_of(op) if i not in bound), order)
+    negative = number is MINUS_ONE
+    late = None if number is ONE or negative else scale_operand(operands, number, axes, context)
+    if len(operands) > 1:
+        operands = [sum_alone(op, k, operands, axes) for k, op in enumerate(operands)]
+    ops = [*operands]
+    extents = {i: context.extent(i) for op in ops for i in axes_of(op)}
+    for pair in find_path([axes_of(op) for op in ops], axes, extents):
+        met = [ops[k] for k in pair]
+        ops = [op for k, op in enumerate(ops) if k not in pair]
+        needed = {*axes, *(i for op in ops for i in axes_of(op))}
+        kept = sort_axes((i for op in met for i in axes_of(op) if i in needed), order)
+        result = join(met, kept, context)
+        ops.append(context.add_step(result) if ops and isinstance(result, Einsum) else result)
+    (result,) = ops
+    if late is not None:
+        result = Apply("*", (result, Num(late)), axes_of(result))
+    return Apply("neg", (result,), axes_of(result)) if negative else result
+
+
+def scale_operand(
+    operands: list[Op], number: Expr, axes: tuple[Index, ...], context: Context
+) -> Expr | None:
+    """The number on the smallest operand, or given back where the result is smaller than them all."""
+    smallest = min(range(len(operands)), key=lambda k: context.count(axes_of(operands[k])))
+    if context.count(axes) < context.count(axes_of(operands[smallest])):
+        return number
+    op = operands[smallest]
+    operands[smallest] = Apply("*", (op, Num(number)), axes_of(op))
+    return None
+
+
+def sum_alone(op: Op, position: int, operands: Sequence[Op], axes: tuple[Index, ...]) -> Op:
+    """An operand summed over the indices that nothing else has."""
+    others = {i for k, o in enumerate(operands) if k != position for i in axes_of(o)}
+    alone = tuple(i for i in axes_of(op) if i not in others and i not in axes)
+    return Reduction("sum", op, alone) if alone else op
+
+
+def join(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> Op:
+    """One operand summed, or two multiplied and summed, over what is not kept."""
+    if len(ops) == 1:
+        over = tuple(i for i in axes_of(ops[0]) if i not in kept)
+        return Reduction("sum", ops[0], over) if over else ops[0]
+    one, other = ops
+    if set(axes_of(one)) | set(axes_of(other)) == set(kept):
+        return Apply("*", align(ops, kept), kept)
+    if is_row_dot(one, other, kept):
+        pair = align(ops, axes_of(max(ops, key=lambda op: len(axes_of(op)))))
+        axes = find_union(pair, ())
+        over = tuple(i for i in axes if i not in kept)
+        dot = Reduction("sum", Apply("*", pair, axes), over)
+        return arrange(dot, kept)
+    if is_middle(other, kept) and context.count(axes_of(one)) < context.count(axes_of(other)):
+        return Einsum((one, other), kept)
+    if is_middle(one, kept) and context.count(axes_of(other)) < context.count(axes_of(one)):
+        return Einsum((other, one), kept)
+    return Einsum((one, other), kept)
+
+
+def is_row_dot(one: Op, other: Op, kept: tuple[Index, ...]) -> bool:
+    """Do both have the same indices, some of them kept?
+
+    Then a product and a sum over contiguous rows beats a batched matmul of 1 by 1 results.
+    """
+    return bool(kept) and set(axes_of(one)) == set(axes_of(other))
+
+
+def is_middle(op: Op, kept: tuple[Index, ...]) -> bool:
+    """Is its last index kept, so that a matmul with the other operand first needs no copy?"""
+    return bool(axes_of(op)) and axes_of(op)[-1] in kept

@@ -1,0 +1,53 @@
+"""Sums of terms: signs become differences, numbers stay numbers, operands are aligned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import Add, Expr, Index, Mul, Number, Reduce
+from derive.plan.align import align, find_union
+from derive.plan.numbers import is_number
+from derive.plan.ops import Apply, Num, Op, axes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from derive.plan.context import Context
+
+
+def lower_sum(terms: Sequence[Expr], context: Context, order: tuple[Index, ...]) -> Op:
+    """The terms added up from left to right; a term that is not negative goes first."""
+    numbers = [t for t in terms if is_number(t)]
+    signed = [split_sign(t) for t in terms if not is_number(t)]
+    signed.sort(key=lambda pair: pair[0])
+    ops = [(negative, context.lower(term, order)) for negative, term in signed]
+    result: Op | None = None
+    for negative, op in ops:
+        if result is None:
+            result = Apply("neg", (op,), axes_of(op)) if negative else op
+            continue
+        pair = align([result, op], order)
+        result = Apply("-" if negative else "+", pair, find_union(pair, order))
+    if result is None:
+        return Num(Add(tuple(numbers)))
+    for number in numbers:
+        negative, size = split_sign(number)
+        result = Apply("-" if negative else "+", (result, Num(size)), axes_of(result))
+    return result
+
+
+def split_sign(term: Expr) -> tuple[bool, Expr]:
+    """(is it negative, the term without its sign)."""
+    match term:
+        case Number(value) if value < 0:
+            return True, Number(-value)
+        case Mul((Number(value), *rest)) if value < 0:
+            left = [] if value == -1 and rest else [Number(-value)]
+            factors = (*left, *rest)
+            return True, factors[0] if len(factors) == 1 else Mul(factors)
+        case Reduce("sum", bound, condition, Mul((Number(), *_)) as body):
+            negative, inside = split_sign(body)
+            return negative, Reduce("sum", bound, condition, inside) if negative else term
+        case _:
+            return False, term
+

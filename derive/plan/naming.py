@@ -1,0 +1,101 @@
+"""Names for steps that the formula does not name, made from the names it does."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+from typing import TYPE_CHECKING
+
+from derive.plan.ops import (
+    Along,
+    Apply,
+    Choose,
+    Einsum,
+    Fill,
+    Iota,
+    Num,
+    Op,
+    Reduction,
+    Source,
+    Triangle,
+    args_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+LONGEST = 24
+RESERVED = {"torch", "Tensor", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
+_WORDS = {"+": "plus", "-": "minus", "<": "mask", "<=": "mask", ">": "mask", ">=": "mask"}
+_WORDS |= {"==": "mask", "!=": "mask", "and": "mask", "or": "mask", "not": "mask", "neg": "minus"}
+
+
+def free_name(wish: str, taken: Container[str]) -> str:
+    """The name itself, or with a number, so that it is neither taken nor Python's own."""
+    name = f"{wish}_" if wish in RESERVED else wish
+    numbered = (f"{wish}_{k}" for k in range(2, 10**6))
+    return name if name not in taken else next(n for n in numbered if n not in taken)
+
+
+def name_op(op: Op, target: str) -> str:
+    """What a person might call it: `q_k` for q times k, `exp_x`, `max_x`, `causal`."""
+    name = _describe(op)
+    return name if name and len(name) <= LONGEST else f"{target}_{_role(op)}"
+
+
+def _describe(op: Op) -> str:  # noqa: PLR0911 - one answer for each operation
+    match op:
+        case Source(name, _, _):
+            return name
+        case Iota(index):
+            return index.name
+        case Triangle(_, _, _, upper):
+            return "anticausal" if upper else "causal"
+        case Einsum(args, _):
+            return _join([_describe(a).removesuffix("_scaled") for a in args])
+        case Reduction(kind, arg, _):
+            return _join([kind, _describe(arg)])
+        case Along(kind, arg, _):
+            return _join([kind, _describe(arg)])
+        case Fill(arg, _, _, _):
+            return _join([_describe(arg), "masked"])
+        case Choose():
+            return ""
+        case Apply(function, args, _):
+            return _describe_apply(function, args)
+        case Num():
+            return ""
+        case _:
+            return _describe(args_of(op)[0]) if args_of(op) else ""
+
+
+def _describe_apply(function: str, args: tuple[Op, ...]) -> str:
+    tensors = [a for a in args if _describe(a)]
+    if _WORDS.get(function) == "mask":
+        return "mask"
+    if len(tensors) == 1 and function in {"*", "/"}:
+        return _join([_describe(tensors[0]), "scaled"])
+    if function == "pow":
+        return _join([_describe(args[0]), "power"])
+    words = [_describe(a) for a in tensors]
+    if function in {"*", "/"}:
+        return _join([words[0], "over", words[1]] if function == "/" else words)
+    if function in {"+", "-"}:
+        return _join([words[0], _WORDS[function], *words[1:]]) if words else ""
+    return _join([_WORDS.get(function, function), *words])
+
+
+def _join(words: list[str]) -> str:
+    return "_".join(words) if all(words) else ""
+
+
+def _role(op: Op) -> str:
+    match op:
+        case Einsum():
+            return "product"
+        case Reduction(kind, _, _) | Along(kind, _, _):
+            return kind
+        case _:
+            return "part"
+
+

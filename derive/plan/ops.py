@@ -1,0 +1,279 @@
+"""The tensor operations of a plan: what one line of a generated function computes.
+
+    op = Source(name, axes)                an argument or an earlier step
+       | Num(value)                        a Python number over sizes and scalars
+       | NumTensor(value)                  the same as a 0-d tensor
+       | Iota(index) | Triangle(rows, columns, offset, upper)
+       | Select(arg, place, at) | Unflatten(arg, place, parts) | Diagonal(arg, first, second)
+       | Flatten(arg, start, end) | Arrange(arg, axes) | Expand(arg, axes)
+       | Einsum(args, axes) | Apply(function, args, axes)
+       | Reduction(kind, arg, over) | Along(kind, arg, index)
+       | Fill(arg, mask, value, where) | Choose(condition, then, other, axes) | Cast(arg)
+
+Here, and only from here on, axes have an order: `axes_of(op)` is a tuple of indices. `Arrange` may
+name axes that its argument lacks; they have size 1 there and broadcast.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from derive.ir.nodes import Expr, Index, node
+
+
+@node
+class Source:
+    """A tensor by its name in the generated function."""
+
+    name: str
+    axes: tuple[Index, ...]
+    kind: str = "real"
+
+
+@node
+class Num:
+    """A Python number: an expression over sizes, scalars and constants."""
+
+    value: Expr
+
+
+@node
+class NumTensor:
+    """A number as a 0-d tensor of the formula's dtype, for functions that take tensors only."""
+
+    value: Expr
+
+
+@node
+class Iota:
+    """The value of an index along its own axis, as integers."""
+
+    index: Index
+
+
+@node
+class Triangle:
+    """Truth values: columns - rows <= offset, or >= offset where `upper`."""
+
+    rows: Index
+    columns: Index
+    offset: Expr
+    upper: bool
+
+
+@node
+class Select:
+    """One position of one place."""
+
+    arg: Op
+    place: int
+    at: Expr
+
+
+@node
+class Unflatten:
+    """A merged place taken apart into its indices, slowest first."""
+
+    arg: Op
+    place: int
+    parts: tuple[Index, ...]
+
+
+@node
+class Diagonal:
+    """Two places read by the same index; it moves to the end."""
+
+    arg: Op
+    first: int
+    second: int
+
+
+@node
+class Flatten:
+    """The places from start to end merged into one."""
+
+    arg: Op
+    start: int
+    end: int
+
+
+@node
+class Arrange:
+    """The same tensor with its axes in this order; axes it lacks have size 1."""
+
+    arg: Op
+    axes: tuple[Index, ...]
+
+
+@node
+class Expand:
+    """The same tensor repeated along the axes it lacks."""
+
+    arg: Op
+    axes: tuple[Index, ...]
+
+
+@node
+class Einsum:
+    """The product of the arguments, summed over the indices that are not in `axes`."""
+
+    args: tuple[Op, ...]
+    axes: tuple[Index, ...]
+
+
+@node
+class Apply:
+    """An elementwise function of arguments whose axes are aligned."""
+
+    function: str
+    args: tuple[Op, ...]
+    axes: tuple[Index, ...]
+
+
+@node
+class Reduction:
+    """The argument reduced over some of its indices."""
+
+    kind: str
+    arg: Op
+    over: tuple[Index, ...]
+
+
+@node
+class Along:
+    """softmax, log_softmax or cumsum along one index."""
+
+    kind: str
+    arg: Op
+    index: Index
+
+
+@node
+class Fill:
+    """The argument with a number wherever the mask is `where`."""
+
+    arg: Op
+    mask: Op
+    value: Num
+    where: bool
+
+
+@node
+class Choose:
+    """`then` where the condition holds, else `other`."""
+
+    condition: Op
+    then: Op
+    other: Op
+    axes: tuple[Index, ...]
+
+
+@node
+class Cast:
+    """Integers or truth values in the formula's dtype."""
+
+    arg: Op
+
+
+Op: TypeAlias = (
+    Source
+    | Num
+    | NumTensor
+    | Iota
+    | Triangle
+    | Select
+    | Unflatten
+    | Diagonal
+    | Flatten
+    | Arrange
+    | Expand
+    | Einsum
+    | Apply
+    | Reduction
+    | Along
+    | Fill
+    | Choose
+    | Cast
+)
+
+VIEWS = (Source, Select, Unflatten, Diagonal, Flatten, Arrange, Expand)
+
+
+def axes_of(op: Op) -> tuple[Index, ...]:  # noqa: PLR0911 - one answer for each operation
+    """The indices of an operation's result, in order."""
+    match op:
+        case Source(_, axes, _) | Arrange(_, axes) | Expand(_, axes):
+            return axes
+        case Einsum(_, axes) | Apply(_, _, axes) | Choose(_, _, _, axes):
+            return axes
+        case Num() | NumTensor():
+            return ()
+        case Iota(index):
+            return (index,)
+        case Triangle(rows, columns, _, _):
+            return (rows, columns)
+        case Select(arg, place, _):
+            axes = axes_of(arg)
+            return axes[:place] + axes[place + 1 :]
+        case Unflatten(arg, place, parts):
+            axes = axes_of(arg)
+            return axes[:place] + parts + axes[place + 1 :]
+        case Diagonal(arg, first, second):
+            axes = axes_of(arg)
+            kept = tuple(a for k, a in enumerate(axes) if k not in (first, second))
+            return (*kept, axes[first])
+        case Flatten(arg, start, end):
+            axes = axes_of(arg)
+            return axes[: start + 1] + axes[end + 1 :]
+        case Reduction(_, arg, over):
+            return tuple(a for a in axes_of(arg) if a not in over)
+        case Along(_, arg, _) | Fill(arg, _, _, _) | Cast(arg):
+            return axes_of(arg)
+
+
+def args_of(op: Op) -> tuple[Op, ...]:
+    """The operations it works on."""
+    match op:
+        case Einsum(args, _) | Apply(_, args, _):
+            return args
+        case Choose(condition, then, other, _):
+            return (condition, then, other)
+        case Fill(arg, mask, _, _):
+            return (arg, mask)
+        case Source() | Num() | NumTensor() | Iota() | Triangle():
+            return ()
+        case _:
+            return (op.arg,)
+
+
+def with_args(op: Op, args: tuple[Op, ...]) -> Op:
+    """The same operation on other arguments of the same axes."""
+    match op:
+        case Einsum(_, axes):
+            return Einsum(args, axes)
+        case Apply(function, _, axes):
+            return Apply(function, args, axes)
+        case Choose(_, _, _, axes):
+            return Choose(*args, axes)  # type: ignore[call-arg, arg-type]
+        case Fill(_, _, value, where):
+            return Fill(args[0], args[1], value, where)
+        case Source() | Num() | NumTensor() | Iota() | Triangle():
+            return op
+        case Select(_, place, at):
+            return Select(args[0], place, at)
+        case Unflatten(_, place, parts):
+            return Unflatten(args[0], place, parts)
+        case Diagonal(_, first, second):
+            return Diagonal(args[0], first, second)
+        case Flatten(_, start, end):
+            return Flatten(args[0], start, end)
+        case Arrange(_, axes):
+            return Arrange(args[0], axes)
+        case Expand(_, axes):
+            return Expand(args[0], axes)
+        case Reduction(kind, _, over):
+            return Reduction(kind, args[0], over)
+        case Along(kind, _, index):
+            return Along(kind, args[0], index)
+        case Cast():
+            return Cast(args[0])

@@ -1,0 +1,32 @@
+"""Guards carried inward: what is only read where a condition holds gets a harmless argument elsewhere.
+
+    where(c, 1/x, 0)  computes  1/where(c, x, 1)  before it chooses, so that neither the value nor the
+    gradient of the branch that is not taken can be nan.
+"""
+
+from __future__ import annotations
+
+from derive.ir.nodes import ONE, TRUE, Call, Expr, Number, Pow, Reduce, Where
+from derive.ir.walk import find_accesses, find_free, map_children
+
+PARTIAL = {"log"}
+
+
+def protect(expr: Expr, condition: Expr, *, whole: bool = False) -> Expr:
+    """Arguments of partial functions inside, and with `whole` the expression itself, made harmless."""
+    if condition is TRUE or not find_accesses(expr):
+        return expr
+    if isinstance(expr, Reduce) and set(expr.bound) & set(find_free(condition)):
+        return expr
+    inside = map_children(expr, lambda child: protect(child, condition))
+    match inside:
+        case Pow(base, Number(power)) if power < 0 or power.denominator != 1:
+            return Pow(_guard(base, condition), Number(power))
+        case Call(function, (argument,)) if function in PARTIAL:
+            return Call(function, (_guard(argument, condition),))
+        case _:
+            return _guard(inside, condition) if whole else inside
+
+
+def _guard(expr: Expr, condition: Expr) -> Expr:
+    return Where(condition, expr, ONE)

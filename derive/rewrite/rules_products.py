@@ -1,0 +1,258 @@
+"""Rules on products and sums: flatten, guard, pull sums out, distribute, let go of unused indices."""
+
+from __future__ import annotations
+
+from derive.ir.nodes import (
+    ONE,
+    TRUE,
+    ZERO,
+    Add,
+    And,
+    Expr,
+    Index,
+    Mul,
+    Number,
+    Pow,
+    Reduce,
+    Where,
+)
+from derive.ir.walk import find_free, rename_apart, substitute
+from derive.rewrite.rule import rule
+
+
+@rule(
+    law="(a * b) * c = a * b * c",
+    before="A[M, N]; y[i,j] = A[i,j] * (A[i,j] * 2)",
+    after="A[M, N]; y[i,j] = A[i,j] * A[i,j] * 2",
+    refuses="A[M, N]; y[i,j] = A[i,j] * (A[i,j] + 2)",
+)
+def flatten_product(expr: Expr) -> Expr | None:
+    """A product inside a product, and a quotient of a product, become one product."""
+    if not isinstance(expr, Mul):
+        return None
+    factors: list[Expr] = []
+    for factor in expr.factors:
+        match factor:
+            case Mul(inner):
+                factors += inner
+            case Pow(Mul(inner), Number(power)) if power == -1:
+                factors += [Pow(f, factor.exponent) for f in inner]
+            case Pow(Pow(base, Number(power)), Number(outer)) if (power, outer) == (-1, -1):
+                factors.append(base)
+            case _:
+                factors.append(factor)
+    return _changed(expr, Mul(tuple(factors)))
+
+
+@rule(
+    law="(a + b) + c = a + b + c",
+    before="A, B[N]; y[i] = A[i] + (B[i] + A[i])",
+    after="A, B[N]; y[i] = A[i] + B[i] + A[i]",
+    refuses="A, B[N]; y[i] = A[i] + exp(B[i] + A[i])",
+)
+def flatten_sum(expr: Expr) -> Expr | None:
+    """A sum inside a sum becomes one sum."""
+    if not isinstance(expr, Add):
+        return None
+    terms: list[Expr] = []
+    for term in expr.terms:
+        terms += term.terms if isinstance(term, Add) else [term]
+    return _changed(expr, Add(tuple(terms)))
+
+
+@rule(
+    law="x * [c] = where(c, x, 0): a bracket guards all of its product",
+    before="x, y[N]; z[i,j] = x[i] * [j <= i] / y[j]",
+    after="x, y[N]; z[i,j] = where(j <= i, x[i] / y[j], 0)",
+    refuses="x, y[N]; z[i,j] = x[i] + [j <= i] / (1 + [i <= j])",
+)
+def guard_product(expr: Expr) -> Expr | None:
+    """Brackets and guards among the factors of a product become one guard around the rest."""
+    if not isinstance(expr, Mul):
+        return None
+    guards = [f for f in expr.factors if is_guard(f)]
+    if not guards or len(expr.factors) == 1:
+        return None
+    rest: list[Expr] = []
+    conditions: list[Expr] = []
+    for factor in expr.factors:
+        if factor in guards:
+            assert isinstance(factor, Where)
+            conditions.append(factor.condition)
+            rest += [factor.then] if factor.then is not ONE else []
+        else:
+            rest.append(factor)
+    return Where(join_conditions(*conditions), make_product(rest), ZERO)
+
+
+@rule(
+    law="sum_j where(c, f, 0) = sum_{j: c} f",
+    before="x[N]; s = sum[j](where(j <= 3, x[j], 0))",
+    after="x[N]; s = sum[j, j <= 3](x[j])",
+    refuses="x[N]; s = sum[j](where(j <= 3, x[j], 1))",
+)
+def restrict_sum(expr: Expr) -> Expr | None:
+    """A guard directly under a sum restricts its range."""
+    match expr:
+        case Reduce("sum", bound, condition, Where(guard, body, other)) if other is ZERO:
+            return Reduce("sum", bound, join_conditions(condition, guard), body)
+        case _:
+            return None
+
+
+@rule(
+    law="a * sum_j f_j = sum_j a * f_j",
+    before="A[M, N]; x[N]; y[M]; z[i] = y[i] * sum[j](A[i,j] * x[j])",
+    after="A[M, N]; x[N]; y[M]; z[i] = sum[j](y[i] * (A[i,j] * x[j]))",
+    refuses="A[M, N]; x[N]; y[M]; z[i] = y[i] / sum[j](A[i,j] * x[j])",
+)
+def pull_sum_out(expr: Expr) -> Expr | None:
+    """A sum among the factors of a product moves to the outside, under fresh letters where needed."""
+    if not isinstance(expr, Mul) or len(expr.factors) == 1:
+        return None
+    k = next((k for k, f in enumerate(expr.factors) if _is_sum(f)), None)
+    if k is None:
+        return None
+    rest = expr.factors[:k] + expr.factors[k + 1 :]
+    taken = {i.name for f in rest for i in find_free(f)}
+    summed = expr.factors[k]
+    assert isinstance(summed, Reduce)
+    bound, condition, body = rename_bound(summed, taken)
+    return Reduce("sum", bound, condition, Mul((*expr.factors[:k], body, *expr.factors[k + 1 :])))
+
+
+@rule(
+    law="sum_i sum_j f = sum_ij f",
+    before="A[M, N]; s = sum[i](sum[j](A[i,j]))",
+    after="A[M, N]; s = sum[i, j](A[i,j])",
+    refuses="A[M, N]; s = sum[i](max[j](A[i,j]))",
+)
+def merge_sums(expr: Expr) -> Expr | None:
+    """A sum directly inside a sum becomes one sum over both."""
+    match expr:
+        case Reduce("sum", outer, condition, Reduce("sum", _, _, _) as inner):
+            taken = {i.name for i in outer} | {i.name for i in find_free(condition)}
+            bound, inside, body = rename_bound(inner, taken)
+            return Reduce("sum", outer + bound, join_conditions(condition, inside), body)
+        case _:
+            return None
+
+
+@rule(
+    law="sum_j f = extent(j) * f where j does not occur in f",
+    before="x[M]; y[N]; s[i] = sum[j](x[i] * 2) + y[0]",
+    after="x[M]; y[N]; s[i] = sum[j](x[i] * 2) + y[0]",
+    refuses="x[M]; s[i] = sum[j, j <= i](x[j])",
+)
+def count_unused(expr: Expr) -> Expr | None:
+    """A summed index that does not occur multiplies by its extent; its multiplicity is kept."""
+    match expr:
+        case Reduce("sum", bound, condition, body):
+            used = {*find_free(body), *find_free(condition)}
+            idle = tuple(i for i in bound if i not in used)
+            if not idle:
+                return None
+            left = tuple(i for i in bound if i in used)
+            inner = Reduce("sum", left, condition, body) if left else body
+            if not left and condition is not TRUE:
+                inner = Where(condition, body, ZERO)
+            return Mul((*(i.extent for i in idle), inner))
+        case _:
+            return None
+
+
+@rule(
+    law="sum_e q * (k + a) = sum_e q * k + sum_e q * a",
+    before="q[M, D]; k[N, D]; a[M, N, D]; s[i,j] = sum[e](q[i,e] * (k[j,e] + a[i,j,e]))",
+    after="q[M, D]; k[N, D]; a[M, N, D]; s[i,j] = sum[e](q[i,e] * k[j,e]) + sum[e](q[i,e] * a[i,j,e])",
+    refuses="q, u[M, D]; k[N, D]; s[i,j] = sum[e]((q[i,e] + u[i,e]) * k[j,e])",
+)
+def distribute_product(expr: Expr) -> Expr | None:
+    """A product is distributed over a sum that spans all its indices: the wide intermediate goes.
+
+    The sum would be as large as the product's whole loop nest, while every term of the distributed
+    form contracts tensors that are there already.
+    """
+    match expr:
+        case Reduce("sum", bound, condition, Mul(factors)):
+            volume = {*bound, *(i for f in factors for i in find_free(f))}
+        case Reduce("sum", bound, condition, Add(_) as only):
+            factors, volume = (only,), {*bound, *find_free(only)}
+        case _:
+            return None
+    for k, factor in enumerate(factors):
+        if isinstance(factor, Add) and volume <= set(find_free(factor)) and _pays(factor, factors):
+            parts = (
+                Reduce("sum", bound, condition, make_product([*factors[:k], term, *factors[k + 1 :]]))
+                for term in factor.terms
+            )
+            return Add(tuple(parts))
+    return None
+
+
+def _pays(wide: Add, factors: tuple[Expr, ...]) -> bool:
+    """Is there something to contract each term with, or terms that are contractions themselves?
+
+    A lone sum of plain terms is added up as it stands: there, distributing only loses digits.
+    """
+    if any(set(find_free(f)) for f in factors if f is not wide):
+        return len(factors) > 1
+    return all(_tensors(term) > 1 for term in wide.terms)
+
+
+def _tensors(term: Expr) -> int:
+    """How many factors of a term carry indices."""
+    factors = term.factors if isinstance(term, Mul) else (term,)
+    return sum(1 for f in factors if find_free(f))
+
+
+def rename_bound(reduce: Reduce, taken: set[str]) -> tuple[tuple[Index, ...], Expr, Expr]:
+    """Bound indices, condition and body under letters that are not taken outside."""
+    used = {*taken, *(i.name for i in reduce.bound), *(i.name for i in find_free(reduce.body))}
+    new: dict[Expr, Expr] = {}
+    for index in reduce.bound:
+        if index.name in taken:
+            fresh = rename_apart(index, used)
+            used.add(fresh.name)
+            new[index] = fresh
+    bound = tuple(new.get(i, i) for i in reduce.bound)
+    return bound, substitute(reduce.condition, new), substitute(reduce.body, new)  # type: ignore[return-value]
+
+
+def is_guard(expr: Expr) -> bool:
+    """Is it zero wherever a condition fails?"""
+    return isinstance(expr, Where) and expr.other is ZERO
+
+
+def join_conditions(*conditions: Expr) -> Expr:
+    """All of the conditions, true ones left out, each once."""
+    parts: dict[Expr, None] = {}
+    for condition in conditions:
+        parts |= dict.fromkeys(condition.parts if isinstance(condition, And) else (condition,))
+    parts.pop(TRUE, None)
+    match tuple(parts):
+        case ():
+            return TRUE
+        case (part,):
+            return part
+        case several:
+            return And(several)
+
+
+def make_product(factors: list[Expr]) -> Expr:
+    """The product, without a wrapper around a single factor."""
+    match factors:
+        case []:
+            return ONE
+        case [factor]:
+            return factor
+        case _:
+            return Mul(tuple(factors))
+
+
+def _is_sum(expr: Expr) -> bool:
+    return isinstance(expr, Reduce) and expr.kind == "sum"
+
+
+def _changed(old: Expr, new: Expr) -> Expr | None:
+    return None if new is old else new
