@@ -1,0 +1,246 @@
+"""SymPy expressions as they were written: every node is built without evaluation.
+
+Laws:
+- A product or a sum keeps its parts in the order of the text; one level is one n-ary node.
+- A quotient is a product with a power of -1; a difference is a sum with a negated term.
+- Constructors of SymPy that sort, fold or compare are passed by (Max, Piecewise, And, Sum).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sympy import (
+    Abs,
+    Add,
+    And,
+    Eq,
+    Ge,
+    Gt,
+    Idx,
+    Integer,
+    KroneckerDelta,
+    Le,
+    Lt,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Ne,
+    Not,
+    Or,
+    Piecewise,
+    Pow,
+    Product,
+    Rational,
+    S,
+    Sum,
+    Symbol,
+    cos,
+    erf,
+    exp,
+    floor,
+    log,
+    sign,
+    sin,
+    tanh,
+)
+from sympy.core.basic import Basic
+from sympy.core.containers import Tuple
+from sympy.core.expr import Expr
+from sympy.core.relational import Relational
+from sympy.functions.elementary.piecewise import ExprCondPair
+from sympy.logic.boolalg import BooleanAtom
+
+from derive.notation.functions import FUNCTIONS, REDUCTIONS
+from derive.notation.words import BooleanElement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+RELATIONS: dict[str, Any] = {"<": Lt, "<=": Le, ">": Gt, ">=": Ge, "==": Eq, "!=": Ne}
+
+# Words with `[..](..)`: those that bind their indices, and those that keep their one index.
+BINDING = ("sum", "prod", "max", "min", "mean", "var", "logsumexp", "argmax")
+KEEPING = ("softmax", "log_softmax", "cumsum")
+
+
+def to_size(name: str) -> Any:
+    """The symbol of a size, equal to the one that `notation.words.sizes` makes."""
+    return Symbol(name, integer=True, positive=True)
+
+
+def to_index(name: str, extent: Any) -> Any:
+    """The index letter over 0 .. extent - 1."""
+    return Idx(Symbol(name, integer=True), (S.Zero, extent - 1))
+
+
+def add(terms: Sequence[Any]) -> Any:
+    """The sum of the terms in their order."""
+    return Add(*terms, evaluate=False) if len(terms) != 1 else terms[0]
+
+
+def multiply(factors: Sequence[Any]) -> Any:
+    """The product of the factors in their order; a leading 1 over something is that power alone."""
+    kept = list(factors)
+    if len(kept) > 1 and kept[0] is S.One and _is_divisor(kept[1]):
+        kept = kept[1:]
+    elif len(kept) > 1 and kept[0].is_Integer and _is_divisor(kept[1]) and kept[1].base.is_Integer:
+        kept = [Rational(kept[0], kept[1].base), *kept[2:]]
+    return Mul(*kept, evaluate=False) if len(kept) != 1 else kept[0]
+
+
+def invert(base: Any) -> Any:
+    """One over the base."""
+    return Pow(base, S.NegativeOne, evaluate=False)
+
+
+def negate(term: Any) -> Any:
+    """The term with its sign changed: in its leading number, else by a factor of -1."""
+    if term.is_Rational or term in (S.Infinity, S.NegativeInfinity):
+        return -term
+    if not isinstance(term, Mul):
+        return Mul(S.NegativeOne, term, evaluate=False)
+    first, *rest = term.args
+    if first.is_Rational and first > 0 and first is not S.One:
+        return Mul(-first, *rest, evaluate=False)
+    return Mul(S.NegativeOne, *term.args, evaluate=False)
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """The base to the exponent."""
+    return Pow(base, exponent, evaluate=False)
+
+
+def divide_floor(left: Any, right: Any) -> Any:
+    """`left // right`."""
+    return floor(multiply((left, invert(right))), evaluate=False)
+
+
+def remainder(left: Any, right: Any) -> Any:
+    """`left % right`."""
+    return Mod(left, right, evaluate=False)
+
+
+def compare(relation: str, left: Any, right: Any) -> Any:
+    """A relation that stays as it is, even where its sides decide it."""
+    return RELATIONS[relation](left, right, evaluate=False)
+
+
+def all_of(parts: Sequence[Any]) -> Any:
+    """The conjunction in the order of the text; SymPy's own constructor sorts."""
+    return _logical(And, parts)
+
+
+def any_of(parts: Sequence[Any]) -> Any:
+    """The disjunction in the order of the text."""
+    return _logical(Or, parts)
+
+
+def contrary(part: Any) -> Any:
+    """The negation."""
+    return Not(part, evaluate=False)
+
+
+def choose(condition: Any, then: Any, other: Any) -> Any:
+    """`where(condition, then, other)`; SymPy's own constructor folds and drops branches."""
+    pairs = ((then, condition), (other, S.true))
+    return Basic.__new__(Piecewise, *(Tuple.__new__(ExprCondPair, *pair) for pair in pairs))
+
+
+def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | None) -> Any:
+    """`word[bound, condition](body)` for any word of the notation."""
+    if word not in {"sum", "prod"}:
+        rest = () if condition is None else (condition,)
+        return REDUCTIONS[word](body, *bound, *rest, evaluate=False)
+    kind, other = (Sum, S.Zero) if word == "sum" else (Product, S.One)
+    limits = [Tuple(index, index.lower, index.upper) for index in bound]
+    if condition is not None and _is_triangular(condition, bound):
+        limits = [Tuple(bound[0], S.Zero, condition.args[1])]
+    elif condition is not None:
+        body = choose(condition, body, other)
+    made = Expr.__new__(kind, body, *limits)
+    made.is_commutative = True  # the constructor, passed by since it folds Piecewise, sets this
+    return made
+
+
+def is_condition(value: Any) -> bool:
+    """Is it a truth value? To SymPy every Symbol could be one."""
+    kinds = (And, Or, Not, Relational, BooleanAtom, BooleanElement)
+    return isinstance(value, kinds)
+
+
+def _is_triangular(condition: Any, bound: Sequence[Any]) -> bool:
+    """Is it `j <= i`, with both of one extent and j the only index bound?"""
+    return (
+        len(bound) == 1
+        and isinstance(condition, Le)
+        and condition.args[0] == bound[0]
+        and isinstance(condition.args[1], Idx)
+        and condition.args[1] != bound[0]
+        and condition.args[1].upper == bound[0].upper
+    )
+
+
+def _is_divisor(factor: Any) -> bool:
+    return isinstance(factor, Pow) and factor.exp is S.NegativeOne
+
+
+def _logical(kind: Any, parts: Sequence[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    made = Basic.__new__(kind, *parts)
+    made._argset = frozenset(parts)
+    return made
+
+
+def _ordered(kind: Any) -> Callable[..., Any]:
+    """Max and Min with their arguments in the order of the text."""
+
+    def build(*arguments: Any) -> Any:
+        made = Expr.__new__(kind, *arguments)
+        made._argset = frozenset(arguments)
+        return made
+
+    return build
+
+
+def _plain(kind: Any) -> Callable[..., Any]:
+    return lambda *arguments: kind(*arguments, evaluate=False)
+
+
+def _sqrt(base: Any) -> Any:
+    return power(base, Rational(1, 2))
+
+
+# name: (fewest arguments, most arguments, builder)
+ELEMENTWISE: dict[str, tuple[int, int, Callable[..., Any]]] = {
+    "exp": (1, 1, _plain(exp)),
+    "log": (1, 1, _plain(log)),
+    "sqrt": (1, 1, _sqrt),
+    "sin": (1, 1, _plain(sin)),
+    "cos": (1, 1, _plain(cos)),
+    "tanh": (1, 1, _plain(tanh)),
+    "erf": (1, 1, _plain(erf)),
+    "abs": (1, 1, _plain(Abs)),
+    "sign": (1, 1, _plain(sign)),
+    "floor": (1, 1, _plain(floor)),
+    "sigmoid": (1, 1, _plain(FUNCTIONS["sigmoid"])),
+    "relu": (1, 1, _plain(FUNCTIONS["relu"])),
+    "leaky_relu": (1, 2, _plain(FUNCTIONS["leaky_relu"])),
+    "elu": (1, 1, _plain(FUNCTIONS["elu"])),
+    "gelu": (1, 1, _plain(FUNCTIONS["gelu"])),
+    "silu": (1, 1, _plain(FUNCTIONS["silu"])),
+    "softplus": (1, 1, _plain(FUNCTIONS["softplus"])),
+    "clip": (3, 3, _plain(FUNCTIONS["clip"])),
+    "max": (2, 64, _ordered(Max)),
+    "min": (2, 64, _ordered(Min)),
+    "delta": (2, 2, _plain(KroneckerDelta)),
+}
+
+CONSTANTS: dict[str, Any] = {"pi": S.Pi, "oo": S.Infinity}
+
+
+def to_integer(value: int) -> Any:
+    """An exact integer."""
+    return Integer(value)

@@ -1,0 +1,486 @@
+"""Right sides of the text: Python's syntax tree read as SymPy, unevaluated.
+
+    number    = arithmetic | name | access | call | [condition]
+    condition = comparison, chained or not | and | or | not | access of a Boolean tensor | True | False
+    access    = tensor[number, ...]
+    call      = function(number, ...) | where(condition, number, number)
+              | word[index, ..., condition](number)
+
+Laws: a function of the user's is read anew at each call with its parameters standing for what was
+given; a letter bound inside the scope of the same letter is refused; what is not said above is no
+part of the notation.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from sympy import Idx, S
+
+from derive.errors import suggest
+from derive.frontend.text_arithmetic import is_arithmetic, read_arithmetic
+from derive.frontend.text_build import (
+    BINDING,
+    CONSTANTS,
+    ELEMENTWISE,
+    KEEPING,
+    all_of,
+    any_of,
+    choose,
+    compare,
+    contrary,
+    is_condition,
+    reduce_over,
+    to_size,
+)
+from derive.frontend.text_names import FUNCTION_WORDS, LINEAR_ALGEBRA
+from derive.frontend.text_syntax import match_call, read_elements, span, too_deep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from derive.errors import DeriveError
+    from derive.frontend.text_extents import Letters
+    from derive.frontend.text_names import Names
+    from derive.frontend.text_syntax import Call
+
+DEEPEST = 100  # levels of one expression, those of called functions included
+LARGEST = 50_000  # nodes of one expression, written out as a tree
+
+_RELATIONS = {
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What can be seen at one place of an equation."""
+
+    names: Names
+    letters: Letters
+    target: str  # the tensor that is being defined
+    number: int  # the number of its equation
+    bound: Mapping[str, tuple[int, int]]  # letters in scope, and where each one enters
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    calls: tuple[tuple[str, tuple[int, int]], ...] = ()  # functions being read, and their calls
+    depth: int = 0
+    measures: dict[Any, tuple[int, int]] = field(default_factory=dict)  # expression: depth, nodes
+
+    def refuse(
+        self,
+        code: str,
+        says: str,
+        *nodes: ast.expr,
+        facts: tuple[str, ...] = (),
+        help: str = "",  # noqa: A002 - the word the reader sees
+    ) -> DeriveError:
+        """The error at these nodes, and at the call that led into a user's function."""
+        places = [span(node) for node in nodes] + [place for _, place in self.calls[-1:]]
+        return self.names.source.refuse(code, says, *places, facts=facts, help=help)
+
+
+def to_number(node: ast.expr, scope: Scope) -> Any:
+    """The SymPy expression of a number."""
+    value = to_value(node, scope)
+    if not is_condition(value):
+        return value
+    start, end = span(node)
+    written = " ".join(scope.names.source.text[start:end].split())
+    raise scope.refuse(
+        "condition-as-number",
+        "a truth value stands where a number is needed",
+        node,
+        help=f"write [{written}] for 1 or 0" if len(written) < 40 else "put it into [..] for 1 or 0",  # noqa: PLR2004
+    )
+
+
+def to_condition(node: ast.expr, scope: Scope) -> Any:
+    """The SymPy expression of a condition."""
+    value = to_value(node, scope)
+    if is_condition(value):
+        return value
+    raise scope.refuse(
+        "mask-not-boolean",
+        "a number stands where a condition is needed",
+        node,
+        help="compare it, x[i] > 0, or declare a tensor of truth values: bool m[B, S]",
+    )
+
+
+def to_value(node: ast.expr, scope: Scope) -> Any:
+    """The SymPy expression of a number or a condition."""
+    scope = replace(scope, depth=scope.depth + 1)
+    if scope.depth > DEEPEST:
+        raise too_deep(scope.names.source, *span(node))
+    value = _read(node, scope)
+    _measure(value, node, scope)
+    return value
+
+
+def _read(node: ast.expr, scope: Scope) -> Any:
+    if is_arithmetic(node):
+        return read_arithmetic(scope.names.source, node, lambda part: to_number(part, scope))
+    call = match_call(node)
+    if call is not None:
+        return _read_call(call, node, scope)
+    match node:
+        case ast.Name(name):
+            return _read_name(name, node, scope)
+        case ast.Constant(bool() as value):
+            return S.true if value else S.false
+        case ast.Subscript(ast.Name(name), bracket):
+            return _read_access(name, read_elements(bracket), node, scope)
+        case ast.List([condition]):
+            return choose(to_condition(condition, scope), S.One, S.Zero)
+        case ast.Compare():
+            return _read_comparison(node, scope)
+        case ast.BoolOp(op, parts):
+            join = all_of if isinstance(op, ast.And) else any_of
+            return join([to_condition(part, scope) for part in parts])
+        case ast.UnaryOp(ast.Not(), part):
+            return contrary(to_condition(part, scope))
+        case _:
+            raise _not_notation(node, scope)
+
+
+def _measure(value: Any, node: ast.expr, scope: Scope) -> None:
+    """Functions of functions grow fast: refuse before anything has to walk the result."""
+    known = scope.measures
+    pending = [value]
+    while pending:
+        here = pending[-1]
+        inside = [part for part in here.args if part not in known]
+        if here in known or not inside:
+            pending.pop()
+            parts = [known[part] for part in here.args]
+            depth = 1 + max((d for d, _ in parts), default=0)
+            known[here] = (depth, 1 + sum(n for _, n in parts))
+            continue
+        pending += inside
+    depth, nodes = known[value]
+    if depth > 2 * DEEPEST or nodes > LARGEST:
+        raise too_deep(scope.names.source, *span(node))
+
+
+def _read_comparison(node: ast.Compare, scope: Scope) -> Any:
+    sides = [to_number(side, scope) for side in (node.left, *node.comparators)]
+    parts = []
+    for op, left, right in zip(node.ops, sides, sides[1:], strict=False):
+        if type(op) not in _RELATIONS:
+            raise _not_notation(node, scope)
+        parts.append(compare(_RELATIONS[type(op)], left, right))
+    return all_of(parts)
+
+
+def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
+    names = scope.names
+    if name in scope.parameters:
+        return scope.parameters[name]
+    match names.kind(name):
+        case "size":
+            return to_size(name)
+        case "scalar":
+            return names.arguments[name]
+        case "index":
+            return scope.letters.get(name, span(node))
+        case "tensor":
+            return _read_bare(name, node, scope)
+        case "function":
+            parameters = ", ".join(token.text for token in names.functions[name].parameters)
+            raise scope.refuse(
+                "function-bare",
+                f"{name} is a function and needs its arguments",
+                node,
+                help=f"write {name}({parameters})",
+            )
+        case _ if name in CONSTANTS:
+            return CONSTANTS[name]
+        case _:
+            raise _unknown_name(name, node, scope)
+
+
+def _read_bare(name: str, node: ast.expr, scope: Scope) -> Any:
+    if name in CONSTANTS:
+        return CONSTANTS[name]
+    rank = find_rank(scope.names, name)
+    if rank:
+        raise scope.refuse(
+            "places-missing",
+            f"{name} stands without its {_count(rank, 'place')}",
+            node,
+            help=f"write {name}[..], a letter for each place",
+        )
+    _check_order(name, node, scope)
+    return scope.names.bases[name]
+
+
+def find_rank(names: Names, name: str) -> int:
+    """The number of places of a tensor."""
+    if name in names.shapes:
+        return len(names.shapes[name])
+    return len(names.equations[name][1].places or ())
+
+
+def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Scope) -> Any:
+    names = scope.names
+    if name in scope.parameters:
+        says = f"{name} is a parameter here, one number without places"
+        raise scope.refuse("parameter-places", says, node, help=f"write {name}")
+    if names.kind(name) != "tensor":
+        raise _no_tensor(name, places, node, scope)
+    _check_order(name, node, scope)
+    rank = find_rank(names, name)
+    if rank != len(places):
+        raise scope.refuse(
+            "wrong-rank",
+            f"{name} has {_count(rank, 'place')}, not {len(places)}",
+            node,
+            facts=(f"{name} is {names.claims[name].how}",),
+            help=f"write {name} alone" if not rank else f"give {_count(rank, 'place')} to {name}",
+        )
+    for place in places:
+        if isinstance(place, (ast.Slice, ast.Starred)):
+            says = "a place takes a letter or an expression, never a slice"
+            raise scope.refuse("place-form", says, node, help="write an index letter there")
+    return names.bases[name][tuple(to_number(place, scope) for place in places)]
+
+
+def _check_order(name: str, node: ast.expr, scope: Scope) -> None:
+    """A tensor is used after the equation that defines it."""
+    names = scope.names
+    if name == scope.target:
+        raise scope.refuse(
+            "not-yet",
+            f"a recurrence cannot be used yet: {name} is defined by itself",
+            node,
+            help="write it without, for now",
+        )
+    if name in names.equations and names.equations[name][0] > scope.number:
+        raise names.source.refuse(
+            "used-before-defined",
+            f"{name} is used before it is defined",
+            span(node),
+            names.equations[name][1].left,
+            help=f"move the equation of {name} up",
+        )
+
+
+def _read_call(call: Call, node: ast.expr, scope: Scope) -> Any:
+    word, names = call.word, scope.names
+    if word in LINEAR_ALGEBRA and word not in names.functions:
+        raise scope.refuse(
+            "not-yet",
+            f"linear algebra cannot be used yet: {word}",
+            node,
+            help="write it without, for now",
+        )
+    if call.brackets is not None:
+        return _read_reduction(call, node, scope)
+    if call.keywords:
+        says = f"{word} takes its arguments in order, without names"
+        raise scope.refuse("function-form", says, node, help=f"write {word}(a, b)")
+    if word in names.functions and word not in scope.parameters:
+        return _inline(call, node, scope)
+    if word == "where":
+        _check_count(call, node, scope, 3, 3)
+        condition, then, other = call.arguments
+        return choose(
+            to_condition(condition, scope), to_number(then, scope), to_number(other, scope)
+        )
+    if word in ELEMENTWISE and not (len(call.arguments) == 1 and word in {"max", "min"}):
+        fewest, most, build = ELEMENTWISE[word]
+        _check_count(call, node, scope, fewest, most)
+        return build(*(to_number(argument, scope) for argument in call.arguments))
+    raise _unknown_function(call, node, scope)
+
+
+def _inline(call: Call, node: ast.expr, scope: Scope) -> Any:
+    """The body of the user's function with the arguments in place of its parameters."""
+    line = scope.names.functions[call.word]
+    if any(call.word == word for word, _ in scope.calls):
+        says = f"{call.word} is defined by itself"
+        raise scope.refuse("function-recursive", says, node, help="write it out, without itself")
+    _check_count(call, node, scope, len(line.parameters), len(line.parameters))
+    values = [to_value(argument, scope) for argument in call.arguments]
+    inner = replace(
+        scope,
+        parameters={p.text: value for p, value in zip(line.parameters, values, strict=True)},
+        calls=(*scope.calls, (call.word, span(node))),
+        bound={**{letter: span(node) for letter in _find_letters(values)}, **scope.bound},
+    )
+    return to_value(line.body, inner)
+
+
+def _find_letters(values: list[Any]) -> list[str]:
+    """The letters in the arguments, which a function's body must not bind."""
+    return sorted({str(i.label) for value in values for i in value.atoms(Idx)})
+
+
+def _read_reduction(call: Call, node: ast.expr, scope: Scope) -> Any:
+    word = call.word
+    if word not in {*BINDING, *KEEPING}:
+        raise _unknown_function(call, node, scope)
+    letters, conditions = _split_bracket(call, node, scope)
+    word = _read_correction(call, node, scope)
+    bound = dict(scope.bound)
+    for letter in letters:
+        if call.word in BINDING:
+            _check_free(letter, scope, bound)
+        bound[letter.id] = span(letter)
+    inner = replace(scope, bound=bound)
+    indices = [scope.letters.get(letter.id, span(letter)) for letter in letters]
+    parts = [to_condition(condition, inner) for condition in conditions]
+    body = to_number(call.arguments[0], inner)
+    return reduce_over(word, body, indices, all_of(parts) if parts else None)
+
+
+def _split_bracket(
+    call: Call, node: ast.expr, scope: Scope
+) -> tuple[list[ast.Name], list[ast.expr]]:
+    """The letters, and the conditions behind them."""
+    letters: list[ast.Name] = []
+    conditions: list[ast.expr] = []
+    for part in call.brackets or ():
+        if not isinstance(part, ast.Name):
+            conditions.append(part)
+        elif conditions:
+            says = "the letters come first, then the conditions"
+            raise scope.refuse("reduction-form", says, part, help=f"write {call.word}[i, j, j <= i]")
+        elif part.id in scope.parameters:
+            says = f"{part.id} is a parameter here and cannot be bound"
+            raise scope.refuse("reduction-form", says, part, help="take another letter")
+        else:
+            letters.append(part)
+    if not letters:
+        says = f"{call.word}[..] names no index"
+        raise scope.refuse("reduction-form", says, node, help=f"write {call.word}[j](..)")
+    if call.word in {*KEEPING, "argmax"} and len(letters) > 1:
+        says = f"{call.word} runs along one index"
+        raise scope.refuse("reduction-form", says, letters[1], help=f"write {call.word}[j](..)")
+    return letters, conditions
+
+
+def _read_correction(call: Call, node: ast.expr, scope: Scope) -> str:
+    """The reduction's word; `var` with `correction=1` is the other variance."""
+    _check_count(call, node, scope, 1, 1)
+    match call.keywords:
+        case []:
+            return call.word
+        case [ast.keyword("correction", ast.Constant(0 | 1 as correction))] if call.word == "var":
+            return "sample_var" if correction else "var"
+    help_ = "write var[j](x[j], correction=1)" if call.word == "var" else f"write {call.word}[j](..)"
+    says = f"{call.word} takes one expression"
+    raise scope.refuse("function-form", says, node, help=help_)
+
+
+def _check_free(letter: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
+    """A letter is not bound again inside its own scope."""
+    if letter.id not in bound:
+        return
+    claims = scope.names.claims
+    alphabet = [chr(ord("a") + (ord(letter.id[0].lower()) - ord("a") + k) % 26) for k in range(1, 26)]
+    numbered = (f"{letter.id}{k}" for k in range(2, len(claims) + 4))
+    fresh = next(name for name in (*alphabet, *numbered) if name not in claims)
+    raise scope.names.source.refuse(
+        "index-bound-again",
+        f"index {letter.id} is bound again where it already has a meaning",
+        span(letter),
+        bound[letter.id],
+        *(place for _, place in scope.calls[-1:]),
+        help=f"take a fresh letter here, {fresh}",
+    )
+
+
+def _check_count(call: Call, node: ast.expr, scope: Scope, fewest: int, most: int) -> None:
+    count = len(call.arguments)
+    starred = any(isinstance(argument, ast.Starred) for argument in call.arguments)
+    if fewest <= count <= most and not starred:
+        return
+    wanted = _count(fewest, "argument") if fewest == most else f"{fewest} to {most} arguments"
+    raise scope.refuse("argument-count", f"{call.word} takes {wanted}, not {count}", node)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _unknown_name(name: str, node: ast.expr, scope: Scope) -> DeriveError:
+    known = [n for n, claim in scope.names.claims.items() if claim.kind != "function"]
+    if name in FUNCTION_WORDS:
+        says, advice = f"{name} is a function and needs its arguments", f"write {name}(..)"
+        return scope.refuse("function-bare", says, node, help=advice)
+    return scope.refuse(
+        "unknown-name",
+        f"{name} is not declared",
+        node,
+        facts=(f"known are {', '.join(known)}",) if known else (),
+        help=suggest(name, [*known, *scope.parameters, *CONSTANTS])
+        or f"declare it: scalar {name} for a number, size {name} for a size",
+    )
+
+
+def _no_tensor(
+    name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Scope
+) -> DeriveError:
+    names = scope.names
+    kind = names.kind(name)
+    if kind:
+        says = f"{name} is {'an' if kind == 'index' else 'a'} {kind} and has no places"
+        return names.source.refuse("not-a-tensor", says, span(node), names.claims[name].span)
+    if name in FUNCTION_WORDS:
+        advice = f"write {name}[j](..)" if name in {*BINDING, *KEEPING} else f"write {name}(..)"
+        return scope.refuse("function-bare", f"{name} needs its arguments", node, help=advice)
+    known = [n for n, claim in names.claims.items() if claim.kind == "tensor"]
+    return scope.refuse(
+        "unknown-name",
+        f"{name} is not declared",
+        node,
+        facts=(f"tensors are {', '.join(known)}",) if known else (),
+        help=suggest(name, known) or f"declare it: {name}[{_write_shape(places, scope)}]",
+    )
+
+
+def _write_shape(places: tuple[ast.expr, ...], scope: Scope) -> str:
+    """The extents a declaration would give, as far as the letters tell them."""
+    extents = []
+    for place in places:
+        told = isinstance(place, ast.Name) and scope.letters.known(place.id)
+        extents.append(str(scope.letters.extent(place.id)) if told else "..")  # type: ignore[attr-defined]
+    return ", ".join(extents)
+
+
+def _unknown_function(call: Call, node: ast.expr, scope: Scope) -> DeriveError:
+    word, names = call.word, scope.names
+    if call.brackets is not None and (word in ELEMENTWISE or word in names.functions):
+        says, advice = f"{word} binds no index", f"write {word}(..)"
+        return scope.refuse("function-form", says, node, help=advice)
+    if word in {*BINDING, *KEEPING}:
+        letters = [part.id for part in call.arguments[1:] if isinstance(part, ast.Name)]
+        advice = f"write {word}[{', '.join(letters) or 'j'}](..)"
+        return scope.refuse("reduction-form", f"{word} must name its index", node, help=advice)
+    if word in scope.parameters or names.kind(word):
+        kind = "parameter" if word in scope.parameters else names.kind(word)
+        says = f"{word} is {'an' if kind == 'index' else 'a'} {kind} and cannot be called"
+        advice = f"write {word}[..]" if kind == "tensor" else f"write {word} * (..)"
+        return scope.refuse("not-a-function", says, node, help=advice)
+    known = [*FUNCTION_WORDS, *names.functions]
+    other = {"ln": "log", "pow": "**", "square": "x**2", "norm": "sqrt(sum[d](x[d]**2))"}
+    advice = f"write {other[word]}" if word in other else suggest(word, known)
+    return scope.refuse(
+        "unknown-function",
+        f"there is no function {word}",
+        call.name,
+        help=advice or f"define it on a line before: {word}(x) = ..",
+    )
+
+
+def _not_notation(node: ast.expr, scope: Scope) -> DeriveError:
+    advice = {
+        ast.Tuple: "write one expression, without commas",
+        ast.List: "an Iverson bracket holds one condition: [i == j and m[i]]",
+        ast.Call: "write * between two factors",
+        ast.Compare: "compare with < <= > >= == !=",
+    }.get(type(node), "")
+    return scope.refuse("not-notation", "this is no part of the notation", node, help=advice)

@@ -1,0 +1,311 @@
+"""The text cut into statements of tokens, with the place of each in the source.
+
+    text      = statement ((newline | ";") statement)*
+    statement = token+           an open bracket goes on over the end of a line
+    token     = name | number | operator | bracket
+    comment   = "#" up to the end of the line
+
+Here is judged what needs no grammar: strange characters, Python's own words, brackets, an operator
+too many or too few. Whatever passes is an expression to Python or nearly so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from keyword import kwlist
+from typing import TYPE_CHECKING
+from unicodedata import normalize
+
+from derive.errors import Mark, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from derive.errors import DeriveError
+
+LONGEST_NUMBER = 300  # digits, and powers of ten; exact numbers are written out in full
+DEEPEST = 100  # brackets in brackets; far above any formula, far below Python's stack
+
+_TOKEN = re.compile(
+    r"""(?P<blank>[^\S\n]+|\#[^\n]*)
+    |(?P<newline>\n)
+    |(?P<number>(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    |(?P<name>[^\W\d]\w*)
+    |(?P<op>\*\*=|//=|\*\*|//|==|<=|>=|!=|:=|[-+*/%]=|[-+*/%<>=()\[\],;])""",
+    re.VERBOSE,
+)
+_CLOSING = {"(": ")", "[": "]"}
+_WORDS = {"and", "or", "not"}
+_OPERATORS = {"**", "//", "==", "<=", ">=", "!=", *"+-*/%<>=,"}
+_UNARY = {"+", "-", "not"}
+_INSTEAD = {
+    "≤": "<=", "≥": ">=", "≠": "!=", "−": "-", "–": "-", "·": "*", "×": "*", "∗": "*", "÷": "/",  # noqa: RUF001
+    "∑": "sum[i](..)", "∏": "prod[i](..)", "√": "sqrt(..)", "∞": "oo", "^": "**", "²": "**2", "³": "**3",
+    "&": "and", "|": "or", "~": "not", "!": "not", "∧": "and", "∨": "or", "¬": "not",  # noqa: RUF001
+    "@": "sum[k](A[i, k] * B[k, j])", "{": "( or [", "}": ") or ]",
+    ":": "an index letter, since every place takes one", "?": "where(condition, a, b)",
+    ".": "a function or other letters, since nothing has attributes", "'": "other letters",
+}  # fmt: skip
+_KEYWORD_INSTEAD = {
+    "if": "where(condition, a, b)", "else": "where(condition, a, b)", "is": "==",
+    "for": "sum[i](..)", "in": "a comparison", "None": "nothing",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word of the text and where it stands."""
+
+    kind: str  # name | number | op
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The whole text, for marks."""
+
+    text: str
+
+    def mark(self, start: int, end: int) -> Mark:
+        """The line of a place with its columns; a place over several lines is marked in its first."""
+        begin = self.text.rfind("\n", 0, start) + 1
+        stop = self.text.find("\n", start)
+        line = self.text[begin : stop if stop >= 0 else len(self.text)]
+        shown = "".join(c if c.isprintable() else " " for c in line)
+        lead = len(shown) - len(shown.lstrip())
+        end = min(end, begin + len(line))
+        return Mark(shown[lead:].rstrip(), start - begin - lead, max(end, start + 1) - begin - lead)
+
+    def refuse(
+        self,
+        code: str,
+        says: str,
+        *spans: tuple[int, int] | None,
+        facts: Iterable[str] = (),
+        help: str = "",  # noqa: A002 - the word the reader sees
+    ) -> DeriveError:
+        """The error for something in this text."""
+        places = dict.fromkeys(span for span in spans if span is not None)
+        marks = [self.mark(*span) for span in places]
+        return refuse(code, says, marks=marks, facts=facts, help=help)
+
+
+def find_span(tokens: Sequence[Token]) -> tuple[int, int]:
+    """From the first token's start to the last one's end."""
+    return tokens[0].start, tokens[-1].end
+
+
+def split_statements(source: Source) -> list[tuple[Token, ...]]:
+    """The statements in order, none of them empty."""
+    statements: list[tuple[Token, ...]] = []
+    current: list[Token] = []
+    opened: list[Token] = []
+    for token in _tokenize(source):
+        ends = token.kind == "newline" or token.text == ";"
+        if ends and token.kind == "op" and opened:
+            raise _unclosed(source, opened[-1])
+        if not ends:
+            _follow_brackets(source, token, opened)
+            current.append(token)
+        elif not opened and current:
+            statements.append(tuple(current))
+            current = []
+    if opened:
+        raise _unclosed(source, opened[-1])
+    if current:
+        statements.append(tuple(current))
+    for statement in statements:
+        _check_neighbours(source, statement)
+    return statements
+
+
+def split_at(tokens: Sequence[Token], *texts: str) -> tuple[list[Token], list[list[Token]]]:
+    """The tokens outside of brackets that are one of these, and the pieces between them."""
+    depth, found, pieces = 0, [], [[]]  # type: ignore[var-annotated]
+    for token in tokens:
+        if token.kind == "op" and token.text in texts and depth == 0:
+            found.append(token)
+            pieces.append([])
+            continue
+        if token.kind == "op":
+            depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
+        pieces[-1].append(token)
+    return found, pieces
+
+
+def _tokenize(source: Source) -> Iterable[Token]:
+    at = 0
+    while at < len(source.text):
+        match = _TOKEN.match(source.text, at)
+        if match is None or not match.lastgroup:
+            raise _strange(source, at)
+        start, at = match.span()
+        kind, text = match.lastgroup, match.group()
+        if kind == "blank":
+            continue
+        if kind == "name":
+            text = normalize("NFKC", text)  # as Python reads names
+            if not text.isidentifier():
+                bad = next((k for k, c in enumerate(match.group()) if not f"a{c}".isidentifier()), 0)
+                raise _strange(source, start + bad)
+            _check_word(source, text, start, at)
+        if kind == "number":
+            _check_number(source, text, start, at)
+        yield Token(kind, text, start, at)
+
+
+def _strange(source: Source, at: int) -> DeriveError:
+    character = source.text[at]
+    shown = character if character.isprintable() else ascii(character)[1:-1]
+    instead = _INSTEAD.get(character, "")
+    return source.refuse(
+        "strange-character",
+        f"{shown} is no character of the notation",
+        (at, at + 1),
+        help=f"write {instead}" if instead else "",
+    )
+
+
+def _check_word(source: Source, name: str, start: int, end: int) -> None:
+    if name in kwlist and name not in {*_WORDS, "return", "True", "False"}:
+        instead = _KEYWORD_INSTEAD.get(name, f"{name}_")
+        raise source.refuse(
+            "python-keyword",
+            f"{name} is a word of Python, and the generated code could not use it as a name",
+            (start, end),
+            help=f"write {instead}",
+        )
+
+
+def _check_number(source: Source, text: str, start: int, end: int) -> None:
+    digits, _, exponent = text.lower().partition("e")
+    if len(text) > LONGEST_NUMBER or abs(int(exponent or 0)) > LONGEST_NUMBER:
+        raise source.refuse(
+            "number-too-long",
+            f"numbers are kept exactly, so they end at {LONGEST_NUMBER} digits",
+            (start, end),
+            help="make it a scalar: scalar c",
+        )
+    if len(digits) > 1 and digits.isdigit() and digits[0] == "0":
+        raise source.refuse(
+            "number-form",
+            "a whole number does not start with 0",
+            (start, end),
+            help=f"write {digits.lstrip('0') or '0'}",
+        )
+
+
+def _follow_brackets(source: Source, token: Token, opened: list[Token]) -> None:
+    if token.kind != "op":
+        return
+    if token.text in _CLOSING:
+        opened.append(token)
+        if len(opened) > DEEPEST:
+            raise source.refuse(
+                "too-deep",
+                f"more than {DEEPEST} brackets are open at once",
+                (token.start, token.end),
+                help="give a part its own equation",
+            )
+    elif token.text in _CLOSING.values():
+        if not opened:
+            raise source.refuse(
+                "bracket-unopened",
+                f"this {token.text} closes nothing",
+                (token.start, token.end),
+                help="take it out, or open a bracket before it",
+            )
+        start = opened.pop()
+        if _CLOSING[start.text] != token.text:
+            raise source.refuse(
+                "bracket-mismatch",
+                f"{start.text} is closed by {token.text}",
+                (start.start, start.end),
+                (token.start, token.end),
+                help=f"write {_CLOSING[start.text]} there",
+            )
+    elif token.text == "=" and opened and "\n" in source.text[opened[-1].start : token.start]:
+        raise _unclosed(source, opened[-1])
+
+
+def _unclosed(source: Source, token: Token) -> DeriveError:
+    return source.refuse(
+        "bracket-unclosed",
+        f"this {token.text} is never closed",
+        (token.start, token.end),
+        help=f"close it with {_CLOSING[token.text]}",
+    )
+
+
+def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
+    """Between two values stands an operator, and around an operator stand values."""
+    words = len(statement) > 1 and all(_is_name(token) for token in statement[:2])
+    tokens = (None, *(statement[1:] if words else statement), None)
+    for here, after in zip(tokens, tokens[1:], strict=False):
+        if _ends_value(here) and after is not None and _lacks_operator(here, after):
+            raise _missing_operator(source, here, after)  # type: ignore[arg-type]
+        if not _ends_value(here) and not _starts_value(after):
+            if here is not None and after is not None and (here.text, after.text) == ("(", ")"):
+                continue
+            raise _missing_value(source, here, after)
+
+
+def _ends_value(token: Token | None) -> bool:
+    if token is None:
+        return False
+    return token.kind == "number" or token.text in _CLOSING.values() or _is_name(token)
+
+
+def _starts_value(token: Token | None) -> bool:
+    if token is None:
+        return False
+    return token.kind == "number" or token.text in {*_CLOSING, *_UNARY} or _is_name(token)
+
+
+def _is_name(token: Token) -> bool:
+    return token.kind == "name" and token.text not in _WORDS
+
+
+def _lacks_operator(here: Token | None, after: Token) -> bool:
+    if here is None or after.text in _CLOSING.values():
+        return False
+    if after.text in _CLOSING:  # f(..), x[..] and sum[..](..) are fine
+        return not (_is_name(here) or (here.text, after.text) == ("]", "("))
+    return after.kind == "number" or _is_name(after) or after.text == "not"
+
+
+def _missing_operator(source: Source, here: Token, after: Token) -> DeriveError:
+    if (here.text, after.text) == ("]", "["):
+        advice = "write all places in one bracket, x[i, j], or * before an Iverson bracket"
+    elif here.kind == "name" and after.kind == "name" and here.text in {"real", "float", "tensor"}:
+        advice = "a real tensor is declared without a word: X[B, S]"
+    else:
+        advice = "write * between them to multiply"
+    return source.refuse(
+        "missing-operator",
+        f"between {here.text} and {after.text} an operator is missing",
+        (here.start, after.end),
+        help=advice,
+    )
+
+
+def _missing_value(source: Source, here: Token | None, after: Token | None) -> DeriveError:
+    """Something stands where a value should: an operator, a closing bracket, the end."""
+    if here is not None and after is not None and here.text == "=" and after.text == "=":
+        return source.refuse(
+            "equation-sign", "= and = apart are no sign", (here.start, after.end), help="write ="
+        )
+    if after is None and here is not None:
+        says, span = f"something is missing after {here.text}", (here.start, here.end)
+        advice = "an equation goes on over a line's end only inside an open bracket"
+    elif after is not None and here is None:
+        says, span = f"something is missing before {after.text}", (after.start, after.end)
+        advice = ""
+    else:
+        assert here is not None and after is not None
+        says = f"something is missing between {here.text} and {after.text}"
+        span, advice = (here.start, after.end), ""
+    return source.refuse("missing-value", says, span, help=advice)
