@@ -26,13 +26,10 @@ Laws:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, dataclass_transform
+from typing import Any, TypeAlias, TypeVar, cast, dataclass_transform
 from weakref import WeakValueDictionary
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Class = TypeVar("Class", bound=type)
 
@@ -41,27 +38,41 @@ _interned: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def node(cls: Class) -> Class:
-    """A frozen dataclass whose equal instances are one object."""
-    made = dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)(cls)
-    names = tuple(field.name for field in fields(made))
-    defaults = {f.name: f.default for f in fields(made)}
+    """A frozen dataclass whose equal instances are one object.
+
+    The fields are set where an object is new and never again, hence no `__init__`.
+    """
+    make: Any = dataclass(init=False, frozen=True, eq=False, slots=True, weakref_slot=True)
+    made = make(cls)
+    defaults = {field.name: field.default for field in fields(made)}
+    names = tuple(defaults)
 
     def intern(klass: type, *args: Any, **named: Any) -> Any:
-        given = dict(zip(names, args, strict=False)) | named
-        key = (klass, *(given.get(name, defaults[name]) for name in names))
+        values = args if len(args) == len(names) and not named else _bind(klass, args, named)
+        key = (klass, *values)
         found = _interned.get(key)
         if found is None:
-            found = _interned[key] = object.__new__(klass)
+            found = object.__new__(klass)
+            for name, value in zip(names, values, strict=True):
+                object.__setattr__(found, name, value)
+            if klass is Number and type(found.value) is not Fraction:
+                object.__setattr__(found, "value", Fraction(found.value))  # a 2 is equal to 2/1
+            _interned[key] = found
         return found
 
-    made.__new__ = intern  # type: ignore[method-assign,assignment]
-    made.__reduce__ = _reduce_by(names)
-    return made
+    def _bind(klass: type, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        given = dict(zip(names, args, strict=False))
+        strange = [name for name in named if name not in defaults or name in given]
+        given = defaults | given | named
+        lacking = [name for name, value in given.items() if value is MISSING]
+        if len(args) > len(names) or strange or lacking:
+            raise TypeError(f"{klass.__name__} takes {', '.join(names)}")
+        return tuple(given[name] for name in names)
 
-
-def _reduce_by(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """Copying and pickling go through the constructor, so that copies are interned too."""
-    return lambda self: (type(self), tuple(getattr(self, name) for name in names))
+    made.__new__ = intern
+    # Copying and pickling go through the constructor, so that copies are interned too.
+    made.__reduce__ = lambda self: (type(self), tuple(getattr(self, name) for name in names))
+    return cast("Class", made)
 
 
 @node
@@ -172,7 +183,7 @@ class Reduce:
 
 @node
 class Along:
-    """A function along one index, which stays free; entries where the condition fails are left out."""
+    """A function along an index that stays free; entries where the condition fails have no part."""
 
     kind: str
     index: Index

@@ -2,7 +2,9 @@
 
     polynomial = {monomial: rational}        monomial = ((atom, power), ...) in order of the text
 
-An atom is a Size, an Index, a Scalar, or anything that is not a polynomial (`S // 2`), kept whole.
+An atom is a Size, an a Scalar, or anything that is not a polynomial (`S // 2`), kept whole.
+Powers are whole and never 0; a negative one is a divisor, so that `E/H * H` is E. The atoms of a
+monomial stand in an order that tells any two of them apart.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from fractions import Fraction
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.ir.nodes import Add, Call, Expr, Index, Mul, Number, Pow, Size
+from derive.errors import refuse
+from derive.ir.nodes import Add, Call, Expr, Mul, Number, Pow, Size
+from derive.ir.text import to_text
+from derive.ir.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -42,10 +47,10 @@ class Polynomial:
                 return reduce(
                     Polynomial.__mul__, [Polynomial.of(base)] * int(power), Polynomial.of(1)
                 )
-            case Pow(Number(base), Number(power)) if power.denominator == 1 and base:
-                return Polynomial.of(base ** int(power))
+            case Pow(base, Number(power)) if power.denominator == 1:
+                return _invert(Polynomial.of(base), int(power)) or _to_atom(value)
             case _:
-                return Polynomial({((value, 1),): Fraction(1)})
+                return _to_atom(value)
 
     def __add__(self, other: Polynomial) -> Polynomial:
         terms = dict(self.terms)
@@ -78,11 +83,14 @@ class Polynomial:
         return tuple(dict.fromkeys(atom for monomial in self.terms for atom, _ in monomial))
 
     def split(self, atom: Expr) -> tuple[Polynomial, Polynomial] | None:
-        """(coefficient, rest) with self = coefficient * atom + rest, or None if not linear in it."""
-        coefficient, rest = {}, {}
+        """The pair (a, b) with self = a * atom + b, or None where it is not linear in the atom."""
+        if any(atom in walk(other) for other in self.atoms if other is not atom):
+            return None  # it hides in an atom, S in S // 2
+        coefficient: dict[Monomial, Fraction] = {}
+        rest: dict[Monomial, Fraction] = {}
         for monomial, value in self.terms.items():
             powers = dict(monomial)
-            if powers.get(atom, 0) > 1:
+            if powers.get(atom, 1) != 1:
                 return None
             if atom in powers:
                 coefficient[tuple(p for p in monomial if p[0] is not atom)] = value
@@ -101,7 +109,7 @@ class Polynomial:
 
     def to_expr(self) -> Expr:
         """The expression with the terms in descending degree."""
-        ordered = sorted(self.terms.items(), key=lambda t: (-_degree(t[0]), _text(t[0])))
+        ordered = sorted(self.terms.items(), key=lambda t: (-_degree(t[0]), _order_all(t[0])))
         terms = tuple(_to_product(monomial, value) for monomial, value in ordered)
         match terms:
             case ():
@@ -123,50 +131,77 @@ def is_same_extent(one: Expr, other: Expr) -> bool:
 
 
 def evaluate_extent(extent: Expr, sizes: Mapping[str, int]) -> int:
-    """The extent at given sizes; KeyError names a size that is not given."""
-    return int(Polynomial.of(extent).evaluate(lambda atom: evaluate_atom(atom, sizes)))
+    """The extent at given sizes.
+
+    Raises KeyError with the name of a size that is not given, and DeriveError where the sizes make
+    it a fraction.
+    """
+    value = _evaluate(extent, sizes)
+    if value.denominator != 1:
+        given = dict.fromkeys(a.name for a in walk(extent) if isinstance(a, Size))
+        raise refuse(
+            "extent-not-whole",
+            f"the extent {to_text(extent)} is {value}",
+            facts=(f"at {', '.join(f'{name}={sizes[name]}' for name in given)}",),
+            help="give sizes for which it is a whole number",
+        )
+    return int(value)
 
 
 def evaluate_atom(atom: Expr, sizes: Mapping[str, int]) -> Fraction:
-    """The value of one atom of an extent."""
+    """The value of one atom of an extent; KeyError names what has none."""
     match atom:
         case Size(name):
             return Fraction(sizes[name])
         case Call("floordiv", (over, under)):
-            return Fraction(evaluate_extent(over, sizes) // evaluate_extent(under, sizes))
+            return Fraction(_evaluate(over, sizes) // _evaluate(under, sizes))
         case Call("mod", (over, under)):
-            return Fraction(evaluate_extent(over, sizes) % evaluate_extent(under, sizes))
+            return _evaluate(over, sizes) % _evaluate(under, sizes)
         case Call("max", arguments):
-            return Fraction(max(evaluate_extent(a, sizes) for a in arguments))
+            return max(_evaluate(a, sizes) for a in arguments)
         case Call("min", arguments):
-            return Fraction(min(evaluate_extent(a, sizes) for a in arguments))
-        case Pow(base, Number(power)) if power == -1:
-            return 1 / Fraction(evaluate_extent(base, sizes))
+            return min(_evaluate(a, sizes) for a in arguments)
+        case Pow(base, Number(power)) if power.denominator == 1:
+            return _evaluate(base, sizes) ** int(power)
         case _:
-            raise KeyError(_atom_text(atom))
+            raise KeyError(to_text(atom))
+
+
+def _evaluate(extent: Expr, sizes: Mapping[str, int]) -> Fraction:
+    return Polynomial.of(extent).evaluate(lambda atom: evaluate_atom(atom, sizes))
+
+
+def _to_atom(value: Expr) -> Polynomial:
+    return Polynomial({((value, 1),): Fraction(1)})
+
+
+def _invert(base: Polynomial, power: int) -> Polynomial | None:
+    """A negative power of a single term; None for a sum, which has no inverse here, and for 0."""
+    if len(base.terms) != 1:
+        return None
+    ((monomial, value),) = base.terms.items()
+    return Polynomial({tuple((atom, k * power) for atom, k in monomial): value**power})
 
 
 def _times(one: Monomial, other: Monomial) -> Monomial:
     powers = dict(one)
     for atom, power in other:
         powers[atom] = powers.get(atom, 0) + power
-    return tuple(sorted(powers.items(), key=lambda p: _atom_text(p[0])))
+    return tuple(sorted(((a, k) for a, k in powers.items() if k), key=lambda p: _order(p[0])))
 
 
 def _degree(monomial: Monomial) -> int:
     return sum(power for _, power in monomial)
 
 
-def _text(monomial: Monomial) -> str:
-    return " ".join(f"{_atom_text(atom)}^{power}" for atom, power in monomial)
+def _order_all(monomial: Monomial) -> tuple[tuple[bool, str, str, int], ...]:
+    return tuple((*_order(atom), power) for atom, power in monomial)
 
 
-def _atom_text(atom: Expr) -> str:
-    match atom:
-        case Size(name) | Index(name):
-            return name
-        case _:
-            return repr(atom)
+def _order(atom: Expr) -> tuple[bool, str, str]:
+    """By name, those without one last; of two that share a name, by all that they are."""
+    name = getattr(atom, "name", "")
+    return not name, name, "" if isinstance(atom, Size) else repr(atom)
 
 
 def _to_product(monomial: Monomial, value: Fraction) -> Expr:

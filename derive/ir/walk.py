@@ -26,6 +26,7 @@ from derive.ir.nodes import (
     Reduce,
     Scalar,
     Size,
+    Tensor,
     Truth,
     Where,
 )
@@ -107,7 +108,7 @@ def rewrite_bottom_up(expr: Expr, act: Callable[[Expr], Expr]) -> Expr:
 
 
 def find_bound(expr: Expr) -> tuple[Index, ...]:
-    """The indices that this node itself binds; Along binds its index inside and frees it outside."""
+    """The indices that this node itself binds; an Along's is free outside and no one of them."""
     match expr:
         case Reduce(_, bound, _, _):
             return bound
@@ -141,55 +142,108 @@ def find_accesses(expr: Expr) -> tuple[Access, ...]:
 
 
 def substitute(expr: Expr, new: Mapping[Expr, Expr]) -> Expr:
-    """The expression with free nodes exchanged; a replacement that would be captured is renamed apart.
+    """The expression with free nodes exchanged, all at once; bound letters give way to new ones.
 
-    A key that is an index is left alone where that index is bound.
+    A key is left alone where one of its indices is bound. The index of an Along stands for itself
+    inside and outside: it may become another index, which must not occur in the body already.
+
+    Raises ValueError where the letter of an Along would capture, or would become no index.
     """
-    if not new:
+    return _substitute(expr, new, {}) if new else expr
+
+
+def _substitute(expr: Expr, new: Mapping[Expr, Expr], done: dict[Expr, Expr]) -> Expr:
+    """`done` holds what is known under this very mapping, so that shared nodes are met once."""
+    if expr in new:
+        return new[expr]
+    if expr not in done:
+        match expr:
+            case Reduce():
+                done[expr] = _substitute_reduce(expr, new)
+            case Along():
+                done[expr] = _substitute_along(expr, new)
+            case _:
+                done[expr] = map_children(expr, lambda child: _substitute(child, new, done))
+    return done[expr]
+
+
+def _substitute_reduce(expr: Reduce, new: Mapping[Expr, Expr]) -> Expr:
+    inner = _find_relevant(expr, new)
+    if not inner:
         return expr
-    match expr:
-        case Reduce(kind, bound, condition, body):
-            bound, inner = _enter(bound, new, expr)
-            return Reduce(kind, bound, substitute(condition, inner), substitute(body, inner))
-        case Along(kind, index, condition, body) if index not in new:
-            (kept,), inner = _enter((index,), new, expr)
-            if kept is not index:
-                raise ValueError(f"{index.name} would be captured by {kind}[{index.name}]")
-            return Along(kind, index, substitute(condition, inner), substitute(body, inner))
-        case Along(kind, index, condition, body):
-            fresh = new[index]
-            assert isinstance(fresh, Index), "an index that is kept can only become another index"
-            return Along(kind, fresh, substitute(condition, new), substitute(body, new))
-        case _ if expr in new:
-            return new[expr]
-        case _:
-            return map_children(expr, lambda child: substitute(child, new))
+    coming = {index.name for fresh in inner.values() for index in find_free(fresh)}
+    taken = _find_names(expr) | {name for fresh in inner.values() for name in _find_names(fresh)}
+    bound = []
+    for index in expr.bound:
+        kept = rename_apart(index, taken) if index.name in coming else index
+        if kept is not index:
+            taken.add(kept.name)
+            inner[index] = kept
+        bound.append(kept)
+    done: dict[Expr, Expr] = {}
+    condition, body = (_substitute(part, inner, done) for part in (expr.condition, expr.body))
+    return Reduce(expr.kind, tuple(bound), condition, body)
 
 
-def _enter(
-    bound: tuple[Index, ...], new: Mapping[Expr, Expr], expr: Expr
-) -> tuple[tuple[Index, ...], dict[Expr, Expr]]:
-    """The bound indices renamed apart from what comes in, and the substitution for the inside."""
-    inner = {old: fresh for old, fresh in new.items() if old not in bound}
-    free = find_free(expr)
-    coming = {i.name for old, e in inner.items() if old in free or not isinstance(old, Index) for i in find_free(e)}
-    taken = coming | {i.name for i in free} | {i.name for i in bound}
-    renamed = []
-    for index in bound:
-        if index.name in coming:
-            fresh = rename_apart(index, taken)
-            taken.add(fresh.name)
-            inner[index] = fresh
-            renamed.append(fresh)
-        else:
-            renamed.append(index)
-    return tuple(renamed), inner
+def _substitute_along(expr: Along, new: Mapping[Expr, Expr]) -> Expr:
+    inner = _find_relevant(expr, new)
+    kept = new.get(expr.index, expr.index)
+    if not isinstance(kept, Index):
+        raise ValueError(f"{expr.index.name} of {expr.kind} can only become another index")
+    coming = {index.name for fresh in inner.values() for index in find_free(fresh)}
+    staying = {
+        index.name
+        for part in (expr.condition, expr.body)
+        for index in find_free(part)
+        if index is not expr.index and index not in inner
+    }
+    if kept.name in coming or (kept is not expr.index and kept.name in staying):
+        raise ValueError(f"{kept.name} would be captured by {expr.kind}[{kept.name}]")
+    if kept is not expr.index:
+        inner[expr.index] = kept
+    if not inner:
+        return expr
+    done: dict[Expr, Expr] = {}
+    condition, body = (_substitute(part, inner, done) for part in (expr.condition, expr.body))
+    return Along(expr.kind, kept, condition, body)
+
+
+def _find_relevant(expr: Reduce | Along, new: Mapping[Expr, Expr]) -> dict[Expr, Expr]:
+    """What of a substitution reaches into a binder: free there, and none of its indices bound."""
+    bound = expr.bound if isinstance(expr, Reduce) else (expr.index,)
+    free = {*find_free(expr.condition), *find_free(expr.body)}
+    inside = {*walk(expr.condition), *walk(expr.body)}
+    return {
+        old: fresh
+        for old, fresh in new.items()
+        if old in (free if isinstance(old, Index) else inside)
+        and not any(index in bound for index in find_free(old))
+    }
+
+
+def _find_names(expr: Expr) -> set[str]:
+    """Every name inside, bound ones and those in extents too, since all share one namespace."""
+    names: set[str] = set()
+    for here in walk(expr):
+        match here:
+            case Size(name) | Scalar(name):
+                names.add(name)
+            case Index(name, extent):
+                names |= {name} | _find_names(extent)
+            case Access(Tensor(name)):
+                names.add(name)
+            case Reduce(_, bound):
+                names |= {name for index in bound for name in _find_names(index)}
+            case Along(_, index):
+                names |= _find_names(index)
+    return names
 
 
 def rename_apart(index: Index, taken: set[str]) -> Index:
-    """The same extent under a letter not taken: the letter itself, a free letter, else a numbered one."""
+    """The same extent under a letter not taken: its own, the next free one, else a numbered one."""
     if index.name not in taken:
         return index
-    letters = (chr(ord("a") + (ord(index.name[0].lower()) - ord("a") + k) % 26) for k in range(1, 26))
+    first = ord(index.name[0].lower()) - ord("a")
+    letters = (chr(ord("a") + (first + k) % 26) for k in range(1, 26))
     numbered = (f"{index.name}{k}" for k in range(1, len(taken) + 2))
     return next(Index(name, index.extent) for name in (*letters, *numbered) if name not in taken)

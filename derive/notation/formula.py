@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +72,4 @@ def _defaults(scalars: Mapping[str, Any] | Iterable[str] | None) -> dict[str, An
         return {}
     if isinstance(scalars, str):
         scalars = scalars.split()
-    return dict(scalars) if hasattr(scalars, "keys") else dict.fromkeys(map(str, scalars))
+    return dict(scalars) if isinstance(scalars, Mapping) else dict.fromkeys(map(str, scalars))

@@ -1,0 +1,230 @@
+"""Polynomials over sizes and indices, judged by evaluating expressions over fractions."""
+
+from fractions import Fraction
+from math import floor
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from derive.errors import DeriveError
+from derive.ir.nodes import Access, Add, Call, Expr, Index, Mul, Number, Pow, Scalar, Size, Tensor
+from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent, is_same_extent
+from derive.ir.text import to_text
+
+B, D, H, S = (Size(name) for name in "BDHS")
+i, j = Index("i", S), Index("j", S)
+
+
+def number(value):
+    return Number(Fraction(value))
+
+
+def over(one: Expr, other: Expr) -> Expr:
+    return Mul((one, Pow(other, number(-1))))
+
+
+def evaluate(expr, at):
+    """Direct evaluation over fractions, which the polynomials must agree with."""
+    match expr:
+        case Number(value):
+            return value
+        case Size(name) | Index(name):
+            return Fraction(at[name])
+        case Add(terms):
+            return sum((evaluate(t, at) for t in terms), Fraction(0))
+        case Mul(factors):
+            value = Fraction(1)
+            for factor in factors:
+                value *= evaluate(factor, at)
+            return value
+        case Pow(base, Number(power)):
+            return evaluate(base, at) ** int(power)
+        case Call("floordiv", (one, other)):
+            return Fraction(floor(evaluate(one, at) / evaluate(other, at)))
+        case Call("mod", (one, other)):
+            one, other = evaluate(one, at), evaluate(other, at)
+            return one - other * floor(one / other)
+        case Call("max", arguments):
+            return max(evaluate(a, at) for a in arguments)
+        case Call("min", arguments):
+            return min(evaluate(a, at) for a in arguments)
+        case _:
+            raise AssertionError(expr)
+
+
+SIZES = st.fixed_dictionaries({name: st.integers(1, 6) for name in "BDHS"})
+POSITIVE = st.integers(1, 3).map(number)
+LEAVES = st.one_of(
+    st.sampled_from([B, D, H, S]), st.fractions(-3, 3, max_denominator=3).map(number)
+)
+
+
+def grow(inner):
+    """Sums, products, whole powers, quotients and the opaque functions."""
+    pairs = st.tuples(inner, inner)
+    return st.one_of(
+        st.lists(inner, max_size=3).map(lambda parts: Add(tuple(parts))),
+        st.lists(inner, max_size=3).map(lambda parts: Mul(tuple(parts))),
+        st.builds(lambda base, n: Pow(base, number(n)), inner, st.integers(-2, 3)),
+        st.builds(lambda a, b: Call("floordiv", (a, b)), inner, POSITIVE),
+        st.builds(lambda a, b: Call("mod", (a, b)), inner, POSITIVE),
+        pairs.map(lambda pair: Call("max", pair)),
+        pairs.map(lambda pair: Call("min", pair)),
+    )
+
+
+EXPRESSIONS = st.recursive(LEAVES, grow, max_leaves=6)
+
+
+def value_of(polynomial, at):
+    return polynomial.evaluate(lambda atom: evaluate_atom(atom, at))
+
+
+def evaluate_or_leave(expr, at):
+    """The value, where there is one: what divides by zero is left out."""
+    try:
+        return evaluate(expr, at)
+    except ZeroDivisionError:
+        assume(False)
+
+
+@given(EXPRESSIONS, SIZES)
+def test_a_polynomial_has_the_value_of_its_expression(expr, at):
+    expected = evaluate_or_leave(expr, at)
+    assert value_of(Polynomial.of(expr), at) == expected
+
+
+@given(EXPRESSIONS, SIZES)
+def test_the_way_back_keeps_value_and_polynomial(expr, at):
+    expected = evaluate_or_leave(expr, at)
+    back = Polynomial.of(expr).to_expr()
+    assert evaluate(back, at) == expected
+    assert Polynomial.of(back) == Polynomial.of(expr)
+    assert Polynomial.of(back).to_expr() is back
+
+
+@given(EXPRESSIONS, EXPRESSIONS, SIZES)
+def test_arithmetic(one, other, at):
+    p, q = Polynomial.of(one), Polynomial.of(other)
+    a, b = evaluate_or_leave(one, at), evaluate_or_leave(other, at)
+    assert value_of(p + q, at) == a + b
+    assert value_of(p - q, at) == a - b
+    assert value_of(p * q, at) == a * b
+    assert value_of(add_all([p, q, p]), at) == 2 * a + b
+    assert p + q == q + p
+    assert p * q == q * p
+    assert hash(p * q) == hash(q * p)
+    assert (p * q).to_expr() is (q * p).to_expr()
+    assert (p - p).terms == {}
+
+
+@given(EXPRESSIONS, st.sampled_from([B, D, H, S]), SIZES)
+def test_split_is_linear_in_the_atom(expr, atom, at):
+    polynomial = Polynomial.of(expr)
+    halves = polynomial.split(atom)
+    if halves is None:
+        return
+    coefficient, rest = halves
+    assert coefficient * Polynomial.of(atom) + rest == polynomial
+    assert all(atom is not met for half in halves for met in half.atoms)
+    slope = evaluate_or_leave(coefficient.to_expr(), at)
+    more = at | {atom.name: at[atom.name] + 1}
+    step = evaluate_or_leave(expr, more) - evaluate_or_leave(expr, at)
+    assert step == slope
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        (Add((S, number(-1), S)), "2 * S - 1"),
+        (Mul((Add((H, B)), Add((H, Mul((number(-1), B)))))), "-B**2 + H**2"),
+        (Pow(Add((S, number(1))), number(2)), "S**2 + 2 * S + 1"),
+        (Mul((D, H, B)), "B * D * H"),
+        (Add((S, Mul((number(-1), S)))), "0"),
+        (Mul((H, over(D, H))), "D"),
+        (Mul((over(D, H), over(H, Mul((D, D))))), "1 / D"),
+        (Add((Call("floordiv", (S, number(2))), B)), "B + S // 2"),
+        (Pow(S, number(0)), "1"),
+    ],
+)
+def test_one_form_for_what_is_equal(expr, text):
+    got = to_text(Polynomial.of(expr).to_expr())
+    assert got.replace("D**-1", "1 / D") == text
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (Mul((H, D)), Mul((D, H)), True),
+        (Add((S, S, number(-1))), Add((Mul((number(2), S)), number(-1))), True),
+        (S, D, False),
+        (Call("floordiv", (S, number(2))), over(S, number(2)), False),
+        (Mul((H, over(D, H))), D, True),
+    ],
+)
+def test_extents(one, other, same):
+    assert is_same_extent(one, other) is same
+
+
+def test_letters_of_one_name_and_two_extents_stay_apart():
+    other = Index("i", D)
+    assert Polynomial.of(Mul((i, other))) == Polynomial.of(Mul((other, i)))
+    assert Polynomial.of(i) != Polynomial.of(other)
+    named_alike = Size("i")
+    assert Polynomial.of(Mul((i, named_alike))) == Polynomial.of(Mul((named_alike, i)))
+    one, two = Polynomial.of(Add((i, other))), Polynomial.of(Add((other, i)))
+    assert one.to_expr() is two.to_expr()
+
+
+def test_constants_and_atoms():
+    assert Polynomial.of(0).constant == 0
+    assert Polynomial.of(Fraction(1, 2)).constant == Fraction(1, 2)
+    assert Polynomial.of(Add((S, number(2), Mul((number(-1), S))))).constant == 2
+    assert Polynomial.of(S).constant is None
+    x = Access(Tensor("x", (S,)), (i,))
+    assert Polynomial.of(Add((Mul((i, x)), Scalar("eps"), i))).atoms == (i, x, Scalar("eps"))
+
+
+@pytest.mark.parametrize(
+    "expr", [Mul((S, S)), Add((S, Call("floordiv", (S, number(2))))), Pow(S, number(-1))]
+)
+def test_what_is_not_linear_is_not_split(expr):
+    assert Polynomial.of(expr).split(S) is None
+
+
+def test_split_by_an_index():
+    place = Add((j, Mul((number(-1), i)), S, number(-1)))
+    coefficient, rest = Polynomial.of(place).split(i)
+    assert coefficient.constant == -1
+    assert rest == Polynomial.of(Add((S, j, number(-1))))
+
+
+def test_extents_at_sizes():
+    half = over(S, number(2))
+    assert evaluate_extent(Add((Mul((number(2), S)), number(-1))), {"S": 5}) == 9
+    assert evaluate_extent(half, {"S": 6}) == 3
+    assert evaluate_extent(Call("floordiv", (S, number(2))), {"S": 5}) == 2
+    assert evaluate_extent(Call("mod", (S, number(3))), {"S": 5}) == 2
+    assert evaluate_extent(Mul((number(2), half)), {"S": 5}) == 5
+    # An inner fraction is no reason to cut it off: max(5/2, 2) * 2 is 5.
+    assert evaluate_extent(Mul((number(2), Call("max", (half, number(2))))), {"S": 5}) == 5
+
+
+def test_an_extent_that_is_no_whole_number_is_refused():
+    with pytest.raises(DeriveError) as caught:
+        evaluate_extent(over(D, H), {"D": 10, "H": 4})
+    diagnostic = caught.value.diagnostic
+    assert diagnostic.code == "extent-not-whole"
+    assert str(diagnostic) == (
+        "extent-not-whole: the extent D / H is 5/2\n"
+        "  at D=10, H=4\n"
+        "  help: give sizes for which it is a whole number"
+    )
+
+
+def test_a_size_that_is_not_given_is_named():
+    with pytest.raises(KeyError, match="D"):
+        evaluate_extent(Mul((S, D)), {"S": 3})
+    with pytest.raises(KeyError, match=r"x\[i\]"):
+        evaluate_extent(Access(Tensor("x", (S,)), (i,)), {"S": 3})
