@@ -18,10 +18,11 @@ from sympy import Eq, Symbol
 
 from derive.errors import refuse, suggest
 from derive.frontend.text_build import to_size
-from derive.frontend.text_expr import Scope, to_number
+from derive.frontend.text_claims import find_names
+from derive.frontend.text_expr import to_number
 from derive.frontend.text_extents import Letters
 from derive.frontend.text_lines import Source, split_statements
-from derive.frontend.text_names import find_names
+from derive.frontend.text_scope import Scope
 from derive.frontend.text_statements import EquationLine, ReturnLine, read_statement
 from derive.frontend.text_syntax import span
 from derive.notation.formula import Declarations, Formula
@@ -96,7 +97,7 @@ def _check_typical(names: Names, typical: Mapping[str, int] | None) -> None:
 
 def _read_equation(names: Names, letters: Letters, line: EquationLine) -> Any:
     number, _ = names.equations[line.name.text]
-    bound = {}
+    bound: dict[str, tuple[int, int]] = {}
     for place in line.places or ():
         for part in ast.walk(place):
             if isinstance(part, ast.Name) and names.kind(part.id) == "index":
@@ -139,7 +140,7 @@ def _find_results(names: Names, lines: Sequence[Line]) -> tuple[str, ...]:
         token = found[1].names[0]
         says = "there are two return lines"
         raise names.source.refuse(
-            "return-form", says, (token.start, token.end), help="write one: return z, alpha"
+            "return-form", says, token.span, help="write one: return z, alpha"
         )
     if not found:
         return (list(names.equations)[-1],)
@@ -149,12 +150,12 @@ def _find_results(names: Names, lines: Sequence[Line]) -> tuple[str, ...]:
             raise names.source.refuse(
                 "return-unknown",
                 f"no equation defines {token.text}",
-                (token.start, token.end),
+                token.span,
                 facts=[f"defined are {', '.join(names.equations)}"],
                 help=suggest(token.text, names.equations),
             )
         if token.text in results:
             says = f"{token.text} is returned twice"
-            raise names.source.refuse("return-form", says, (token.start, token.end))
+            raise names.source.refuse("return-form", says, token.span)
         results[token.text] = None
     return tuple(results)

@@ -20,7 +20,7 @@ from derive.frontend.text_build import (
     negate,
     power,
     remainder,
-    to_integer,
+    to_rational,
 )
 from derive.frontend.text_syntax import span
 
@@ -93,7 +93,7 @@ def find_value(expr: Any) -> Fraction | None:
 def _find_spine(
     node: ast.expr, kinds: tuple[type, ...]
 ) -> tuple[ast.expr, list[tuple[ast.operator, ast.expr]]]:
-    """a + b - c as a and [(+, b), (-, c)]: a chain is one level, however long."""
+    """Read a + b - c as a and [(+, b), (-, c)]: a chain is one level, however long."""
     rest: list[tuple[ast.operator, ast.expr]] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, kinds):
         rest.append((node.op, node.right))
@@ -154,6 +154,5 @@ def _read_number(source: Source, node: ast.Constant) -> Any:
     if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
         raise source.refuse("syntax", f"{text} is no number of the notation", (start, end))
     if text.isdigit():
-        return to_integer(int(text))
-    value = Fraction(text)
-    return Rational(value.numerator, value.denominator)
+        return to_rational(int(text))
+    return to_rational(Fraction(text))

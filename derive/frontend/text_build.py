@@ -18,7 +18,6 @@ from sympy import (
     Ge,
     Gt,
     Idx,
-    Integer,
     KroneckerDelta,
     Le,
     Lt,
@@ -57,6 +56,7 @@ from derive.notation.words import BooleanElement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from fractions import Fraction
 
 RELATIONS: dict[str, Any] = {"<": Lt, "<=": Le, ">": Gt, ">=": Ge, "==": Eq, "!=": Ne}
 
@@ -241,6 +241,6 @@ ELEMENTWISE: dict[str, tuple[int, int, Callable[..., Any]]] = {
 CONSTANTS: dict[str, Any] = {"pi": S.Pi, "oo": S.Infinity}
 
 
-def to_integer(value: int) -> Any:
-    """An exact integer."""
-    return Integer(value)
+def to_rational(value: Fraction | int) -> Any:
+    """An exact number."""
+    return Rational(value.numerator, value.denominator)

@@ -1,7 +1,8 @@
 """Right sides of the text: Python's syntax tree read as SymPy, unevaluated.
 
     number    = arithmetic | name | access | call | [condition]
-    condition = comparison, chained or not | and | or | not | access of a Boolean tensor | True | False
+    condition = comparison, chained or not | and | or | not | True | False
+              | access of a Boolean tensor
     access    = tensor[number, ...]
     call      = function(number, ...) | where(condition, number, number)
               | word[index, ..., condition](number)
@@ -14,12 +15,12 @@ part of the notation.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from sympy import Idx, S
 
-from derive.errors import suggest
 from derive.frontend.text_arithmetic import is_arithmetic, read_arithmetic
 from derive.frontend.text_build import (
     BINDING,
@@ -35,50 +36,30 @@ from derive.frontend.text_build import (
     reduce_over,
     to_size,
 )
-from derive.frontend.text_names import FUNCTION_WORDS, LINEAR_ALGEBRA
+from derive.frontend.text_names import LINEAR_ALGEBRA
+from derive.frontend.text_scope import (
+    Scope,
+    check_count,
+    check_free,
+    check_order,
+    find_rank,
+    no_tensor,
+    not_notation,
+    to_count,
+    unknown_function,
+    unknown_name,
+)
 from derive.frontend.text_syntax import match_call, read_elements, span, too_deep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from derive.errors import DeriveError
-    from derive.frontend.text_extents import Letters
-    from derive.frontend.text_names import Names
     from derive.frontend.text_syntax import Call
 
-DEEPEST = 100  # levels of one expression, those of called functions included
+DEEPEST = 60  # levels of one expression, those of called functions included
 LARGEST = 50_000  # nodes of one expression, written out as a tree
 
 _RELATIONS = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What can be seen at one place of an equation."""
-
-    names: Names
-    letters: Letters
-    target: str  # the tensor that is being defined
-    number: int  # the number of its equation
-    bound: Mapping[str, tuple[int, int]]  # letters in scope, and where each one enters
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    calls: tuple[tuple[str, tuple[int, int]], ...] = ()  # functions being read, and their calls
-    depth: int = 0
-    measures: dict[Any, tuple[int, int]] = field(default_factory=dict)  # expression: depth, nodes
-
-    def refuse(
-        self,
-        code: str,
-        says: str,
-        *nodes: ast.expr,
-        facts: tuple[str, ...] = (),
-        help: str = "",  # noqa: A002 - the word the reader sees
-    ) -> DeriveError:
-        """The error at these nodes, and at the call that led into a user's function."""
-        places = [span(node) for node in nodes] + [place for _, place in self.calls[-1:]]
-        return self.names.source.refuse(code, says, *places, facts=facts, help=help)
 
 
 def to_number(node: ast.expr, scope: Scope) -> Any:
@@ -92,7 +73,7 @@ def to_number(node: ast.expr, scope: Scope) -> Any:
         "condition-as-number",
         "a truth value stands where a number is needed",
         node,
-        help=f"write [{written}] for 1 or 0" if len(written) < 40 else "put it into [..] for 1 or 0",  # noqa: PLR2004
+        help=f"write [{written}] for 1 or 0",
     )
 
 
@@ -142,7 +123,7 @@ def _read(node: ast.expr, scope: Scope) -> Any:
         case ast.UnaryOp(ast.Not(), part):
             return contrary(to_condition(part, scope))
         case _:
-            raise _not_notation(node, scope)
+            raise not_notation(node, scope)
 
 
 def _measure(value: Any, node: ast.expr, scope: Scope) -> None:
@@ -167,9 +148,9 @@ def _measure(value: Any, node: ast.expr, scope: Scope) -> None:
 def _read_comparison(node: ast.Compare, scope: Scope) -> Any:
     sides = [to_number(side, scope) for side in (node.left, *node.comparators)]
     parts = []
-    for op, left, right in zip(node.ops, sides, sides[1:], strict=False):
+    for op, (left, right) in zip(node.ops, pairwise(sides), strict=True):
         if type(op) not in _RELATIONS:
-            raise _not_notation(node, scope)
+            raise not_notation(node, scope)
         parts.append(compare(_RELATIONS[type(op)], left, right))
     return all_of(parts)
 
@@ -198,7 +179,7 @@ def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
         case _ if name in CONSTANTS:
             return CONSTANTS[name]
         case _:
-            raise _unknown_name(name, node, scope)
+            raise unknown_name(name, node, scope)
 
 
 def _read_bare(name: str, node: ast.expr, scope: Scope) -> Any:
@@ -208,19 +189,12 @@ def _read_bare(name: str, node: ast.expr, scope: Scope) -> Any:
     if rank:
         raise scope.refuse(
             "places-missing",
-            f"{name} stands without its {_count(rank, 'place')}",
+            f"{name} stands without its {to_count(rank, 'place')}",
             node,
             help=f"write {name}[..], a letter for each place",
         )
-    _check_order(name, node, scope)
+    check_order(name, node, scope)
     return scope.names.bases[name]
-
-
-def find_rank(names: Names, name: str) -> int:
-    """The number of places of a tensor."""
-    if name in names.shapes:
-        return len(names.shapes[name])
-    return len(names.equations[name][1].places or ())
 
 
 def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Scope) -> Any:
@@ -229,42 +203,22 @@ def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope:
         says = f"{name} is a parameter here, one number without places"
         raise scope.refuse("parameter-places", says, node, help=f"write {name}")
     if names.kind(name) != "tensor":
-        raise _no_tensor(name, places, node, scope)
-    _check_order(name, node, scope)
+        raise no_tensor(name, places, node, scope)
+    check_order(name, node, scope)
     rank = find_rank(names, name)
     if rank != len(places):
         raise scope.refuse(
             "wrong-rank",
-            f"{name} has {_count(rank, 'place')}, not {len(places)}",
+            f"{name} has {to_count(rank, 'place')}, not {len(places)}",
             node,
             facts=(f"{name} is {names.claims[name].how}",),
-            help=f"write {name} alone" if not rank else f"give {_count(rank, 'place')} to {name}",
+            help=f"write {name} alone" if not rank else f"give {to_count(rank, 'place')} to {name}",
         )
     for place in places:
         if isinstance(place, (ast.Slice, ast.Starred)):
             says = "a place takes a letter or an expression, never a slice"
             raise scope.refuse("place-form", says, node, help="write an index letter there")
     return names.bases[name][tuple(to_number(place, scope) for place in places)]
-
-
-def _check_order(name: str, node: ast.expr, scope: Scope) -> None:
-    """A tensor is used after the equation that defines it."""
-    names = scope.names
-    if name == scope.target:
-        raise scope.refuse(
-            "not-yet",
-            f"a recurrence cannot be used yet: {name} is defined by itself",
-            node,
-            help="write it without, for now",
-        )
-    if name in names.equations and names.equations[name][0] > scope.number:
-        raise names.source.refuse(
-            "used-before-defined",
-            f"{name} is used before it is defined",
-            span(node),
-            names.equations[name][1].left,
-            help=f"move the equation of {name} up",
-        )
 
 
 def _read_call(call: Call, node: ast.expr, scope: Scope) -> Any:
@@ -284,16 +238,16 @@ def _read_call(call: Call, node: ast.expr, scope: Scope) -> Any:
     if word in names.functions and word not in scope.parameters:
         return _inline(call, node, scope)
     if word == "where":
-        _check_count(call, node, scope, 3, 3)
+        check_count(call, node, scope, 3, 3)
         condition, then, other = call.arguments
         return choose(
             to_condition(condition, scope), to_number(then, scope), to_number(other, scope)
         )
     if word in ELEMENTWISE and not (len(call.arguments) == 1 and word in {"max", "min"}):
         fewest, most, build = ELEMENTWISE[word]
-        _check_count(call, node, scope, fewest, most)
+        check_count(call, node, scope, fewest, most)
         return build(*(to_number(argument, scope) for argument in call.arguments))
-    raise _unknown_function(call, node, scope)
+    raise unknown_function(call, node, scope)
 
 
 def _inline(call: Call, node: ast.expr, scope: Scope) -> Any:
@@ -302,7 +256,7 @@ def _inline(call: Call, node: ast.expr, scope: Scope) -> Any:
     if any(call.word == word for word, _ in scope.calls):
         says = f"{call.word} is defined by itself"
         raise scope.refuse("function-recursive", says, node, help="write it out, without itself")
-    _check_count(call, node, scope, len(line.parameters), len(line.parameters))
+    check_count(call, node, scope, len(line.parameters), len(line.parameters))
     values = [to_value(argument, scope) for argument in call.arguments]
     inner = replace(
         scope,
@@ -321,13 +275,13 @@ def _find_letters(values: list[Any]) -> list[str]:
 def _read_reduction(call: Call, node: ast.expr, scope: Scope) -> Any:
     word = call.word
     if word not in {*BINDING, *KEEPING}:
-        raise _unknown_function(call, node, scope)
+        raise unknown_function(call, node, scope)
     letters, conditions = _split_bracket(call, node, scope)
     word = _read_correction(call, node, scope)
     bound = dict(scope.bound)
     for letter in letters:
         if call.word in BINDING:
-            _check_free(letter, scope, bound)
+            check_free(letter, scope, bound)
         bound[letter.id] = span(letter)
     inner = replace(scope, bound=bound)
     indices = [scope.letters.get(letter.id, span(letter)) for letter in letters]
@@ -347,7 +301,9 @@ def _split_bracket(
             conditions.append(part)
         elif conditions:
             says = "the letters come first, then the conditions"
-            raise scope.refuse("reduction-form", says, part, help=f"write {call.word}[i, j, j <= i]")
+            raise scope.refuse(
+                "reduction-form", says, part, help=f"write {call.word}[i, j, j <= i]"
+            )
         elif part.id in scope.parameters:
             says = f"{part.id} is a parameter here and cannot be bound"
             raise scope.refuse("reduction-form", says, part, help="take another letter")
@@ -364,123 +320,14 @@ def _split_bracket(
 
 def _read_correction(call: Call, node: ast.expr, scope: Scope) -> str:
     """The reduction's word; `var` with `correction=1` is the other variance."""
-    _check_count(call, node, scope, 1, 1)
+    check_count(call, node, scope, 1, 1)
     match call.keywords:
         case []:
             return call.word
         case [ast.keyword("correction", ast.Constant(0 | 1 as correction))] if call.word == "var":
             return "sample_var" if correction else "var"
-    help_ = "write var[j](x[j], correction=1)" if call.word == "var" else f"write {call.word}[j](..)"
+    help_ = (
+        "write var[j](x[j], correction=1)" if call.word == "var" else f"write {call.word}[j](..)"
+    )
     says = f"{call.word} takes one expression"
     raise scope.refuse("function-form", says, node, help=help_)
-
-
-def _check_free(letter: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
-    """A letter is not bound again inside its own scope."""
-    if letter.id not in bound:
-        return
-    claims = scope.names.claims
-    alphabet = [chr(ord("a") + (ord(letter.id[0].lower()) - ord("a") + k) % 26) for k in range(1, 26)]
-    numbered = (f"{letter.id}{k}" for k in range(2, len(claims) + 4))
-    fresh = next(name for name in (*alphabet, *numbered) if name not in claims)
-    raise scope.names.source.refuse(
-        "index-bound-again",
-        f"index {letter.id} is bound again where it already has a meaning",
-        span(letter),
-        bound[letter.id],
-        *(place for _, place in scope.calls[-1:]),
-        help=f"take a fresh letter here, {fresh}",
-    )
-
-
-def _check_count(call: Call, node: ast.expr, scope: Scope, fewest: int, most: int) -> None:
-    count = len(call.arguments)
-    starred = any(isinstance(argument, ast.Starred) for argument in call.arguments)
-    if fewest <= count <= most and not starred:
-        return
-    wanted = _count(fewest, "argument") if fewest == most else f"{fewest} to {most} arguments"
-    raise scope.refuse("argument-count", f"{call.word} takes {wanted}, not {count}", node)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _unknown_name(name: str, node: ast.expr, scope: Scope) -> DeriveError:
-    known = [n for n, claim in scope.names.claims.items() if claim.kind != "function"]
-    if name in FUNCTION_WORDS:
-        says, advice = f"{name} is a function and needs its arguments", f"write {name}(..)"
-        return scope.refuse("function-bare", says, node, help=advice)
-    return scope.refuse(
-        "unknown-name",
-        f"{name} is not declared",
-        node,
-        facts=(f"known are {', '.join(known)}",) if known else (),
-        help=suggest(name, [*known, *scope.parameters, *CONSTANTS])
-        or f"declare it: scalar {name} for a number, size {name} for a size",
-    )
-
-
-def _no_tensor(
-    name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Scope
-) -> DeriveError:
-    names = scope.names
-    kind = names.kind(name)
-    if kind:
-        says = f"{name} is {'an' if kind == 'index' else 'a'} {kind} and has no places"
-        return names.source.refuse("not-a-tensor", says, span(node), names.claims[name].span)
-    if name in FUNCTION_WORDS:
-        advice = f"write {name}[j](..)" if name in {*BINDING, *KEEPING} else f"write {name}(..)"
-        return scope.refuse("function-bare", f"{name} needs its arguments", node, help=advice)
-    known = [n for n, claim in names.claims.items() if claim.kind == "tensor"]
-    return scope.refuse(
-        "unknown-name",
-        f"{name} is not declared",
-        node,
-        facts=(f"tensors are {', '.join(known)}",) if known else (),
-        help=suggest(name, known) or f"declare it: {name}[{_write_shape(places, scope)}]",
-    )
-
-
-def _write_shape(places: tuple[ast.expr, ...], scope: Scope) -> str:
-    """The extents a declaration would give, as far as the letters tell them."""
-    extents = []
-    for place in places:
-        told = isinstance(place, ast.Name) and scope.letters.known(place.id)
-        extents.append(str(scope.letters.extent(place.id)) if told else "..")  # type: ignore[attr-defined]
-    return ", ".join(extents)
-
-
-def _unknown_function(call: Call, node: ast.expr, scope: Scope) -> DeriveError:
-    word, names = call.word, scope.names
-    if call.brackets is not None and (word in ELEMENTWISE or word in names.functions):
-        says, advice = f"{word} binds no index", f"write {word}(..)"
-        return scope.refuse("function-form", says, node, help=advice)
-    if word in {*BINDING, *KEEPING}:
-        letters = [part.id for part in call.arguments[1:] if isinstance(part, ast.Name)]
-        advice = f"write {word}[{', '.join(letters) or 'j'}](..)"
-        return scope.refuse("reduction-form", f"{word} must name its index", node, help=advice)
-    if word in scope.parameters or names.kind(word):
-        kind = "parameter" if word in scope.parameters else names.kind(word)
-        says = f"{word} is {'an' if kind == 'index' else 'a'} {kind} and cannot be called"
-        advice = f"write {word}[..]" if kind == "tensor" else f"write {word} * (..)"
-        return scope.refuse("not-a-function", says, node, help=advice)
-    known = [*FUNCTION_WORDS, *names.functions]
-    other = {"ln": "log", "pow": "**", "square": "x**2", "norm": "sqrt(sum[d](x[d]**2))"}
-    advice = f"write {other[word]}" if word in other else suggest(word, known)
-    return scope.refuse(
-        "unknown-function",
-        f"there is no function {word}",
-        call.name,
-        help=advice or f"define it on a line before: {word}(x) = ..",
-    )
-
-
-def _not_notation(node: ast.expr, scope: Scope) -> DeriveError:
-    advice = {
-        ast.Tuple: "write one expression, without commas",
-        ast.List: "an Iverson bracket holds one condition: [i == j and m[i]]",
-        ast.Call: "write * between two factors",
-        ast.Compare: "compare with < <= > >= == !=",
-    }.get(type(node), "")
-    return scope.refuse("not-notation", "this is no part of the notation", node, help=advice)

@@ -1,9 +1,9 @@
 """The extent of each index letter of the text.
 
 In this order: its `index` line; else its first plain use, alone in a place of a tensor whose extent
-there is known: a declared one, or one that an equation defines, whose extents are those of the left
-side's places. What one equation leaves open a later one may tell. A merged place `h*D + d` on a left
-side has the extent H*D.
+there is known: a declared one, or one that an equation defines, whose extents are those of the
+left side's places. What one equation leaves open a later one may tell. A merged place `h*D + d` on
+a left side has the extent H*D.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Letters:
             self._made[name] = to_index(name, self._extents[name])
         return self._made[name]
 
-    def known(self, name: str) -> bool:
+    def is_known(self, name: str) -> bool:
         """Is the extent of the letter told?"""
         return name in self._extents
 
-    def extent(self, name: str) -> Any:
-        """The extent of a letter that is known."""
-        return self._extents[name]
+    def write_extent(self, name: str) -> str:
+        """The extent of a letter that is known, in the notation."""
+        return _write(expand(self._extents[name]))
 
     def _spread(self) -> None:
         """Read extents off plain uses until nothing more is told."""
@@ -107,7 +107,8 @@ class Letters:
             letters, value = form
             step = value.coeff(Symbol(name))
             others = [letter for letter in letters if letter != name]
-            if step.free_symbols or not step.is_positive or any(o not in self._extents for o in others):
+            is_told = all(other in self._extents for other in others)
+            if step.free_symbols or not step.is_positive or not is_told:
                 continue
             rest = _find_last(expand(value - step * Symbol(name)), others, self._extents)
             if step == 1:
@@ -166,6 +167,8 @@ def _find_last(value: Any, letters: Sequence[str], extents: Mapping[str, Any]) -
 
 def _write(extent: Any) -> str:
     """An extent in the notation, positive terms first."""
-    terms = sorted(Add.make_args(extent), key=lambda t: (t.is_Number, str(t).startswith("-"), str(t)))
+    terms = sorted(
+        Add.make_args(extent), key=lambda t: (t.is_Number, str(t).startswith("-"), str(t))
+    )
     out = "".join(f" - {str(t)[1:]}" if str(t).startswith("-") else f" + {t}" for t in terms)
     return out[3:] if out.startswith(" + ") else f"-{out[3:]}"

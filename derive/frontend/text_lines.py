@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from keyword import kwlist
 from typing import TYPE_CHECKING
 from unicodedata import normalize
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from derive.errors import DeriveError
 
 LONGEST_NUMBER = 300  # digits, and powers of ten; exact numbers are written out in full
+WIDEST = 160  # columns of a line that a mark shows
 DEEPEST = 100  # brackets in brackets; far above any formula, far below Python's stack
 
 _TOKEN = re.compile(
@@ -40,9 +42,10 @@ _WORDS = {"and", "or", "not"}
 _OPERATORS = {"**", "//", "==", "<=", ">=", "!=", *"+-*/%<>=,"}
 _UNARY = {"+", "-", "not"}
 _INSTEAD = {
-    "≤": "<=", "≥": ">=", "≠": "!=", "−": "-", "–": "-", "·": "*", "×": "*", "∗": "*", "÷": "/",  # noqa: RUF001
-    "∑": "sum[i](..)", "∏": "prod[i](..)", "√": "sqrt(..)", "∞": "oo", "^": "**", "²": "**2", "³": "**3",
-    "&": "and", "|": "or", "~": "not", "!": "not", "∧": "and", "∨": "or", "¬": "not",  # noqa: RUF001
+    "≤": "<=", "≥": ">=", "≠": "!=", "−": "-", "–": "-", "·": "*", "×": "*", "∗": "*", "÷": "/",
+    "∑": "sum[i](..)", "∏": "prod[i](..)", "√": "sqrt(..)", "∞": "oo", "^": "**",
+    "²": "**2", "³": "**3",
+    "&": "and", "|": "or", "~": "not", "!": "not", "∧": "and", "∨": "or", "¬": "not",
     "@": "sum[k](A[i, k] * B[k, j])", "{": "( or [", "}": ") or ]",
     ":": "an index letter, since every place takes one", "?": "where(condition, a, b)",
     ".": "a function or other letters, since nothing has attributes", "'": "other letters",
@@ -62,6 +65,11 @@ class Token:
     start: int
     end: int
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """From the first column to the one behind the last, in the whole text."""
+        return self.start, self.end
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -70,14 +78,17 @@ class Source:
     text: str
 
     def mark(self, start: int, end: int) -> Mark:
-        """The line of a place with its columns; a place over several lines is marked in its first."""
+        """The line of a place with its columns; of several lines only the first is marked."""
         begin = self.text.rfind("\n", 0, start) + 1
         stop = self.text.find("\n", start)
         line = self.text[begin : stop if stop >= 0 else len(self.text)]
         shown = "".join(c if c.isprintable() else " " for c in line)
         lead = len(shown) - len(shown.lstrip())
-        end = min(end, begin + len(line))
-        return Mark(shown[lead:].rstrip(), start - begin - lead, max(end, start + 1) - begin - lead)
+        first, last = start - begin, min(end - begin, len(line))
+        if first >= lead + WIDEST:
+            lead = first - WIDEST // 2
+        window = shown[lead : lead + WIDEST].rstrip()
+        return Mark(window, first - lead, max(first + 1, min(last, lead + WIDEST)) - lead)
 
     def refuse(
         self,
@@ -85,7 +96,7 @@ class Source:
         says: str,
         *spans: tuple[int, int] | None,
         facts: Iterable[str] = (),
-        help: str = "",  # noqa: A002 - the word the reader sees
+        help: str = "",
     ) -> DeriveError:
         """The error for something in this text."""
         places = dict.fromkeys(span for span in spans if span is not None)
@@ -149,7 +160,9 @@ def _tokenize(source: Source) -> Iterable[Token]:
         if kind == "name":
             text = normalize("NFKC", text)  # as Python reads names
             if not text.isidentifier():
-                bad = next((k for k, c in enumerate(match.group()) if not f"a{c}".isidentifier()), 0)
+                bad = next(
+                    (k for k, c in enumerate(match.group()) if not f"a{c}".isidentifier()), 0
+                )
                 raise _strange(source, start + bad)
             _check_word(source, text, start, at)
         if kind == "number":
@@ -207,7 +220,7 @@ def _follow_brackets(source: Source, token: Token, opened: list[Token]) -> None:
             raise source.refuse(
                 "too-deep",
                 f"more than {DEEPEST} brackets are open at once",
-                (token.start, token.end),
+                token.span,
                 help="give a part its own equation",
             )
     elif token.text in _CLOSING.values():
@@ -215,7 +228,7 @@ def _follow_brackets(source: Source, token: Token, opened: list[Token]) -> None:
             raise source.refuse(
                 "bracket-unopened",
                 f"this {token.text} closes nothing",
-                (token.start, token.end),
+                token.span,
                 help="take it out, or open a bracket before it",
             )
         start = opened.pop()
@@ -223,8 +236,8 @@ def _follow_brackets(source: Source, token: Token, opened: list[Token]) -> None:
             raise source.refuse(
                 "bracket-mismatch",
                 f"{start.text} is closed by {token.text}",
-                (start.start, start.end),
-                (token.start, token.end),
+                start.span,
+                token.span,
                 help=f"write {_CLOSING[start.text]} there",
             )
     elif token.text == "=" and opened and "\n" in source.text[opened[-1].start : token.start]:
@@ -235,7 +248,7 @@ def _unclosed(source: Source, token: Token) -> DeriveError:
     return source.refuse(
         "bracket-unclosed",
         f"this {token.text} is never closed",
-        (token.start, token.end),
+        token.span,
         help=f"close it with {_CLOSING[token.text]}",
     )
 
@@ -244,9 +257,9 @@ def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
     """Between two values stands an operator, and around an operator stand values."""
     words = len(statement) > 1 and all(_is_name(token) for token in statement[:2])
     tokens = (None, *(statement[1:] if words else statement), None)
-    for here, after in zip(tokens, tokens[1:], strict=False):
-        if _ends_value(here) and after is not None and _lacks_operator(here, after):
-            raise _missing_operator(source, here, after)  # type: ignore[arg-type]
+    for here, after in pairwise(tokens):
+        if here is not None and after is not None and _lacks_operator(here, after):
+            raise _missing_operator(source, here, after)
         if not _ends_value(here) and not _starts_value(after):
             if here is not None and after is not None and (here.text, after.text) == ("(", ")"):
                 continue
@@ -269,8 +282,8 @@ def _is_name(token: Token) -> bool:
     return token.kind == "name" and token.text not in _WORDS
 
 
-def _lacks_operator(here: Token | None, after: Token) -> bool:
-    if here is None or after.text in _CLOSING.values():
+def _lacks_operator(here: Token, after: Token) -> bool:
+    if not _ends_value(here) or after.text in _CLOSING.values():
         return False
     if after.text in _CLOSING:  # f(..), x[..] and sum[..](..) are fine
         return not (_is_name(here) or (here.text, after.text) == ("]", "("))
@@ -299,10 +312,10 @@ def _missing_value(source: Source, here: Token | None, after: Token | None) -> D
             "equation-sign", "= and = apart are no sign", (here.start, after.end), help="write ="
         )
     if after is None and here is not None:
-        says, span = f"something is missing after {here.text}", (here.start, here.end)
+        says, span = f"something is missing after {here.text}", here.span
         advice = "an equation goes on over a line's end only inside an open bracket"
     elif after is not None and here is None:
-        says, span = f"something is missing before {after.text}", (after.start, after.end)
+        says, span = f"something is missing before {after.text}", after.span
         advice = ""
     else:
         assert here is not None and after is not None

@@ -1,13 +1,13 @@
 """What each statement of the text is: a declaration, an equation, a function or the results.
 
-    X[B, S] · W_Q, W_K[H, D, D] · x[N] > 0 · 0 <= u[N] < 1     TensorLine
-    int tok[B, S] < V · bool m[B, S]                           TensorLine
-    scalar eps = 1e-5, tau                                     ScalarLine
-    size W · size Z = 2                                        SizeLine
-    index u, v < S                                             IndexLine
-    y[b, i] = EXPRESSION · L = EXPRESSION                      EquationLine
-    phi(x) = EXPRESSION                                        FunctionLine
-    return z, alpha                                            ReturnLine
+X[B, S] · W_Q, W_K[H, D, D] · x[N] > 0 · 0 <= u[N] < 1     TensorLine
+int tok[B, S] < V · bool m[B, S]                           TensorLine
+scalar eps = 1e-5, tau                                     ScalarLine
+size W · size Z = 2                                        SizeLine
+index u, v < S                                             IndexLine
+y[b, i] = EXPRESSION · L = EXPRESSION                      EquationLine
+phi(x) = EXPRESSION                                        FunctionLine
+return z, alpha                                            ReturnLine
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
             raise source.refuse(
                 "declaration-word",
                 f"{word.text} is no word that begins a line",
-                (word.start, word.end),
+                word.span,
                 facts=[f"the words are {', '.join(DECLARING)} and return"],
                 help=advice,
             )
@@ -178,7 +178,7 @@ def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> TensorL
     if any(sign.text not in _REVERSED for sign in signs):
         raise _form(source, tokens, "an equation begins with no word", "y[b, i] = x[b, i]")
     middle = next((k for k, piece in enumerate(pieces) if _is_declared(piece)), None)
-    if middle is None or len(signs) > 2 or (len(signs) == 2 and middle != 1):  # noqa: PLR2004
+    if middle is None or len(signs) > 2 or (len(signs) == 2 and middle != 1):
         raise _no_statement(source, kind, tokens)
     names, shape = _read_shape(source, pieces[middle])
     bounds = []
@@ -220,14 +220,14 @@ def _read_equation(
         raise source.refuse(
             "equation-sign",
             "an equation has one = and no other sign",
-            (place.start, place.end),
+            place.span,
             help="write y[i] = .., and let a later equation use y",
         )
     left = sides[0]
     value = read_expression(source, sides[1])
     if len(left) == 1 and left[0].kind == "name":
         return EquationLine(left[0], None, value, find_span(left))
-    if len(left) > 2 and left[0].kind == "name" and _is_one_bracket(left[1:]):  # noqa: PLR2004
+    if len(left) > 2 and left[0].kind == "name" and _is_one_bracket(left[1:]):
         inside = split_at(left[2:-1], ",")[1]
         if left[1].text == "(":
             return FunctionLine(left[0], _read_parameters(source, left[0], inside), value)
@@ -266,16 +266,14 @@ def _read_parameters(
 
 
 def _form(source: Source, tokens: Sequence[Token], says: str, example: str) -> DeriveError:
-    return source.refuse(
-        "statement-form", says, find_span(tokens), help=f"write it like {example}"
-    )
+    return source.refuse("statement-form", says, find_span(tokens), help=f"write it like {example}")
 
 
 def _equation_sign(source: Source, signs: Sequence[Token]) -> DeriveError:
     sign = next(s for s in signs if s.text in {"==", "!="})
     advice = "write = instead" if sign.text == "==" else ""
     says = f"an equation is written with =, and {sign.text} only compares"
-    return source.refuse("equation-sign", says, (sign.start, sign.end), help=advice)
+    return source.refuse("equation-sign", says, sign.span, help=advice)
 
 
 def _no_statement(source: Source, kind: str, tokens: Sequence[Token]) -> DeriveError:

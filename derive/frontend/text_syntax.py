@@ -1,7 +1,7 @@
 """One expression of the text as Python's syntax tree, with places in the source; never evaluated.
 
-Only the shape of the tree is Python's: what the nodes mean, and which are allowed, is said where they
-are read.
+Only the shape of the tree is Python's: what the nodes mean, and which are allowed, is said where
+they are read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def read_expression(source: Source, tokens: Sequence[Token]) -> ast.expr:
     except SyntaxError as error:
         at = min(start + max((error.offset or 1) - 1, 0), end - 1)
         raise source.refuse(
-            "syntax", "this is no expression", (at, at + 1), help="compare with: sum[j](A[i, j] * x[j])"
+            "syntax",
+            "this is no expression",
+            (at, at + 1),
+            help="compare with: sum[j](A[i, j] * x[j])",
         ) from None
     except (RecursionError, MemoryError, ValueError, OverflowError):
         raise too_deep(source, start, end) from None
