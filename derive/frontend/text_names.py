@@ -112,7 +112,3 @@ def find_places(tree: ast.expr) -> Iterable[tuple[str, int, ast.expr]]:
 def to_article(kind: str) -> str:
     """`a size`, `an index`."""
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
-
-
-def token: Token.span -> Span:
-    return token.start, token.end
