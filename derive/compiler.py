@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,11 @@ class Built:
     system: System
     plan: Plan
     source: str
-    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The laws that the plan used beyond tidying up, and warnings."""
+        return self.plan.notes
 
     @cached_property
     def function(self) -> Callable[..., Any]:

@@ -31,7 +31,6 @@ class Header:
     source: str
     origin: str  # the file or formula it is generated from
     rebuild: str  # the command that makes it again
-    notes: tuple[str, ...] = ()
 
 
 def to_module(plan: Plan, name: str, header: Header) -> str:
@@ -41,7 +40,7 @@ def to_module(plan: Plan, name: str, header: Header) -> str:
     parts = [
         _write_header(system, name, header),
         "\nimport torch\nfrom torch import Tensor\n\n\n",
-        _write_function(plan, name, header, sizes),
+        _write_function(plan, name, header, sizes, bool(checks)),
     ]
     if checks:
         parts += ["\n\n", _write_sizes(system, sizes, checks)]
@@ -75,11 +74,13 @@ def _wrap(text: str, first: str, later: str) -> list[str]:
     ) or [""]
 
 
-def _write_function(plan: Plan, name: str, header: Header, sizes: tuple[str, ...]) -> str:
+def _write_function(
+    plan: Plan, name: str, header: Header, sizes: tuple[str, ...], has_checks: bool
+) -> str:
     system = plan.system
     printer = _make_printer(system)
     body: list[str] = []
-    if sizes:
+    if has_checks:
         body += _call("_sizes", ", ".join(sizes), _shape_arguments(system))
     for step in plan.steps[: None if _returns_last(plan) is None else -1]:
         body += [*_comment(step), *_assign(step.name, printer.text(step.op))]
@@ -151,13 +152,12 @@ def _break(value: str) -> list[str]:
 
 
 def _call(function: str, targets: str, arguments: list[str]) -> list[str]:
-    line = f"{targets} = {function}({', '.join(arguments)})"
-    if "," not in targets:
-        line = f"{targets} = {function}({', '.join(arguments)})"
+    head = f"{targets} = " if targets else ""
+    line = f"{head}{function}({', '.join(arguments)})"
     if len(INDENT) + len(line) <= WIDTH:
         return [line]
     inner = textwrap.wrap(", ".join(arguments), WIDTH - 2 * len(INDENT))
-    return [f"{targets} = {function}(", *(f"{INDENT}{row}" for row in inner), ")"]
+    return [f"{head}{function}(", *(f"{INDENT}{row}" for row in inner), ")"]
 
 
 def _shape_arguments(system: System) -> list[str]:
@@ -193,7 +193,7 @@ def _argument(entry: Tensor | ScalarInput) -> str:
 def _docstring(plan: Plan, header: Header) -> str:
     system = plan.system
     title = header.title or plan.system.name.replace("_", " ").capitalize()
-    lines = [_sentence(title), "", *_table(system), *_results(plan), *_letters(plan), *_notes(plan, header)]
+    lines = [_sentence(title), "", *_table(system), *_results(plan), *_letters(plan), *_notes(plan)]
     first, *rest = lines
     text = "\n".join(f"{INDENT}{line}" if line else "" for line in rest)
     return f'{INDENT}"""{first}\n{text}\n{INDENT}"""'
@@ -246,10 +246,10 @@ def _letters(plan: Plan) -> list[str]:
     return [f"Letters in the einsum strings: {pairs}."]
 
 
-def _notes(plan: Plan, header: Header) -> list[str]:
+def _notes(plan: Plan) -> list[str]:
     flops, peak = (to_python(p.to_expr()).replace(" * ", "*") for p in (plan.flops, plan.peak_elements))
     lines = _wrap_code(f"Cost: {flops} operations; {peak} elements for steps and results.", "    ")
-    return [*lines, *(line for note in header.notes for line in _wrap_code(note, "    "))]
+    return [*lines, *(line for note in plan.notes for line in _wrap_code(f"By {note}.", "    "))]
 
 
 def _write_sizes(system: System, sizes: tuple[str, ...], checks: list[str]) -> str:

@@ -11,14 +11,15 @@ OR, AND, COMPARE, ADD, MUL, SIGN, POWER, ATOM = range(8)
 
 def to_python(expr: Expr, holds: int = OR) -> str:
     """The expression's text, in parentheses where its place asks for a tighter hold."""
-    text, tightness = _write(expr)
+    text, tightness = write_number(expr)
     return text if tightness >= holds else f"({text})"
 
 
-def _write(expr: Expr) -> tuple[str, int]:
+def write_number(expr: Expr) -> tuple[str, int]:
+    """The expression's text, and how tightly it holds together."""
     match expr:
         case Number(value):
-            return _write_number(value)
+            return _write_rational(value)
         case Infinity(negative):
             return ("-torch.inf", SIGN) if negative else ("torch.inf", ATOM)
         case Size(name) | Scalar(name):
@@ -28,7 +29,7 @@ def _write(expr: Expr) -> tuple[str, int]:
         case Mul(factors):
             return _write_factors(factors)
         case Pow(Pow(base, Number(inner)), Number(outer)) if outer.denominator == 1:
-            return _write(Pow(base, Number(inner * outer)))
+            return write_number(Pow(base, Number(inner * outer)))
         case Pow(base, exponent):
             return f"{to_python(base, ATOM)}**{to_python(exponent, SIGN)}", POWER
         case Call("pi", ()):
@@ -41,7 +42,7 @@ def _write(expr: Expr) -> tuple[str, int]:
             raise TypeError(f"{type(expr).__name__} is no number")
 
 
-def _write_number(value: Fraction) -> tuple[str, int]:
+def _write_rational(value: Fraction) -> tuple[str, int]:
     if value.denominator == 1:
         return str(value), ATOM if value >= 0 else SIGN
     decimal = float(value)
@@ -59,23 +60,32 @@ def _write_terms(terms: tuple[Expr, ...]) -> str:
 
 
 def _write_factors(factors: tuple[Expr, ...]) -> tuple[str, int]:
-    """Factors with `*`, inverse ones with `/`; ones are left out."""
-    over = [f for f in factors if not _is_inverse(f) and f != Number(Fraction(1))]
-    under = [f for f in factors if _is_inverse(f)]
-    negative = [f for f in over if f == Number(Fraction(-1))]
-    over = [f for f in over if f not in negative]
-    if not under and len(over) == 1 and not negative:
-        return _write(over[0])
+    """A quotient: the sign first, powers of -1 and denominators below the line."""
+    over: list[Expr] = []
+    under: list[Expr] = []
+    negative = False
+    for factor in factors:
+        match factor:
+            case Number(value):
+                negative ^= value < 0
+                over += _unless_one(abs(value.numerator))
+                under += _unless_one(value.denominator)
+            case Pow(base, Number(power)) if power == -1:
+                under.append(base)
+            case Pow(Pow(base, Number(inner)), Number(power)) if power == -1:
+                under.append(Pow(base, Number(inner)))
+            case _:
+                over.append(factor)
+    sign = "-" if negative else ""
+    if not under and len(over) == 1:
+        text, holds = write_number(over[0])
+        return (f"-{to_python(over[0], MUL)}", SIGN) if negative else (text, holds)
     text = " * ".join(to_python(f, SIGN) for f in over) or "1"
-    for factor in under:
-        assert isinstance(factor, Pow)
-        text += f" / {to_python(factor.base, SIGN)}"
-    sign = "-" if len(negative) % 2 else ""
-    holds = (ATOM if len(over) + len(under) <= 1 and not under else MUL) if not sign else MUL
-    return f"{sign}{text}", holds
+    if under:
+        below = " * ".join(to_python(f, SIGN) for f in under)
+        text += f" / ({below})" if len(under) > 1 else f" / {to_python(under[0], SIGN)}"
+    return f"{sign}{text}", MUL if over or under else ATOM
 
 
-def _is_inverse(expr: Expr) -> bool:
-    if not isinstance(expr, Pow) or isinstance(expr.base, Pow):
-        return False
-    return expr.exponent == Number(Fraction(-1))
+def _unless_one(value: int) -> list[Expr]:
+    return [] if value == 1 else [Number(Fraction(value))]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derive.backend.to_python import ADD, AND, ATOM, COMPARE, MUL, OR, POWER, SIGN, to_python
-from derive.ir.nodes import Add, Expr, Index, Mul, Scalar
+from derive.backend.to_python import ADD, AND, ATOM, COMPARE, MUL, OR, POWER, SIGN, to_python, write_number
+from derive.ir.nodes import Expr, Index, Scalar
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 from derive.plan import ops
@@ -58,7 +58,7 @@ class Printer:
             case ops.Source(name, _, _):
                 return name, ATOM
             case ops.Num(value):
-                return to_python(value), _holds_number(value)
+                return write_number(value)
             case ops.NumTensor(value):
                 return self._number_tensor(value), ATOM
             case ops.Iota(index):
@@ -162,7 +162,8 @@ class Printer:
             left, right = (self.text(a, ADD if holds == COMPARE else SIGN) for a in args)
         else:
             left = self.text(args[0], holds)
-            right = self.text(args[1], holds + 1 if tight or _is_infix(args[1], holds) else holds)
+            tight = tight or isinstance(args[1], ops.Num) or _is_infix(args[1], holds)
+            right = self.text(args[1], holds + 1 if tight else holds)
         return f"{left} {SIGNS.get(function, function)} {right}", holds
 
     def _reduction(self, op: ops.Reduction) -> str:
@@ -185,17 +186,6 @@ class Printer:
 
 def _is_infix(op: Op, holds: int) -> bool:
     return isinstance(op, ops.Apply) and INFIX.get(op.function) == holds
-
-
-def _holds_number(value: Expr) -> int:
-    text = to_python(value)
-    match value:
-        case Add() if len(value.terms) > 1:
-            return ADD
-        case Mul():
-            return MUL if any(c in text for c in "*/ -") else ATOM
-        case _:
-            return ATOM if text == to_python(value, ATOM) else SIGN if text.startswith("-") else MUL
 
 
 def _places(places: Sequence[int], rank: int) -> str:

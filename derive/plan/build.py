@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def make_plan(system: System, sizes: Mapping[str, int]) -> Plan:
     """The plan of a system, its orders of contraction chosen at the given sizes."""
-    prepared = prepare(system)
+    prepared, notes = prepare(system)
     context = Context(prepared, sizes, _reserved(system), lower)
     context.layouts = find_layouts(prepared)
     sources: dict[str, tuple[Equation, Source]] = {}
@@ -32,7 +32,7 @@ def make_plan(system: System, sizes: Mapping[str, int]) -> Plan:
         context.names.discard(equation.target.tensor.name)
         sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
     results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
-    return Plan(system, share_ops(tuple(context.steps)), results, dict(sizes))
+    return Plan(system, share_ops(tuple(context.steps)), results, dict(sizes), notes)
 
 
 def _reserved(system: System) -> set[str]:

@@ -94,13 +94,14 @@ def lower_product(
             return lower_sum(scaled, context, order)
     product.over = [protect(f, product.condition) for f in product.over]
     product.under = [protect(f, product.condition, whole=True) for f in product.under]
+    inner = (*(i for i in order if i not in bound), *bound)
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
-    operands = [lower_operand(f, context, order) for f in product.over]
+    operands = [lower_operand(f, context, inner) for f in product.over]
     for divisor in product.under:
         if divisor not in late:
-            divide_operand(operands, lower_operand(divisor, context, order), context)
+            divide_operand(operands, lower_operand(divisor, context, inner), context)
     if bound:
-        operands += mask_operands(operands, product.condition, context, order)
+        operands += mask_operands(operands, product.condition, context, inner)
     result = contract(operands, bound, product.number, context, order)
     for divisor in late:
         pair = align([result, context.lower(divisor, order)], order)

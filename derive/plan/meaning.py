@@ -62,16 +62,7 @@ def _(op: ops.Select) -> Expr:
 
 @to_expr.register
 def _(op: ops.Unflatten) -> Expr:
-    return substitute(to_expr(op.arg), {axes_of(op.arg)[op.place]: _merge(op.parts)})
-
-
-def _merge(parts: tuple[nodes.Index, ...]) -> Expr:
-    """`h*D + d` for parts h, d."""
-    terms: list[Expr] = []
-    for k, index in enumerate(parts):
-        strides = tuple(p.extent for p in parts[k + 1 :])
-        terms.append(nodes.Mul((index, *strides)) if strides else index)
-    return nodes.Add(tuple(terms)) if len(terms) > 1 else terms[0]
+    return substitute(to_expr(op.arg), {axes_of(op.arg)[op.place]: ops.to_place(op.parts)})
 
 
 @to_expr.register

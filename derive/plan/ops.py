@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from derive.ir.nodes import Expr, Index, node
+from derive.ir.nodes import Add, Expr, Index, Mul, node
+from derive.ir.text import to_text
 
 
 @node
@@ -224,11 +225,25 @@ def axes_of(op: Op) -> tuple[Index, ...]:  # noqa: PLR0911 - one answer for each
             return (*kept, axes[first])
         case Flatten(arg, start, end):
             axes = axes_of(arg)
-            return axes[: start + 1] + axes[end + 1 :]
+            return (*axes[:start], merge_indices(axes[start : end + 1]), *axes[end + 1 :])
         case Reduction(_, arg, over):
             return tuple(a for a in axes_of(arg) if a not in over)
         case Along(_, arg, _) | Fill(arg, _, _, _) | Cast(arg):
             return axes_of(arg)
+
+
+def merge_indices(parts: tuple[Index, ...]) -> Index:
+    """One index for letters merged into one place, named by the place: `h*D + d`."""
+    return Index(to_text(to_place(parts)).replace(" * ", "*"), Mul(tuple(p.extent for p in parts)))
+
+
+def to_place(parts: tuple[Index, ...]) -> Expr:
+    """The place that merges the letters, slowest first."""
+    terms: list[Expr] = []
+    for k, index in enumerate(parts):
+        strides = tuple(p.extent for p in parts[k + 1 :])
+        terms.append(Mul((index, *strides)) if strides else index)
+    return Add(tuple(terms)) if len(terms) > 1 else terms[0]
 
 
 def args_of(op: Op) -> tuple[Op, ...]:

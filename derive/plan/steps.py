@@ -35,6 +35,7 @@ class Plan:
     steps: tuple[Step, ...]
     results: tuple[Op, ...]
     sizes: Mapping[str, int]
+    notes: tuple[str, ...] = ()
 
     @property
     def einsums(self) -> tuple[str, ...]:

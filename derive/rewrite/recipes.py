@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from derive.ir.nodes import Equation, System
 from derive.rewrite import rules_products, rules_softmax
 from derive.rewrite.rule import Rule, apply_rules
-
-if TYPE_CHECKING:
-    from derive.ir.nodes import Expr
 
 RULES: tuple[Rule, ...] = (
     rules_products.flatten_sum,
@@ -30,14 +25,24 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def prepare(system: System) -> System:
-    """The same system with every equation's value rewritten by the rules."""
-    equations = tuple(Equation(e.target, prepare_value(e.value)) for e in system.equations)
-    return System(
+# What a person who reads the generated file wants to know of; the others only tidy up.
+TOLD = (
+    rules_products.distribute_product,
+    rules_softmax.find_softmax,
+    rules_softmax.find_masked_softmax,
+    rules_softmax.find_logsumexp,
+    rules_softmax.find_log_softmax,
+)
+
+
+def prepare(system: System) -> tuple[System, tuple[str, ...]]:
+    """The same system with every value rewritten by the rules, and the laws worth telling of."""
+    used: list[Rule] = []
+    equations = tuple(
+        Equation(e.target, apply_rules(e.value, RULES, used)) for e in system.equations
+    )
+    told = tuple(f"{each.name}: {each.law}" for each in TOLD if each in used)
+    prepared = System(
         system.name, system.inputs, system.sizes, equations, system.results, system.empty_row
     )
-
-
-def prepare_value(value: Expr) -> Expr:
-    """One expression rewritten by the rules."""
-    return apply_rules(value, RULES)
+    return prepared, told

@@ -51,13 +51,18 @@ def rule(
     return wrap
 
 
-def apply_rules(expr: Expr, rules: Sequence[Rule]) -> Expr:
-    """The rules tried in order at every node, inner nodes first, until none fits."""
+def apply_rules(expr: Expr, rules: Sequence[Rule], used: list[Rule] | None = None) -> Expr:
+    """The rules tried in order at every node, inner nodes first, until none fits.
+
+    Rules that fitted are added to `used`, in the order of their use.
+    """
 
     def settle(here: Expr) -> Expr:
-        for rule_ in rules:
-            new = rule_(here)
+        for each in rules:
+            new = each(here)
             if new is not None and new is not here:
+                if used is not None:
+                    used.append(each)
                 return rewrite_bottom_up(new, settle)
         return here
 
