@@ -1,0 +1,271 @@
+"""The laws of the house as questions about source text; each answers with the places that break it.
+
+A place reads `name:line: what`. The laws are put to the whole tree in test_house.py, where each is
+also shown a planted text that breaks it.
+"""
+
+import ast
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MAX_FILE = 400
+MAX_FUNCTION = 50
+
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+# What takes elements in any order and gives the same.
+ORDERLESS = {"sorted", "set", "frozenset", "any", "all", "len", "sum", "min", "max"}
+ORDERED = {"list", "tuple", "enumerate", "iter", "zip", "map", "reversed", "fromkeys", "join"}
+
+
+def find_tracked() -> list[Path]:
+    """The files of the project: what git knows, or without git what lies there."""
+    asked = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if asked.returncode == 0:
+        found = [ROOT / name for name in asked.stdout.split("\0") if name]
+    else:
+        found = list(ROOT.rglob("*"))
+    ignored = {"__pycache__", ".git", ".venv", "build", "dist"}
+    caches = ("_cache", ".hypothesis", ".egg-info")
+    return sorted(
+        path
+        for path in found
+        if path.is_file()
+        and not any(p in ignored or p.endswith(caches) for p in path.relative_to(ROOT).parts)
+    )
+
+
+def read_modules(folder: str) -> dict[str, str]:
+    """The source of every module in a folder of the project, by its dotted name."""
+    paths = [p for p in find_tracked() if p.suffix == ".py" and p.is_relative_to(ROOT / folder)]
+    return {to_name(path): path.read_text(encoding="utf-8") for path in paths}
+
+
+def to_name(path: Path) -> str:
+    """The dotted name of a module of the project."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def find_long(source: str) -> list[str]:
+    """A file or functions that are too long."""
+    lines = len(source.splitlines())
+    found = [f"1: {lines} lines"] if lines > MAX_FILE else []
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, FUNCTION)
+            and (size := node.end_lineno - node.lineno + 1) > MAX_FUNCTION
+        ):
+            found.append(f"{node.lineno}: {node.name} has {size} lines")
+    return found
+
+
+def find_undocumented(source: str) -> list[str]:
+    """The module, and public classes, functions and methods, that lack a docstring."""
+    tree = ast.parse(source)
+    found = [] if ast.get_docstring(tree) else ["1: the module"]
+
+    def visit(node: ast.Module | ast.ClassDef) -> None:
+        for child in node.body:
+            if not isinstance(child, (*FUNCTION, ast.ClassDef)) or child.name.startswith("_"):
+                continue
+            if not ast.get_docstring(child):
+                found.append(f"{child.lineno}: {child.name}")
+            if isinstance(child, ast.ClassDef):
+                visit(child)
+
+    visit(tree)
+    return found
+
+
+def find_untyped(source: str) -> list[str]:
+    """Functions whose arguments or result have no type."""
+    found = []
+    tree = ast.parse(source)
+    methods = {m for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for m in c.body}
+    for node in ast.walk(tree):
+        if not isinstance(node, FUNCTION):
+            continue
+        given = node.args
+        arguments = [*given.posonlyargs, *given.args]
+        static = any(
+            isinstance(d, ast.Name) and d.id == "staticmethod" for d in node.decorator_list
+        )
+        if node in methods and not static:
+            arguments = arguments[1:]
+        extra = [a for a in (given.vararg, given.kwarg) if a]
+        lacking = [a.arg for a in (*arguments, *given.kwonlyargs, *extra) if not a.annotation]
+        lacking += [] if node.returns else ["its result"]
+        if lacking:
+            found.append(f"{node.lineno}: {node.name} lacks types of {', '.join(lacking)}")
+    return found
+
+
+def find_imports(source: str, known: frozenset[str] = frozenset()) -> list[tuple[str, bool, int]]:
+    """(module, is it loaded with the module that asks, line); `known` tells modules from names."""
+    tree = ast.parse(source)
+    late = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, FUNCTION) or (isinstance(node, ast.If) and _is_for_types(node.test))
+        for inner in ast.walk(node)
+    }
+    found = []
+    for node in ast.walk(tree):
+        at_once = node not in late
+        if isinstance(node, ast.Import):
+            found += [(alias.name, at_once, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                name = inner if inner in known else node.module or ""
+                found.append((name, at_once, node.lineno))
+    return found
+
+
+def _is_for_types(test: ast.expr) -> bool:
+    return ast.unparse(test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+
+
+def find_cycle(graph: dict[str, list[str]]) -> list[str]:
+    """One cycle of a graph as a closed path, or nothing."""
+    done: set[str] = set()
+
+    def visit(node: str, path: tuple[str, ...]) -> list[str]:
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in done or node not in graph:
+            return []
+        for after in graph[node]:
+            if cycle := visit(after, (*path, node)):
+                return cycle
+        done.add(node)
+        return []
+
+    return next((cycle for node in graph if (cycle := visit(node, ()))), [])
+
+
+def find_unstable(source: str) -> list[str]:
+    """What makes two runs differ: addresses, counters, clocks, dates, unseeded random numbers."""
+    found = []
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        text = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Global):
+            found.append(f"{node.lineno}: global {', '.join(node.names)}")
+        elif text in {"id", "time.time", "time.ctime", "time.strftime", "uuid4", "uuid.uuid4"} or (
+            text.startswith("random.") and not text.startswith("random.Random")
+        ):
+            found.append(f"{node.lineno}: {text}()")
+        elif text == "random.Random" and not node.args:
+            found.append(f"{node.lineno}: {text}() without a seed")
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module]
+            found += [f"{node.lineno}: import {n}" for n in names if n in {"datetime", "uuid"}]
+    for node in tree.body:
+        value = getattr(node, "value", None)
+        if isinstance(value, ast.Call) and ast.unparse(value.func).split(".")[-1] == "count":
+            found.append(f"{node.lineno}: a counter of the whole module")
+    return found
+
+
+def find_set_orders(source: str) -> list[str]:
+    """Places where the order of a set, which differs from run to run, goes into a result."""
+    tree = ast.parse(source)
+    found: list[str] = []
+    for scope in ast.walk(tree):
+        if isinstance(scope, (ast.Module, *FUNCTION)):
+            found += _find_set_orders(scope)
+    return sorted(set(found), key=lambda place: int(place.split(":")[0]))
+
+
+def _find_set_orders(scope: ast.AST) -> list[str]:
+    nodes = list(_walk_scope(scope))
+    sets = {name for node in nodes for name in _find_set_names(node)}
+    calm = {  # generators that go straight into what does not look at the order
+        argument
+        for node in nodes
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ORDERLESS
+        for argument in node.args
+    }
+    found = []
+    for node in nodes:
+        match node:
+            case ast.For(iter=over):
+                asked = [over]
+            case ast.ListComp() | ast.DictComp() | ast.GeneratorExp() if node not in calm:
+                asked = [generator.iter for generator in node.generators]
+            case ast.Call(func=func) if ast.unparse(func).split(".")[-1] in ORDERED:
+                asked = [] if node in calm else node.args
+            case ast.Starred(value=value, ctx=ast.Load()) if node not in calm:
+                asked = [value]
+            case _:
+                continue
+        found += [f"{node.lineno}: {ast.unparse(o)}" for o in asked if _is_set(o, sets)]
+    into_sets = {e for n in nodes if isinstance(n, ast.Set) for e in n.elts}
+    spread = {
+        f"{e.lineno}: {ast.unparse(e.value)}" for e in into_sets if isinstance(e, ast.Starred)
+    }
+    return [place for place in found if place not in spread]
+
+
+def _walk_scope(scope: ast.AST) -> list[ast.AST]:
+    """The nodes of a function or module, without the functions inside it."""
+    found, stack = [], list(ast.iter_child_nodes(scope))
+    while stack:
+        node = stack.pop()
+        found.append(node)
+        if not isinstance(node, FUNCTION):
+            stack.extend(ast.iter_child_nodes(node))
+    if isinstance(scope, FUNCTION):
+        found.append(scope)
+    return found
+
+
+def _find_set_names(node: ast.AST) -> list[str]:
+    """Names that a node declares or assigns as sets."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_set(value, set()):
+            return [name]
+        case ast.AnnAssign(target=ast.Name(id=name), annotation=kind) if _is_set_type(kind):
+            return [name]
+        case ast.FunctionDef(args=arguments) | ast.AsyncFunctionDef(args=arguments):
+            every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+            return [a.arg for a in every if a.annotation and _is_set_type(a.annotation)]
+        case _:
+            return []
+
+
+def _is_set_type(kind: ast.expr) -> bool:
+    head = ast.unparse(kind).split("[")[0]
+    return head in {"set", "frozenset", "AbstractSet", "Set"}
+
+
+def _is_set(value: ast.expr, names: set[str]) -> bool:
+    match value:
+        case ast.Set() | ast.SetComp():
+            return True
+        case ast.Call(func=ast.Name(id="set" | "frozenset")):
+            return True
+        case ast.Name(id=name):
+            return name in names
+        case ast.BinOp(left=left, op=ast.BitOr() | ast.BitAnd() | ast.Sub(), right=right):
+            return _is_set(left, names) or _is_set(right, names)
+        case _:
+            return False
+
+
+def find_skips(source: str) -> list[str]:
+    """Tests that may not run: a test that is skipped shows nothing."""
+    words = {"skip", "skipif", "importorskip", "xfail"}
+    return [
+        f"{node.lineno}: {node.attr}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and node.attr in words
+    ]

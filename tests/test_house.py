@@ -1,0 +1,332 @@
+"""The laws of the house, each one a test; the questions they ask are in house.py."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from house import (
+    ROOT,
+    find_cycle,
+    find_imports,
+    find_long,
+    find_set_orders,
+    find_skips,
+    find_tracked,
+    find_undocumented,
+    find_unstable,
+    find_untyped,
+    read_modules,
+)
+
+import derive
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+DERIVE = read_modules("derive")
+TESTS = read_modules("tests")
+GENERATED = read_modules("generated")
+ALL = DERIVE | TESTS | GENERATED
+
+FOLDERS = {"derive", "generated", "tests"}
+FILES = {"pyproject.toml", "README.md", "LICENSE", ".gitignore", ".ci"}
+
+# Which modules may read a foreign library, by the start of their names.
+DOORS = {
+    "sympy": ("derive.notation.", "derive.frontend.", "derive.formulas.", "derive.verify.loops"),
+    "opt_einsum": ("derive.plan.path",),
+    "typer": ("derive.cli",),
+    "rich": ("derive.cli",),
+    "mpmath": (),
+    "IPython": (),
+    "numpy": (),
+}
+
+# The order in which tensors are declared is no output's order: it only tells which came first.
+COUNTERS = {"derive.notation.words": "a counter of the whole module"}
+
+
+def check(places):
+    """Fail with every place that breaks the law, a line each."""
+    assert not places, "\n".join(["broken at", *places])
+
+
+def ask(law, modules):
+    """The places of all modules that break a law."""
+    return [f"{name}:{place}" for name, source in modules.items() for place in law(source)]
+
+
+def test_the_top_level_is_fixed():
+    found = {path.relative_to(ROOT).parts[0] for path in find_tracked()}
+    assert found == FOLDERS | FILES
+
+
+def test_files_and_functions_are_short():
+    check(ask(find_long, DERIVE | TESTS))
+
+
+def test_every_public_name_is_documented():
+    check(ask(find_undocumented, DERIVE | GENERATED))
+
+
+def test_every_function_is_typed():
+    check(ask(find_untyped, DERIVE | GENERATED))
+
+
+def test_nothing_makes_two_runs_differ():
+    found = ask(find_unstable, DERIVE)
+    allowed = [place for place in found if COUNTERS.get(place.split(":")[0], "-") in place]
+    check([place for place in found if place not in allowed])
+
+
+def test_no_result_has_the_order_of_a_set():
+    check(ask(find_set_orders, DERIVE))
+
+
+def test_every_test_runs():
+    check(ask(find_skips, TESTS))
+
+
+def find_floor(name, floors):
+    """The number of a module's floor, counted from the top, and its room there."""
+    room = name.split(".")[1]
+    return next(number for number, rooms in enumerate(floors) if room in rooms), room
+
+
+def read_floors():
+    """The rooms of each floor, as import-linter is told; the same list judges in the tests."""
+    contract = PYPROJECT["tool"]["importlinter"]["contracts"][0]
+    return [re.findall(r"\w+", layer) for layer in contract["layers"]]
+
+
+def find_derive_imports(modules):
+    """(module, imported module, line) for all that one module of derive reads of another."""
+    known = frozenset(modules)
+    return [
+        (name, target, line)
+        for name, source in modules.items()
+        if name != "derive"
+        for target, _, line in find_imports(source, known)
+        if target.split(".")[0] == "derive"
+    ]
+
+
+def find_upward(modules, floors):
+    """Imports that go up, or next door."""
+    found = []
+    for name, target, line in find_derive_imports(modules):
+        if target == "derive":
+            continue
+        (here, room), (there, other) = find_floor(name, floors), find_floor(target, floors)
+        if here > there or (here == there and room != other):
+            found.append(f"{name}:{line}: {target}")
+    return found
+
+
+def test_a_module_imports_only_from_floors_below():
+    check(find_upward(DERIVE, read_floors()))
+
+
+def test_every_module_has_a_floor():
+    rooms = {room for floor in read_floors() for room in floor}
+    assert {name.split(".")[1] for name in DERIVE if name != "derive"} <= rooms
+
+
+def test_only_formulas_read_the_front_page_and_only_its_words():
+    for name, target, line in find_derive_imports(DERIVE):
+        if target != "derive":
+            continue
+        assert name.startswith("derive.formulas."), f"{name}:{line} reads the front page"
+        for node in ast.walk(ast.parse(DERIVE[name])):
+            if isinstance(node, ast.ImportFrom) and node.module == "derive":
+                homes = {derive._HOME_OF[alias.name] for alias in node.names}
+                assert all(h.split(".")[1] in {"notation", "frontend"} for h in homes), name
+
+
+def find_open_doors(modules):
+    """Foreign libraries that are read where they have no door, and torch where it is not lazy."""
+    found = []
+    for name, source in modules.items():
+        for target, at_once, line in find_imports(source):
+            library = target.split(".")[0]
+            if library in DOORS and not name.startswith(DOORS[library]):
+                found.append(f"{name}:{line}: {target}")
+            if library == "torch" and at_once:
+                found.append(f"{name}:{line}: torch is imported where it is used")
+    return found
+
+
+def test_each_foreign_library_has_its_doors():
+    check(find_open_doors(DERIVE))
+
+
+def test_no_import_goes_in_circles():
+    graph = {name: [] for name in DERIVE}
+    for name, target, _ in find_derive_imports(DERIVE):
+        if target != "derive":
+            graph[name].append(target)
+    check(find_cycle(graph))
+
+
+def run_python(code):
+    """What a fresh interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+LOADED = "import sys; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+
+
+def test_import_derive_is_light():
+    loaded = run_python(f"import derive; dir(derive); {LOADED}").split()
+    heavy = {"torch", "sympy", "IPython", "numpy", "opt_einsum", "typer", "rich", "mpmath"}
+    assert "derive" in loaded
+    assert heavy.isdisjoint(loaded)
+
+
+def test_generated_modules_import_torch_only():
+    for name, source in GENERATED.items():
+        libraries = {target.split(".")[0] for target, _, _ in find_imports(source)}
+        assert libraries <= {"torch", "__future__"}, name
+    names = ", ".join(name for name in GENERATED)
+    loaded = run_python(f"import {names}; {LOADED}").split() if names else []
+    assert "derive" not in loaded
+
+
+def test_generated_modules_are_linted_too():
+    ruff = PYPROJECT["tool"]["ruff"]
+    assert "exclude" not in ruff | ruff["lint"]
+    assert "extend-exclude" not in ruff | ruff["lint"]
+    assert "F" not in ruff["lint"]["per-file-ignores"]["generated/**"]
+
+
+def test_public_names_are_listed_once_and_found():
+    tree = ast.parse(DERIVE["derive"])
+    for_types = {
+        alias.name: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in ast.walk(block)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert for_types == derive._HOME_OF
+    assert derive.__all__ == sorted(derive._HOME_OF)
+    assert set(derive.__all__) <= set(dir(derive))
+    for name, home in derive._HOME_OF.items():
+        assert getattr(derive, name) is getattr(importlib.import_module(home), name)
+
+
+def test_every_word_of_the_notation_is_public():
+    from derive.notation.functions import FUNCTIONS, REDUCTIONS
+
+    words = {kind.__name__ for kind in (FUNCTIONS | REDUCTIONS).values()}
+    assert words <= set(derive.__all__)
+
+
+def test_an_unknown_name_is_refused_as_python_does():
+    with pytest.raises(AttributeError, match="module 'derive' has no attribute 'sofmax'"):
+        _ = derive.sofmax
+
+
+def test_no_file_knows_the_machine_it_was_written_on():
+    machine = re.compile(r"(?<![\w.])/(?:work|root|home|Users)/\w")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in find_tracked()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if machine.search(line)
+    ]
+    check(found)
+    assert machine.search("see " + "/".join(["", "home", "me"]))
+
+
+def test_what_is_said_to_install_is_what_is_tested():
+    install = 'pip install -e ".[test]"'
+    assert install in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert install in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+LONG_FUNCTION = "def f() -> None:\n" + "    x = 1\n" * 50
+
+PLANTED = [
+    # (law, a text that breaks it, what is found)
+    (find_long, "\n" * 401, ["1: 401 lines"]),
+    (find_long, LONG_FUNCTION, ["1: f has 51 lines"]),
+    (find_long, LONG_FUNCTION.removesuffix("    x = 1\n"), []),
+    (find_undocumented, "x = 1", ["1: the module"]),
+    (find_undocumented, '"""M."""\ndef f(): pass\ndef _g(): pass', ["2: f"]),
+    (find_undocumented, '"""M."""\nclass C:\n    """C."""\n    def m(self): pass', ["4: m"]),
+    (find_untyped, "def f(a: int, b, *c, d=1): pass", ["1: f lacks types of b, d, c, its result"]),
+    (find_untyped, "class C:\n    def m(self, a: int) -> None: pass", []),
+    (find_untyped, "def f(self) -> None: pass", ["1: f lacks types of self"]),
+    (find_unstable, "key = id(x)", ["1: id()"]),
+    (find_unstable, "def f():\n    global n", ["2: global n"]),
+    (
+        find_unstable,
+        "from itertools import count\nn = count()",
+        ["2: a counter of the whole module"],
+    ),
+    (find_unstable, "import datetime", ["1: import datetime"]),
+    (find_unstable, "a = time.time()", ["1: time.time()"]),
+    (find_unstable, "a = random.choice(x)", ["1: random.choice()"]),
+    (find_unstable, "a = random.Random()", ["1: random.Random() without a seed"]),
+    (find_unstable, "a = random.Random(0).choice(x)\nb = time.perf_counter()", []),
+    (find_set_orders, "for a in {1, 2}: pass", ["1: {1, 2}"]),
+    (find_set_orders, "a = list(set(x))", ["1: set(x)"]),
+    (find_set_orders, "a = [b for b in {c for c in x}]", ["1: {c for c in x}"]),
+    (find_set_orders, "def f(x: set[str]) -> str:\n    return ', '.join(x)", ["2: x"]),
+    (find_set_orders, "def f(y):\n    x = set(y)\n    return tuple(x | {1})", ["3: x | {1}"]),
+    (find_set_orders, "x = {1}\na = [*x]", ["2: x"]),
+    (find_set_orders, "x = {1}\na = {*x, 2}\nb = sorted(x)\nc = sorted(n for n in x)", []),
+    (find_set_orders, "x = {1}\na = any(n > 0 for n in x)\nb = {n + 1 for n in x}", []),
+    (find_set_orders, "def f():\n    x = {1}\ndef g(x):\n    return list(x)", []),
+    (find_skips, "@pytest.mark.skipif(True)\ndef test(): pass", ["1: skipif"]),
+]
+
+
+@pytest.mark.parametrize(("law", "source", "found"), PLANTED)
+def test_the_laws_find_what_breaks_them(law, source, found):
+    assert law(source) == found
+
+
+def test_imports_are_found_wherever_they_stand():
+    source = (
+        "import torch\nfrom a import b\nif TYPE_CHECKING:\n    import c\n"
+        "def f():\n    from d.e import g\n"
+    )
+    assert find_imports(source, frozenset({"a.b"})) == [
+        ("torch", True, 1),
+        ("a.b", True, 2),
+        ("c", False, 4),
+        ("d.e", False, 6),
+    ]
+
+
+def test_floors_doors_and_circles_are_watched():
+    floors = [["cli"], ["plan"], ["ir", "notation"], ["errors"]]
+    planted = {
+        "derive.ir.nodes": "def f():\n    from derive.plan.path import g",
+        "derive.ir.walk": "from derive.ir.nodes import f\nfrom derive.notation.words import g",
+        "derive.plan.path": "import opt_einsum\nimport torch\nfrom derive import errors, ir",
+        "derive.plan.order": "from opt_einsum import paths\nif TYPE_CHECKING:\n    import torch",
+        "derive.notation.words": "from sympy import Idx\nimport rich.table",
+        "derive.errors": "import sympy.core\ndef f():\n    import torch",
+    }
+    assert find_upward(planted, floors) == [
+        "derive.ir.nodes:2: derive.plan.path",
+        "derive.ir.walk:2: derive.notation.words",
+    ]
+    assert find_open_doors(planted) == [
+        "derive.plan.path:2: torch is imported where it is used",
+        "derive.plan.order:1: opt_einsum",
+        "derive.notation.words:2: rich.table",
+        "derive.errors:1: sympy.core",
+    ]
+    assert find_cycle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b", "c", "b"]
+    assert find_cycle({"a": ["b", "c"], "b": ["c"], "c": ["elsewhere"]}) == []
