@@ -1,0 +1,397 @@
+"""What the names in a formula stand for, read from its SymPy equations for the loops alone.
+
+A Symbol is a size if it stands in a shape, in the range of an index or in the limits of a sum; an
+index if a sum binds it, if it stands on a left side, or alone in a place; else a scalar. A letter's
+extent is its own range, or what the limits of its sum or the place it reads tell; where nothing tells
+it, a size is made up that the shapes of the given tensors will tell.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sympy import Equality, Idx, Indexed, IndexedBase, Product, Sum, Symbol, expand
+
+from derive.errors import refuse
+from derive.notation.functions import Reduction, argmax
+from derive.verify.loops_runtime import find_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from derive.notation.formula import Formula
+
+
+@dataclass
+class Names:
+    """The roles of all names; everything is in order of appearance."""
+
+    bases: dict[str, Any] = field(default_factory=dict)  # tensor: the IndexedBase that says most
+    shapes: dict[str, list[Any]] = field(default_factory=dict)  # tensor: extents, None unknown
+    defined: dict[str, Any] = field(default_factory=dict)  # result: its first equation
+    letters: dict[str, Any] = field(default_factory=dict)  # index: extent, None unknown
+    sizes: dict[str, None] = field(default_factory=dict)
+    scalars: dict[str, Any] = field(default_factory=dict)  # name: default
+    python: dict[str, str] = field(default_factory=dict)  # name: how it is spelt in the text
+    ranks: dict[str, int] = field(default_factory=dict)  # tensor: its turn, where SymPy has sorted
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The tensors that no equation defines."""
+        return tuple(name for name in self.bases if name not in self.defined)
+
+    def is_whole_tensor(self, name: str) -> bool:
+        """Does the tensor hold integers?"""
+        equation = self.defined.get(name)
+        if equation is not None and isinstance(equation.rhs, argmax):
+            return True
+        return getattr(self.bases.get(name), "kind", "real") == "int"
+
+
+def find_roles(formula: Formula) -> Names:
+    """The role, the extent and the spelling of every name in the formula."""
+    names = Names()
+    nodes = [node for equation in _check_equations(formula) for node in walk(equation)]
+    _collect(formula, nodes, names)
+    _collect_letters(formula, nodes, names)
+    _collect_scalars(formula, nodes, names)
+    _check_roles(names)
+    _find_extents(formula, nodes, names)
+    _spell(names)
+    if formula.declarations is None:
+        _rank(names)
+    return names
+
+
+def label_of(value: Any) -> str:
+    """The name of a Symbol, an Idx or an IndexedBase."""
+    label = getattr(value, "label", value)
+    return str(getattr(label, "name", label))
+
+
+def name_of_left(equation: Any) -> str:
+    """The tensor that an equation defines."""
+    left = equation.lhs
+    return label_of(left.base if isinstance(left, Indexed) else left)
+
+
+def places_of_left(equation: Any) -> tuple[Any, ...]:
+    """The places that an equation fills."""
+    return tuple(getattr(equation.lhs, "indices", ()))
+
+
+def walk(value: Any) -> Iterator[Any]:
+    """The expression and all inside it, but not inside tensors and index ranges."""
+    yield value
+    if not isinstance(value, (IndexedBase, Idx)):
+        for child in getattr(value, "args", ()):
+            yield from walk(child)
+
+
+def find_letters(value: Any, names: Names) -> dict[str, None]:
+    """The index letters that stand free in an expression, in reading order."""
+    if isinstance(value, (Idx, Symbol)):
+        return {label_of(value): None} if label_of(value) in names.letters else {}
+    if isinstance(value, IndexedBase):
+        return {}
+    if isinstance(value, (Sum, Product)):
+        bound = {label_of(limits[0]) for limits in value.args[1:]}
+        parts = [value.args[0], *(bound for limits in value.args[1:] for bound in limits[1:])]
+        inside = _union(parts[:1], names)
+        outside = _union(parts[1:], names)
+        return {k: None for k in (*inside, *outside) if k not in bound}
+    found = _union(getattr(value, "args", ()), names)
+    if isinstance(value, Reduction):
+        for index in value.bound:
+            found.pop(label_of(index), None)
+        if is_kept(value):
+            found |= {label_of(index): None for index in value.bound}
+    return found
+
+
+def is_kept(value: Reduction) -> bool:
+    """Does the index stay free, as in softmax?"""
+    return type(value).__name__ in {"softmax", "log_softmax", "cumsum"}
+
+
+def _union(parts: Iterable[Any], names: Names) -> dict[str, None]:
+    found: dict[str, None] = {}
+    for part in parts:
+        found |= find_letters(part, names)
+    return found
+
+
+def _check_equations(formula: Formula) -> tuple[Any, ...]:
+    if not formula.equations:
+        raise refuse(
+            "formula-empty",
+            "the formula has no equation",
+            help="write at least one, y[i] = sum[j](A[i,j] * x[j])",
+        )
+    for number, equation in enumerate(formula.equations, 1):
+        if not isinstance(equation, Equality):
+            raise refuse(
+                "equation-wanted",
+                f"equation {number} is no equation: {equation}",
+                help="write Eq(y[i], ...)",
+            )
+        if not isinstance(equation.lhs, (Indexed, IndexedBase, Symbol)):
+            raise refuse(
+                "left-side",
+                f"the left side of equation {number} is no element of a tensor: {equation.lhs}",
+                help="write the result alone on the left, Eq(y[i], ...)",
+            )
+    return formula.equations
+
+
+def _collect(formula: Formula, nodes: list[Any], names: Names) -> None:
+    """Tensors, results and sizes, and the extents that indices carry themselves."""
+    declared = formula.declarations
+    for value in (*(declared.arguments if declared else ()), *nodes):
+        if isinstance(value, IndexedBase):
+            known = names.bases.get(label_of(value))
+            if known is None or (known.shape is None and value.shape is not None):
+                names.bases[label_of(value)] = value
+            _add_sizes(names, *(value.shape or ()))
+        elif isinstance(value, Idx):
+            _note_range(value, names)
+    for name, base in names.bases.items():
+        if base.shape is not None:
+            names.shapes[name] = list(base.shape)
+    for symbol, _ in declared.sizes if declared else ():
+        _add_sizes(names, symbol)
+    for equation in formula.equations:
+        names.defined.setdefault(name_of_left(equation), equation)
+
+
+def _add_sizes(names: Names, *extents: Any) -> None:
+    for extent in extents:
+        symbols = getattr(extent, "free_symbols", ())
+        names.sizes |= dict.fromkeys(sorted(s.name for s in symbols if isinstance(s, Symbol)))
+
+
+def _note_range(index: Any, names: Names) -> None:
+    letter = label_of(index)
+    known = names.letters.setdefault(letter, None)
+    if index.upper is None:
+        return
+    if index.lower != 0:
+        raise refuse(
+            "index-start",
+            f"index {letter} starts at {index.lower}; places count from 0",
+            help=f'write Idx("{letter}", extent)',
+        )
+    extent = index.upper + 1
+    _add_sizes(names, extent)
+    if known is not None and not _is_same(known, extent):
+        raise _two_extents(letter, known, extent)
+    names.letters[letter] = extent
+
+
+def _collect_letters(formula: Formula, nodes: list[Any], names: Names) -> None:
+    """Index letters that are plain symbols, and the sizes in the limits of sums."""
+    bound = [
+        limits for node in nodes if isinstance(node, (Sum, Product)) for limits in node.args[1:]
+    ]
+    for limits in bound:
+        names.letters.setdefault(label_of(limits[0]), None)
+    for node in nodes:
+        if isinstance(node, Reduction):
+            for index in node.bound:
+                names.letters.setdefault(label_of(index), None)
+    places = [place for node in nodes if isinstance(node, Indexed) for place in node.indices]
+    left = [part for e in formula.equations for place in places_of_left(e) for part in walk(place)]
+    for place in (*places, *left):
+        if isinstance(place, Symbol) and _is_open(place.name, formula, names):
+            names.letters.setdefault(place.name, None)
+    for limits in bound:
+        for limit in limits[1:]:
+            for symbol in sorted(s.name for s in limit.free_symbols if isinstance(s, Symbol)):
+                if _is_open(symbol, formula, names) and symbol not in names.letters:
+                    names.sizes[symbol] = None
+
+
+def _is_open(name: str, formula: Formula, names: Names) -> bool:
+    """Has the name no role yet?"""
+    declared = formula.declarations.arguments if formula.declarations else ()
+    taken = (names.sizes, formula.scalars, names.defined, {label_of(a) for a in declared})
+    return not any(name in group for group in taken)
+
+
+def _collect_scalars(formula: Formula, nodes: list[Any], names: Names) -> None:
+    """What is left: number arguments."""
+    names.scalars |= formula.scalars
+    declared = formula.declarations.arguments if formula.declarations else ()
+    for value in (*declared, *nodes):
+        name = label_of(value) if isinstance(value, Symbol) else None
+        if name and not any(
+            name in group for group in (names.sizes, names.letters, names.bases, names.defined)
+        ):
+            names.scalars.setdefault(name, None)
+
+
+def _check_roles(names: Names) -> None:
+    taken: dict[str, str] = {}
+    roles: dict[str, Iterable[str]] = {
+        "a tensor": {**names.bases, **names.defined},
+        "an index": names.letters,
+        "a size": names.sizes,
+        "a scalar": names.scalars,
+    }
+    for role, members in roles.items():
+        for name in members:
+            if name in taken:
+                raise refuse(
+                    "name-clash",
+                    f"{name} is {taken[name]} and {role}",
+                    help="give one of them another name",
+                )
+            taken[name] = role
+
+
+def _find_extents(formula: Formula, nodes: list[Any], names: Names) -> None:
+    """The extent of each letter and the shape of each tensor, as far as one tells the other."""
+    told = {letter for letter, extent in names.letters.items() if extent is not None}
+    reads = [node for node in nodes if isinstance(node, Indexed)]
+    while True:
+        _note_limits(nodes, names)
+        _read_extents(reads, names, told)
+        shaped = _shape_results(formula, names) | _shape_inputs(reads, names)
+        if shaped:
+            continue
+        missing = next((k for k, extent in names.letters.items() if extent is None), None)
+        if missing is None:
+            return
+        names.letters[missing] = Symbol(_make_up(missing, names), integer=True, positive=True)
+        names.sizes[names.letters[missing].name] = None
+
+
+def _note_limits(nodes: list[Any], names: Names) -> None:
+    for node in nodes:
+        if isinstance(node, (Sum, Product)):
+            for index, *limits in (tuple(limits) for limits in node.args[1:]):
+                letter = label_of(index)
+                free = limits and find_letters(limits[-1], names)
+                if len(limits) == 2 and limits[0] == 0 and not free:
+                    names.letters[letter] = _or(names.letters[letter], limits[1] + 1)
+
+
+def _read_extents(reads: list[Any], names: Names, told: set[str]) -> None:
+    """A letter alone in a place runs over that place, if it has no range of its own."""
+    for read in reads:
+        shape = names.shapes.get(label_of(read.base), [])
+        for place, extent in zip(read.indices, shape, strict=False):
+            letter = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
+            if letter not in names.letters or letter in told or extent is None:
+                continue
+            known = names.letters[letter] = _or(names.letters[letter], extent)
+            if not _is_same(known, extent):
+                raise _two_extents(letter, known, extent)
+
+
+def _shape_results(formula: Formula, names: Names) -> bool:
+    """Give the results their shapes, where all letters on their left sides are known."""
+    changed = False
+    for name in names.defined:
+        sides = [places_of_left(e) for e in formula.equations if name_of_left(e) == name]
+        letters = {k for side in sides for place in side for k in find_letters(place, names)}
+        if name in names.shapes or any(names.letters[letter] is None for letter in letters):
+            continue
+        reaches = [[_find_reach(place, name, names) for place in side] for side in sides]
+        if len({len(reach) for reach in reaches}) > 1:
+            raise refuse("rank-differs", f"{name} stands on the left with two numbers of places")
+        names.shapes[name] = [_find_longest(column) for column in zip(*reaches, strict=True)]
+        changed = True
+    return changed
+
+
+def _shape_inputs(reads: list[Any], names: Names) -> bool:
+    """Give arguments without a shape the extents of the letters that read them."""
+    changed = False
+    for read in reads:
+        name = label_of(read.base)
+        if name in names.defined or names.bases[name].shape is not None:
+            continue
+        shape = names.shapes.setdefault(name, [None] * len(read.indices))
+        for number, place in enumerate(read.indices[: len(shape)]):
+            letter = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
+            extent = names.letters.get(letter)
+            if shape[number] is None and extent is not None:
+                shape[number] = extent
+                changed = True
+    return changed
+
+
+def _find_reach(place: Any, name: str, names: Names) -> Any:
+    """One more than the largest value of a place on the left."""
+    whole = expand(place)
+    ends = {}
+    for atom in walk(whole):
+        if isinstance(atom, (Idx, Symbol)) and label_of(atom) in names.letters:
+            slope = whole.coeff(atom)
+            if whole.has(atom) and (slope == 0 or whole.diff(atom).has(atom)):
+                raise refuse(
+                    "extent-unknown",
+                    f"the place {place} on the left does not tell how long {name} is",
+                    help=f"give {name} a shape",
+                )
+            ends[atom] = 0 if slope.is_negative else names.letters[label_of(atom)] - 1
+    return expand(whole.subs(ends, simultaneous=True) + 1)
+
+
+def _find_longest(extents: Iterable[Any]) -> Any:
+    first, *rest = extents
+    for extent in rest:
+        first = extent if (extent - first).is_positive else first
+    return first
+
+
+def _or(known: Any, new: Any) -> Any:
+    return new if known is None else known
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return bool(expand(one - other) == 0)
+
+
+def _two_extents(letter: str, one: Any, other: Any) -> Exception:
+    return refuse(
+        "index-two-extents",
+        f"index {letter} has extent {one} and extent {other}",
+        help="give one of the two another letter",
+    )
+
+
+def _make_up(letter: str, names: Names) -> str:
+    """A size for a letter whose extent nothing names: the capital, or `size_x`."""
+    used = {*names.bases, *names.defined, *names.letters, *names.sizes, *names.scalars}
+    options = (letter.upper(), *(f"size_{letter}{'_' * k}" for k in range(len(used) + 1)))
+    return next(name for name in options if name not in used)
+
+
+def _rank(names: Names) -> None:
+    """The order in which a person names tensors: results first, then as declared or first used."""
+    seen = list(names.bases)
+    turn = {
+        name: (name not in names.defined, getattr(base, "declared", seen.index(name)))
+        for name, base in names.bases.items()
+    }
+    names.ranks = {name: k for k, name in enumerate(sorted(turn, key=lambda name: turn[name]))}
+
+
+def _spell(names: Names) -> None:
+    """Every name as a Python name that the text does not use itself."""
+    taken = set(find_names()) | set(keyword.kwlist)
+    groups = (names.bases, names.defined, names.letters, names.sizes, names.scalars)
+    every = list(dict.fromkeys(name for group in groups for name in group))
+    plain = [name for name in every if name.isidentifier() and name not in taken]
+    for name in (*plain, *(name for name in every if name not in plain)):
+        spelt = re.sub(r"\W", "_", name)
+        spelt = f"_{spelt}" if not spelt or spelt[0].isdigit() else spelt
+        while spelt in taken:
+            spelt += "_"
+        taken.add(spelt)
+        names.python[name] = spelt
