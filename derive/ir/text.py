@@ -8,6 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from derive.ir.letters import find_index_lines
 from derive.ir.nodes import (
     TRUE,
     Access,
@@ -65,7 +66,12 @@ def find_span(whole: Expr | Equation, part: Expr) -> tuple[int, int] | None:
 def to_lines(system: System) -> tuple[str, ...]:
     """The declarations and equations of a system, a line each."""
     lines = [*_declare(system)]
-    lines += [f"size {s.name}" + (f" = {s.default}" if s.default is not None else "") for s in system.sizes]
+    lines += [
+        f"size {s.name}" + (f" = {s.default}" if s.default is not None else "")
+        for s in system.sizes
+    ]
+    for index in find_index_lines(system):
+        lines.append(f"index {index.name} < {to_text(index.extent)}")
     lines += [to_text(equation) for equation in system.equations]
     last = system.equations[-1].target.tensor if system.equations else None
     if system.results != (last,):
@@ -115,7 +121,10 @@ def _declaration(group: tuple[Tensor, ...]) -> str:
     high = f" {'<' if tensor.strict[1] else '<='} {to_text(tensor.upper)}" if tensor.upper else ""
     below = f" < {to_text(tensor.below)}" if tensor.below else ""
     if low and not high:
-        high, low = f" {'>' if tensor.strict[0] else '>='} {to_text(tensor.lower or Truth(True))}", ""
+        high, low = (
+            f" {'>' if tensor.strict[0] else '>='} {to_text(tensor.lower or Truth(True))}",
+            "",
+        )
     return f"{kind}{low}{names}{shape}{high}{below}"
 
 
@@ -175,7 +184,13 @@ def _write(expr: Expr) -> tuple[Pieces, int]:
         case Reduce(kind, bound, condition, body):
             head = _over(bound, condition)
             if kind == "sample_var":
-                return [("var", None), *head, ("(", None), *_pieces(body), (", correction=1)", None)], ATOM
+                return [
+                    ("var", None),
+                    *head,
+                    ("(", None),
+                    *_pieces(body),
+                    (", correction=1)", None),
+                ], ATOM
             return [(kind, None), *head, *_parens((body,))], ATOM
         case Along(kind, index, condition, body):
             return [(kind, None), *_over((index,), condition), *_parens((body,))], ATOM
@@ -215,19 +230,22 @@ def _write_sum(terms: tuple[Expr, ...]) -> Pieces:
         pieces, holds = _write(term)
         pieces = [("", term), *pieces, ("", term)]
         first = next((j for j, (text, _) in enumerate(pieces) if text), 0)
-        if k and pieces[first][0].startswith("-") and holds >= SUM:
+        is_sum = isinstance(term, Add)
+        if k and pieces[first][0].startswith("-") and holds >= SUM and not is_sum:
             out.append((" - ", None))
             pieces[first] = (pieces[first][0][1:], None)
         elif k:
             out.append((" + ", None))
-        out += [("(", None), *pieces, (")", None)] if k and holds <= SUM else pieces
+        out += [("(", None), *pieces, (")", None)] if k and is_sum else pieces
     return out
 
 
 def _write_product(factors: tuple[Expr, ...]) -> tuple[Pieces, int]:
     """Factors joined by `*`, or by `/` before a power of -1; a leading -1 is a sign."""
     match factors:
-        case (Number(value), *_) if value == -1 and len(factors) > 1 and not _is_divisor(factors[1]):
+        case (Number(value), *_) if (
+            value == -1 and len(factors) > 1 and not _is_divisor(factors[1])
+        ):
             rest, _ = _write_product(factors[1:])
             return [("-", None), *rest], SUM
     out: Pieces = []
@@ -244,7 +262,11 @@ def _write_product(factors: tuple[Expr, ...]) -> tuple[Pieces, int]:
 
 
 def _is_divisor(factor: Expr) -> bool:
-    return isinstance(factor, Pow) and isinstance(factor.exponent, Number) and factor.exponent.value < 0
+    return (
+        isinstance(factor, Pow)
+        and isinstance(factor.exponent, Number)
+        and factor.exponent.value < 0
+    )
 
 
 def _invert(factor: Pow) -> Expr:

@@ -1,0 +1,318 @@
+"""The range of a place's values: interval analysis over affine forms, with sizes as symbols >= 1.
+
+    range = [low, high], each a polynomial over sizes, or None where nothing is known
+    facts = polynomials over indices and sizes that the guards in force keep >= 0
+
+Laws:
+- A bound that is given holds for all sizes >= 1 and all values of the indices.
+- None is never wrong; a bound need not be the tightest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from itertools import chain, combinations
+from math import lcm
+from typing import TYPE_CHECKING, TypeAlias
+
+from derive.ir.nodes import (
+    Access,
+    And,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Not,
+    Number,
+    Reduce,
+    Size,
+    Where,
+)
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_free
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Facts: TypeAlias = tuple[Polynomial, ...]
+Bound: TypeAlias = Polynomial | None
+
+_ONE = Polynomial.of(1)
+_MOST_FACTS = 2  # used together in one proof; a chain `0 <= e < T` gives two
+
+
+@dataclass(frozen=True)
+class Range:
+    """The least and the largest value that an expression can have, as far as they are known."""
+
+    low: Bound
+    high: Bound
+
+
+def find_range(expr: Expr) -> Range:
+    """The range of an expression over indices, sizes and integer tensors."""
+    return _find_sum_range(Polynomial.of(expr))
+
+
+def is_nonnegative(value: Polynomial, facts: Facts = ()) -> bool:
+    """Is the value >= 0 for all sizes >= 1 and all indices, as far as can be shown?"""
+    for count in range(min(len(facts), _MOST_FACTS) + 1):
+        for chosen in combinations(facts, count):
+            rest = reduce(Polynomial.__sub__, chosen, value)
+            low = _find_sum_range(rest).low
+            if low is not None and _is_size_nonnegative(low):
+                return True
+    return False
+
+
+def find_facts(condition: Expr) -> Facts:
+    """What a condition that holds keeps >= 0."""
+    match condition:
+        case And(parts):
+            return tuple(chain.from_iterable(find_facts(part) for part in parts))
+        case Not(Compare(relation, left, right)):
+            return find_facts(Compare(_CONTRARY[relation], left, right))
+        case Compare(relation, left, right):
+            return _compare(relation, Polynomial.of(left), Polynomial.of(right))
+    return ()
+
+
+_CONTRARY = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+def _compare(relation: str, left: Polynomial, right: Polynomial) -> Facts:
+    if not (_is_integer(left) and _is_integer(right)):
+        return ()
+    match relation:
+        case "<=":
+            return (right - left,)
+        case ">=":
+            return (left - right,)
+        case "<":
+            return (_tighten(right - left),)
+        case ">":
+            return (_tighten(left - right),)
+        case "==":
+            return (left - right, right - left)
+    gap = left - right
+    if is_nonnegative(gap):
+        return (_tighten(gap),)
+    return (_tighten(right - left),) if is_nonnegative(right - left) else ()
+
+
+def _is_integer(value: Polynomial) -> bool:
+    """Is it made of indices, sizes and integers, so that > 0 means >= 1?"""
+    return not any(isinstance(atom, Access) and atom.tensor.kind != "int" for atom in value.atoms)
+
+
+def _tighten(value: Polynomial) -> Polynomial:
+    """From value > 0 to a polynomial >= 0 with integer coefficients."""
+    scale = lcm(1, *(coefficient.denominator for coefficient in value.terms.values()))
+    return value * Polynomial.of(scale) - _ONE
+
+
+def _find_sum_range(value: Polynomial) -> Range:
+    """Bounds of a polynomial: each ranged atom is put at its worst, one after the other."""
+    return Range(_put_at_worst(value, low=True), _put_at_worst(value, low=False))
+
+
+def _put_at_worst(value: Polynomial, *, low: bool) -> Bound:
+    for atom in value.atoms:
+        if not _is_ranged(atom):
+            continue
+        split = value.split(atom)
+        if split is None:
+            return _put_powers(value, low=low)
+        slope, rest = split
+        rising = _find_sign(slope)
+        if rising is None:
+            return _put_powers(value, low=low)
+        bounds = _find_atom_range(atom)
+        chosen = bounds.low if rising is low else bounds.high
+        if chosen is None:
+            return None
+        return _put_at_worst(rest + slope * chosen, low=low)
+    return value
+
+
+def _find_sign(slope: Polynomial) -> bool | None:
+    """True where the slope is >= 0, False where it is <= 0, None where it is unknown."""
+    if is_nonnegative(slope):
+        return True
+    return False if is_nonnegative(Polynomial({}) - slope) else None
+
+
+def _put_powers(value: Polynomial, *, low: bool) -> Bound:
+    """Bounds monomial by monomial, for products and powers of what is never negative."""
+    total = Polynomial({})
+    for monomial, coefficient in value.terms.items():
+        term = Polynomial.of(coefficient)
+        for atom, power in monomial:
+            bounds = _find_atom_range(atom) if _is_ranged(atom) else Range(_of(atom), _of(atom))
+            chosen = bounds.low if (coefficient > 0) is low else bounds.high
+            if chosen is None or bounds.low is None or not _is_size_nonnegative(bounds.low):
+                return None
+            term = reduce(Polynomial.__mul__, [chosen] * power, term)
+        total = total + term
+    return total
+
+
+def _of(atom: Expr) -> Polynomial:
+    return Polynomial({((atom, 1),): Fraction(1)})
+
+
+def _is_ranged(atom: Expr) -> bool:
+    """Does the atom vary, or is it one of the functions whose bounds are known?"""
+    match atom:
+        case Size():
+            return False
+        case Call("floordiv", (over, under)):
+            return bool(find_free(over) or find_free(under) or _holds_access(over))
+    return True
+
+
+def _holds_access(expr: Expr) -> bool:
+    return any(isinstance(atom, Access) for atom in Polynomial.of(expr).atoms)
+
+
+def _find_atom_range(atom: Expr) -> Range:
+    match atom:
+        case Index(_, extent):
+            return Range(Polynomial.of(0), Polynomial.of(extent) - _ONE)
+        case Access(tensor, _) if tensor.kind == "int":
+            high = Polynomial.of(tensor.below) - _ONE if tensor.below is not None else None
+            return Range(Polynomial.of(0) if high is not None else None, high)
+        case Call("floordiv", (over, under)):
+            return _find_quotient_range(find_range(over), Polynomial.of(under))
+        case Call("mod", (_, under)):
+            return Range(Polynomial.of(0), Polynomial.of(under) - _ONE)
+        case Call("clip", (_, least, most)):
+            return Range(find_range(least).low, find_range(most).high)
+        case Call("max", arguments):
+            return Range(_choose([find_range(a).low for a in arguments], _is_at_least), None)
+        case Call("min", arguments):
+            return Range(None, _choose([find_range(a).high for a in arguments], _is_at_most))
+        case Call("abs", (inside,)):
+            return Range(Polynomial.of(0), _find_largest(find_range(inside)))
+        case Where(_, then, other):
+            return _join(find_range(then), find_range(other))
+        case Reduce("argmax", (index,), _, _):
+            return Range(Polynomial.of(0), Polynomial.of(index.extent) - _ONE)
+    return Range(None, None)
+
+
+def _find_quotient_range(over: Range, under: Polynomial) -> Range:
+    """`over // under` for a divisor >= 1: a last value n*k - 1 divided by n is k - 1."""
+    low = Polynomial.of(0) if over.low is not None and _is_size_nonnegative(over.low) else None
+    if over.high is None:
+        return Range(low, None)
+    whole = divide_exactly(over.high + _ONE, under)
+    if whole is not None:
+        return Range(low, whole - _ONE)
+    return Range(low, _of(Call("floordiv", (over.high.to_expr(), under.to_expr()))))
+
+
+def divide_exactly(value: Polynomial, under: Polynomial) -> Polynomial | None:
+    """Value / under where under is one monomial that is in every term of the value."""
+    if len(under.terms) != 1:
+        return None
+    ((divisor, scale),) = under.terms.items()
+    quotient = {}
+    for monomial, coefficient in value.terms.items():
+        powers = dict(monomial)
+        for atom, power in divisor:
+            powers[atom] = powers.get(atom, 0) - power
+        if min(powers.values(), default=0) < 0 or (coefficient / scale).denominator != 1:
+            return None
+        left = tuple((atom, power) for atom, power in powers.items() if power)
+        quotient[left] = coefficient / scale
+    return Polynomial(quotient)
+
+
+def _choose(bounds: Iterable[Bound], is_better: Callable[[Polynomial, Polynomial], bool]) -> Bound:
+    known = [bound for bound in bounds if bound is not None]
+    best = known[0] if known else None
+    for bound in known[1:]:
+        assert best is not None
+        best = bound if is_better(bound, best) else best
+    return best
+
+
+def _is_at_least(one: Polynomial, other: Polynomial) -> bool:
+    return _is_size_nonnegative(one - other)
+
+
+def _is_at_most(one: Polynomial, other: Polynomial) -> bool:
+    return _is_size_nonnegative(other - one)
+
+
+def _find_largest(inside: Range) -> Bound:
+    """The larger of -low and high, where one of them is known to be."""
+    if inside.low is None or inside.high is None:
+        return None
+    down = Polynomial({}) - inside.low
+    if _is_at_least(inside.high, down):
+        return inside.high
+    return down if _is_at_least(down, inside.high) else None
+
+
+def _join(one: Range, other: Range) -> Range:
+    low = high = None
+    if one.low is not None and other.low is not None:
+        low = _pick(one.low, other.low, _is_at_most)
+    if one.high is not None and other.high is not None:
+        high = _pick(one.high, other.high, _is_at_least)
+    return Range(low, high)
+
+
+def _pick(
+    one: Polynomial, other: Polynomial, is_better: Callable[[Polynomial, Polynomial], bool]
+) -> Bound:
+    if is_better(one, other):
+        return one
+    return other if is_better(other, one) else None
+
+
+def _is_size_nonnegative(value: Polynomial) -> bool:
+    """Is a polynomial over sizes >= 0: are all its coefficients >= 0, written in size - 1?"""
+    shifted = Polynomial({})
+    for monomial, coefficient in _relax(value).terms.items():
+        term = Polynomial.of(coefficient)
+        for atom, power in monomial:
+            if not isinstance(atom, Size) and not _is_counting(atom):
+                return False
+            factor = _of(atom) + _ONE if isinstance(atom, Size) else _of(atom)
+            term = reduce(Polynomial.__mul__, [factor] * power, term)
+        shifted = shifted + term
+    return all(coefficient >= 0 for coefficient in shifted.terms.values())
+
+
+def _is_counting(atom: Expr) -> bool:
+    """Is an atom other than a size known to be >= 0?"""
+    match atom:
+        case Call("floordiv", (over, _)):
+            low = find_range(over).low
+            return low is not None and _is_size_nonnegative(low)
+    low = _find_atom_range(atom).low
+    return low is not None and low.constant is not None and low.constant >= 0
+
+
+def _relax(value: Polynomial) -> Polynomial:
+    """The value with each `a // n`, n a number, put at the bound that makes the value smallest."""
+    for atom in value.atoms:
+        match atom:
+            case Call("floordiv", (over, Number(number))) if number >= 1:
+                split = value.split(atom)
+                if split is None or split[0].constant is None:
+                    continue
+                slope, rest = split
+                above = Polynomial.of(over)
+                assert slope.constant is not None
+                if slope.constant > 0:
+                    if _is_counting(atom) and len(rest.terms) == 0:
+                        continue
+                    above = above + _ONE - Polynomial.of(number)
+                return _relax(rest + slope * above * Polynomial.of(1 / number))
+    return value
