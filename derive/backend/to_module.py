@@ -134,7 +134,7 @@ def _wrap_code(text: str, later: str) -> list[str]:
 
 
 def _assign(name: str, value: str) -> list[str]:
-    """`name = value`, or `return value`, broken after the opening parenthesis where it is too long."""
+    """`name = value`, or `return value`, over several lines in parentheses where it is too long."""
     head = f"{name} = " if name else "return "
     if len(INDENT) + len(head) + len(value) <= WIDTH:
         return [f"{head}{value}"]
@@ -142,13 +142,15 @@ def _assign(name: str, value: str) -> list[str]:
 
 
 def _break(value: str) -> list[str]:
-    """A long expression over several lines, broken before operators outside strings."""
-    return textwrap.wrap(
-        value,
-        WIDTH - 2 * len(INDENT),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    """A long expression, broken before the operators that stand outside all brackets."""
+    depth, start = 0, 0
+    lines = []
+    for k, sign in enumerate(value):
+        depth += (sign in "([") - (sign in ")]")
+        if depth == 0 and value[k : k + 3] in {" + ", " - ", " * ", " / ", " & ", " | "}:
+            lines.append(value[start:k])
+            start = k + 1
+    return [*lines, value[start:]]
 
 
 def _call(function: str, targets: str, arguments: list[str]) -> list[str]:

@@ -30,6 +30,8 @@ def write_number(expr: Expr) -> tuple[str, int]:
             return _write_factors(factors)
         case Pow(Pow(base, Number(inner)), Number(outer)) if outer.denominator == 1:
             return write_number(Pow(base, Number(inner * outer)))
+        case Pow(Number(base), Number(power)) if power.denominator == 1 and base:
+            return _write_rational(base ** int(power))
         case Pow(base, exponent):
             return f"{to_python(base, ATOM)}**{to_python(exponent, SIGN)}", POWER
         case Call("pi", ()):

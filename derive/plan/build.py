@@ -11,8 +11,24 @@ from derive.plan.align import arrange
 from derive.plan.context import Context, is_truth, layout_of
 from derive.plan.layout import find_layouts
 from derive.plan.lower import lower, lower_equation
-from derive.plan.naming import free_name, name_op
-from derive.plan.ops import VIEWS, Num, NumTensor, Op, Source, args_of, axes_of, with_args
+from derive.plan.naming import free_name, name_op, name_part
+from derive.plan.ops import (
+    VIEWS,
+    Along,
+    Arrange,
+    Cast,
+    Einsum,
+    Fill,
+    Num,
+    NumTensor,
+    Op,
+    Reduction,
+    Source,
+    Unflatten,
+    args_of,
+    axes_of,
+    with_args,
+)
 from derive.plan.steps import Plan, Step, walk_ops
 from derive.rewrite.recipes import prepare
 
@@ -20,6 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from derive.ir.nodes import Equation
+
+
+LINE = 78  # columns of an expression that still reads at a glance
+SHORTEST = 12  # columns below which a part needs no name
+COLUMNS = {Einsum: 34, Along: 23, Fill: 23, Reduction: 9, Cast: 14, Arrange: 9, Unflatten: 21}
 
 
 def make_plan(system: System, sizes: Mapping[str, int]) -> Plan:
@@ -32,7 +53,8 @@ def make_plan(system: System, sizes: Mapping[str, int]) -> Plan:
         context.names.discard(equation.target.tensor.name)
         sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
     results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
-    return Plan(system, share_ops(tuple(context.steps)), results, dict(sizes), notes)
+    steps = split_long(share_ops(tuple(context.steps)), context.names)
+    return Plan(system, steps, results, dict(sizes), notes)
 
 
 def _reserved(system: System) -> set[str]:
@@ -65,6 +87,35 @@ def share_ops(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         name = free_name(name_op(op, steps[-1].name), taken)
         taken.add(name)
         steps = _extract(op, name, steps)
+
+
+def split_long(steps: tuple[Step, ...], taken: set[str]) -> tuple[Step, ...]:
+    """Lines too long to read, in two: the part nearest to half of it gets a name."""
+    taken |= {step.name for step in steps}
+    out: list[Step] = []
+    for step in steps:
+        whole = step.op
+        while _length(whole) > LINE and (part := _find_half(whole)) is not None:
+            name = free_name(name_part(part, whole, step.name), taken)
+            taken.add(name)
+            out += split_long((Step(name, part),), taken)
+            source = Source(name, axes_of(part), "bool" if is_truth(part) else "real")
+            whole = _replace(whole, part, source)
+        out.append(Step(step.name, whole))
+    return tuple(out)
+
+
+def _length(op: Op) -> int:
+    """About how many columns its text takes."""
+    own = len(op.name) if isinstance(op, Source) else COLUMNS.get(type(op), 4)
+    return own + sum(map(_length, args_of(op)))
+
+
+def _find_half(whole: Op) -> Op | None:
+    parts = [part for part in walk_ops(whole) if part is not whole and _is_work(part)]
+    half = _length(whole) / 2
+    best = min(parts, key=lambda part: abs(_length(part) - half), default=None)
+    return best if best is not None and _length(best) >= SHORTEST else None
 
 
 def _is_work(op: Op) -> bool:

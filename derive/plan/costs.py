@@ -10,12 +10,14 @@ from derive.plan.ops import (
     VIEWS,
     Along,
     Apply,
+    Arrange,
     Cast,
     Choose,
     Einsum,
     Fill,
     Op,
     Reduction,
+    args_of,
     axes_of,
 )
 
@@ -47,9 +49,21 @@ def find_flops(op: Op) -> Polynomial:
             each = {"logsumexp": 4, "var": 3, "sample_var": 3}.get(kind, 1)
             return count_elements(axes_of(arg)) * Polynomial.of(each)
         case Apply() | Choose() | Fill() | Cast():
-            return count_elements(axes_of(op))
+            return count_elements(find_true_axes(op))
         case _:
             return Polynomial({})
+
+
+def find_true_axes(op: Op) -> tuple[Index, ...]:
+    """The axes without those that have size 1 for alignment."""
+    match op:
+        case Arrange(arg, _):
+            return find_true_axes(arg)
+        case Apply() | Choose() | Fill():
+            parts = (i for arg in args_of(op) for i in find_true_axes(arg))
+            return tuple(dict.fromkeys(parts))
+        case _:
+            return axes_of(op)
 
 
 def find_elements(step: Step) -> Polynomial:

@@ -35,18 +35,17 @@ from derive.ir.nodes import (
 from derive.ir.walk import find_free, map_children, substitute
 from derive.plan.align import align, arrange, find_union
 from derive.plan.context import Context, layout_of
-from derive.plan.lower_mask import lower_choice, lower_condition
+from derive.plan.lower_mask import lower_choice, lower_condition, lower_index
 from derive.plan.lower_product import lower_product
 from derive.plan.lower_reduce import lower_along, lower_reduce
 from derive.plan.lower_sum import lower_sum
-from derive.plan.numbers import is_number
+from derive.plan.numbers import is_integer, is_number, strip_casts
 from derive.plan.ops import (
     Apply,
     Cast,
     Einsum,
     Expand,
     Flatten,
-    Iota,
     Num,
     NumTensor,
     Op,
@@ -128,15 +127,22 @@ def _settle_bound(expr: Expr, depth: int = 0) -> Expr:
             return map_children(expr, lambda child: _settle_bound(child, depth))
 
 
-def lower_inside(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:  # noqa: PLR0911
+def lower_inside(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
     """The expression as one operation, its heavy parts in steps before it."""
     if is_number(expr):
         return Num(expr)
+    if is_integer(expr) and not isinstance(expr, (Index, Access)):
+        return Cast(strip_casts(lower_node(expr, context, order)))
+    return lower_node(expr, context, order)
+
+
+def lower_node(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:  # noqa: PLR0911
+    """One node, by its kind."""
     match expr:
         case Access():
             return lower_access(expr, context)
         case Index():
-            return Cast(Iota(expr))
+            return Cast(lower_index(expr, context))
         case Add(terms):
             return lower_sum(terms, context, order)
         case Mul(factors):
@@ -192,6 +198,8 @@ def lower_call(
 ) -> Op:
     """An elementwise function; numbers among its arguments stay numbers where torch takes them."""
     ops = [lower(a, context, order) for a in arguments]
+    if function in {"max", "min"}:
+        ops.sort(key=lambda op: isinstance(op, Num))  # a tensor first: numbers are bounds to it
     if isinstance(ops[0], Num):
         ops[0] = NumTensor(ops[0].value)
     args = align(ops, order)

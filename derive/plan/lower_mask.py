@@ -21,6 +21,7 @@ from derive.ir.nodes import (
 from derive.ir.polynomial import Polynomial
 from derive.plan.align import align, arrange, find_union
 from derive.plan.context import Context, is_truth
+from derive.plan.numbers import is_integer, strip_casts
 from derive.plan.ops import (
     Apply,
     Cast,
@@ -30,7 +31,6 @@ from derive.plan.ops import (
     Num,
     NumTensor,
     Op,
-    Source,
     Triangle,
     axes_of,
 )
@@ -98,14 +98,13 @@ def _lower_compare(
 
 
 def _lower_side(side: Expr, context: Context, order: tuple[Index, ...]) -> Op:
-    """One side of a relation; a bare index, or a bare integer tensor, stays an integer."""
-    if isinstance(side, Index):
-        return _iota(side, context)
+    """One side of a relation; index arithmetic and integer tensors stay integers."""
     op = context.lower(side, order)
-    return op.arg if isinstance(op, Cast) and isinstance(op.arg, (Source, Iota)) else op
+    return strip_casts(op) if is_integer(side) else op
 
 
-def _iota(index: Index, context: Context) -> Op:
+def lower_index(index: Index, context: Context) -> Op:
+    """The values of an index, once, as a step by its letter."""
     if index in context.known:
         return context.known[index][0]
     source = context.add_step(Iota(index))

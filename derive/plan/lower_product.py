@@ -9,6 +9,7 @@ free of the bound indices divide the result; what remains is contracted two by t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import (
@@ -26,6 +27,7 @@ from derive.ir.nodes import (
     Reduce,
     Where,
 )
+from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free
 from derive.plan.align import align, arrange, find_union, sort_axes
 from derive.plan.context import is_truth
@@ -67,14 +69,18 @@ class Product:
 
     @property
     def number(self) -> Expr:
-        """The product of the numbers."""
-        match self.numbers:
-            case []:
-                return ONE
-            case [number]:
-                return number
-            case several:
-                return Mul(tuple(several))
+        """The product of the numbers, the rational ones multiplied out."""
+        rational = Fraction(1)
+        others: list[Expr] = []
+        for number in self.numbers:
+            constant = Polynomial.of(number).constant
+            if constant is None:
+                others.append(number)
+            else:
+                rational *= constant
+        if rational != 1 or not others:
+            others.insert(0, Number(rational))
+        return others[0] if len(others) == 1 else Mul(tuple(others))
 
 
 def lower_product(
@@ -96,7 +102,8 @@ def lower_product(
     product.under = [protect(f, product.condition, whole=True) for f in product.under]
     inner = (*(i for i in order if i not in bound), *bound)
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
-    operands = [lower_operand(f, context, inner) for f in product.over]
+    natural = () if bound and len(product.over) > 1 else inner  # a contraction takes any order
+    operands = [lower_operand(f, context, natural) for f in product.over]
     for divisor in product.under:
         if divisor not in late:
             divide_operand(operands, lower_operand(divisor, context, inner), context)
@@ -232,7 +239,7 @@ def contract(
         ops.append(context.add_step(result) if ops and isinstance(result, Einsum) else result)
     (result,) = ops
     if late is not None:
-        result = Apply("*", (result, Num(late)), axes_of(result))
+        result = scale(result, late)
     return Apply("neg", (result,), axes_of(result)) if negative else result
 
 
@@ -244,8 +251,17 @@ def scale_operand(
     if context.count(axes) < context.count(axes_of(operands[smallest])):
         return number
     op = operands[smallest]
-    operands[smallest] = Apply("*", (op, Num(number)), axes_of(op))
+    operands[smallest] = scale(op, number)
     return None
+
+
+def scale(op: Op, number: Expr) -> Op:
+    """The operation times a number, by a division where the number is an inverse."""
+    match number:
+        case Pow(base, Number(power)) if power == -1 and not isinstance(base, Pow):
+            return Apply("/", (op, Num(base)), axes_of(op))
+        case _:
+            return Apply("*", (op, Num(number)), axes_of(op))
 
 
 def sum_alone(op: Op, position: int, operands: Sequence[Op], axes: tuple[Index, ...]) -> Op:

@@ -43,6 +43,16 @@ def name_op(op: Op, target: str) -> str:
     return name if name and len(name) <= LONGEST else f"{target}_{_role(op)}"
 
 
+def name_part(part: Op, whole: Op, target: str) -> str:
+    """What a part of a long line might be called: the logits of a softmax, else by itself."""
+    inside = whole
+    while isinstance(inside, (Along, Fill)):
+        inside = args_of(inside)[0]
+        if inside is part and isinstance(whole, Along):
+            return f"{target}_logits"
+    return name_op(part, target)
+
+
 def _describe(op: Op) -> str:  # noqa: PLR0911 - one answer for each operation
     match op:
         case Source(name, _, _):

@@ -1,9 +1,24 @@
-"""Which expressions are plain Python numbers in a generated function."""
+"""Which expressions are plain Python numbers in a generated function, and which are integers."""
 
 from __future__ import annotations
 
-from derive.ir.nodes import Add, Call, Expr, Infinity, Mul, Number, Pow, Scalar, Size
-from derive.ir.walk import walk
+from derive.ir.nodes import (
+    Access,
+    Add,
+    Call,
+    Expr,
+    Index,
+    Infinity,
+    Mul,
+    Number,
+    Pow,
+    Scalar,
+    Size,
+)
+from derive.ir.walk import find_free, walk
+from derive.plan.ops import Cast, Op, args_of, with_args
+
+WHOLE = {"floordiv", "mod", "abs", "sign", "min", "max", "clip"}
 
 
 def is_number(expr: Expr) -> bool:
@@ -19,3 +34,35 @@ def _is_arithmetic(part: Expr) -> bool:
             return function in {"pi", "floordiv", "mod"}
         case _:
             return False
+
+
+def is_integer(expr: Expr) -> bool:
+    """Is it index arithmetic: whole numbers that depend on indices?
+
+    It is computed in integers throughout, since positions above 256 have no bfloat16.
+    """
+    return bool(find_free(expr)) and all(_is_whole(part) for part in walk(expr))
+
+
+def _is_whole(part: Expr) -> bool:
+    match part:
+        case Index() | Size() | Add() | Mul():
+            return True
+        case Number(value):
+            return value.denominator == 1
+        case Access(tensor, _):
+            return tensor.kind == "int"
+        case Pow(_, Number(value)):
+            return value.denominator == 1 and value >= 0
+        case Call(function, _):
+            return function in WHOLE
+        case _:
+            return False
+
+
+def strip_casts(op: Op) -> Op:
+    """The operation on integers as they are."""
+    if isinstance(op, Cast):
+        return strip_casts(op.arg)
+    args = args_of(op)
+    return with_args(op, tuple(map(strip_casts, args))) if args else op
