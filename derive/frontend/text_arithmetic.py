@@ -136,7 +136,7 @@ def _read_power(source: Source, node: ast.expr, base: Any, exponent: Any) -> Any
         )
     if under == 0 and over is not None and over < 0:
         raise source.refuse("division-by-zero", "this divides by 0", span(node))
-    return power(base, exponent)
+    return power(base, exponent if over is None else to_rational(over))
 
 
 def _is_small(base: Fraction | None, exponent: Fraction) -> bool:

@@ -82,11 +82,8 @@ def add(terms: Sequence[Any]) -> Any:
 
 def multiply(factors: Sequence[Any]) -> Any:
     """The product of the factors in their order; a leading 1 over something is that power alone."""
-    kept = list(factors)
-    if len(kept) > 1 and kept[0] is S.One and _is_divisor(kept[1]):
-        kept = kept[1:]
-    elif len(kept) > 1 and kept[0].is_Integer and _is_divisor(kept[1]) and kept[1].base.is_Integer:
-        kept = [Rational(kept[0], kept[1].base), *kept[2:]]
+    leads = len(factors) > 1 and factors[0] is S.One and _is_divisor(factors[1])
+    kept = factors[1:] if leads else factors
     return Mul(*kept, evaluate=False) if len(kept) != 1 else kept[0]
 
 

@@ -111,6 +111,8 @@ class Letters:
             if step.free_symbols or not step.is_positive or not is_told:
                 continue
             rest = _find_last(expand(value - step * Symbol(name)), others, self._extents)
+            if rest.is_negative:
+                rest = Integer(0)  # x[t - 1] is guarded at the start, not run over at the end
             if step == 1:
                 return _write(expand(extent - rest))
             return f"({_write(expand(extent - 1 - rest))})//{step} + 1"

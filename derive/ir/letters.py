@@ -1,91 +1,102 @@
-"""Which index letters need an `index` line: those whose extent the text would not tell otherwise.
+"""Which index letters of a system need a line that says their extent.
 
 A reader of the text takes the extent of a letter from its first plain use, alone in a place of a
-tensor whose extent there is known: an argument's, or that of a tensor whose left side is known.
+tensor whose extent there is known; where that gives another extent, or none, an `index` line must
+tell it. The reading is repeated here, so that the text holds the lines it needs and no others.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Access, Along, Expr, Index, Reduce, System, Tensor
+from derive.ir.nodes import Access, Along, Expr, Index, Reduce, Tensor
+from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from derive.ir.nodes import System
 
 
-def find_letters(system: System) -> tuple[Index, ...]:
-    """Every index of the system, in order of appearance; a letter with two extents comes twice."""
-    found: dict[Index, None] = {}
+def find_untold(system: System) -> tuple[Index, ...]:
+    """The indices whose extent no plain use tells, in order of appearance."""
+    uses = tuple(_find_uses(system))
+    letters = {index.name: index for index in reversed(tuple(_find_indices(system)))}
+    ordered = dict.fromkeys(index.name for index in _find_indices(system))
+    untold: dict[str, Index] = {}
+    while True:
+        told = _read_extents(system, uses, {n: i.extent for n, i in untold.items()})
+        missing = (n for n in ordered if n not in told or not _is_told(letters[n], told[n]))
+        name = next((n for n in missing if n not in untold), None)
+        if name is None:
+            return tuple(untold.values())
+        untold[name] = letters[name]
+
+
+def _is_told(index: Index, extent: Expr) -> bool:
+    return is_same_extent(index.extent, extent)
+
+
+def _find_uses(system: System) -> Iterator[Access]:
+    """The accesses in the order of the text, the left side behind the value."""
+    for equation in system.equations:
+        yield from find_accesses(equation.value)
+        yield equation.target
+
+
+def _find_indices(system: System) -> Iterator[Index]:
+    """The indices in order of appearance, bound ones with them; some more than once."""
     for equation in system.equations:
         for place in equation.target.places:
-            found |= dict.fromkeys(_find_here(place))
-        found |= dict.fromkeys(_find_here(equation.value))
-    return tuple(found)
-
-
-def _find_here(expr: Expr) -> tuple[Index, ...]:
-    indices: list[Index] = []
-    for here in walk(expr):
-        match here:
-            case Index():
-                indices.append(here)
-            case Reduce(_, bound, _, _):
-                indices += bound
-            case Along(_, index, _, _):
-                indices.append(index)
-    return tuple(indices)
-
-
-def find_index_lines(system: System) -> tuple[Index, ...]:
-    """The indices that need an `index` line, in order of appearance."""
-    uses = _find_plain_uses(system)
-    letters = {index.name: index for index in find_letters(system)}
-    declared: dict[str, Expr] = {}
-    while True:
-        told = _read_extents(uses, system, declared)
-        wrong = (
-            index
-            for name, index in letters.items()
-            if name not in told or told[name] is not index.extent
-        )
-        first = next(wrong, None)
-        if first is None:
-            return tuple(index for index in letters.values() if index.name in declared)
-        declared[first.name] = first.extent
-
-
-def _find_plain_uses(system: System) -> tuple[tuple[Access, int, Index], ...]:
-    """(access, place, index) for each index that stands alone in a place, in reading order."""
-    return tuple(
-        (access, number, place)
-        for equation in system.equations
-        for access in (*find_accesses(equation.value), equation.target)
-        for number, place in enumerate(access.places)
-        if isinstance(place, Index)
-    )
+            yield from (here for here in walk(place) if isinstance(here, Index))
+        for here in walk(equation.value):
+            match here:
+                case Reduce(_, bound, _, _):
+                    yield from bound
+                case Along(_, index, _, _):
+                    yield index
+                case Index():
+                    yield here
 
 
 def _read_extents(
-    uses: tuple[tuple[Access, int, Index], ...], system: System, declared: Mapping[str, Expr]
+    system: System, uses: tuple[Access, ...], given: Mapping[str, Expr]
 ) -> dict[str, Expr]:
-    """What a reader of the text knows of the letters, given the index lines."""
-    told = dict(declared)
-    given = {entry for entry in system.inputs if isinstance(entry, Tensor)}
-    targets = {equation.target.tensor: equation.target for equation in reversed(system.equations)}
-    changed = True
-    while changed:
-        changed = False
-        for access, number, index in uses:
-            if index.name in told or number >= len(access.tensor.shape):
-                continue
-            places = targets[access.tensor].places if access.tensor in targets else ()
-            known = access.tensor in given or (
-                number < len(places)
-                and all(i.name in told for i in walk(places[number]) if isinstance(i, Index))
-            )
-            if known:
-                told[index.name] = access.tensor.shape[number]
-                changed = True
-    return told
+    """What plain uses tell of each letter, in rounds until nothing more is told."""
+    told = dict(given)
+    defined = {equation.target.tensor.name: equation.target for equation in system.equations}
+    while True:
+        before = len(told)
+        for access in uses:
+            for number, place in enumerate(access.places):
+                if isinstance(place, Index) and place.name not in told:
+                    extent = _find_extent(access.tensor, number, defined, told)
+                    if extent is not None:
+                        told[place.name] = extent
+        if len(told) == before:
+            return told
+
+
+def _find_extent(
+    tensor: Tensor, number: int, defined: Mapping[str, Access], told: Mapping[str, Expr]
+) -> Expr | None:
+    """The extent of one place, as far as it is known: a declared one, or that of the left side."""
+    target = defined.get(tensor.name)
+    if target is None:
+        return tensor.shape[number] if number < len(tensor.shape) else None
+    if number >= len(target.places):
+        return None
+    place = target.places[number]
+    letters = [here for here in walk(place) if isinstance(here, Index)]
+    if not letters or any(letter.name not in told for letter in letters):
+        return None
+    if isinstance(place, Index):
+        return told[place.name]
+    last = Polynomial.of(place)
+    for letter in letters:
+        parts = last.split(letter)
+        if parts is None:
+            return None
+        last = parts[0] * (Polynomial.of(told[letter.name]) - Polynomial.of(1)) + parts[1]
+    return (last + Polynomial.of(1)).to_expr()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from derive.errors import refuse
 from derive.ir.nodes import Add, Call, Expr, Mul, Number, Pow, Size
-from derive.ir.text import to_text
+from derive.ir.pieces import to_text
 from derive.ir.walk import walk
 
 if TYPE_CHECKING:

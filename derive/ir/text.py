@@ -1,77 +1,31 @@
-"""The text of the index language: the notation that every stage prints and `derive.parse` reads back.
+"""The text of the index language: the notation that all stages print and `derive.parse` reads back.
 
-`to_text` gives a line; `find_span` tells where in it a given node stands, for the carets of an error.
+`to_text` gives a line; `find_span` tells where in it a given node stands, for the carets of an
+error; `to_lines` gives a whole system: declarations, sizes, index lines, equations, results.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from derive.ir.letters import find_index_lines
-from derive.ir.nodes import (
-    TRUE,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    ScalarInput,
-    Size,
-    System,
-    Tensor,
-    Truth,
-    Where,
-)
+from derive.ir.letters import find_untold
+from derive.ir.nodes import Add, Expr, Mul, Number, ScalarInput, System, Tensor
+from derive.ir.pieces import OR, find_span, join, tighten, to_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
-# How tightly a text holds together; what holds less than its place asks for gets parentheses.
-OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(9)
-
-_INFIX = {"floordiv": "//", "mod": "%"}
-
-
-def to_text(expr: Expr | Equation) -> str:
-    """One line in the notation."""
-    return "".join(piece for piece, _ in _pieces(expr))
-
-
-def find_span(whole: Expr | Equation, part: Expr) -> tuple[int, int] | None:
-    """The columns (start, end) of the first place where `part` stands in the text of `whole`."""
-    column = 0
-    start = None
-    for piece, here in _pieces(whole):
-        if here is part and start is None:
-            start = column
-        if here is part and piece == "" and start is not None and column > start:
-            return start, column
-        column += len(piece)
-    return None
+__all__ = ["find_span", "to_declaration", "to_lines", "to_text"]
 
 
 def to_lines(system: System) -> tuple[str, ...]:
     """The declarations and equations of a system, a line each."""
-    lines = [*_declare(system)]
-    lines += [
-        f"size {s.name}" + (f" = {s.default}" if s.default is not None else "")
-        for s in system.sizes
-    ]
-    for index in find_index_lines(system):
-        lines.append(f"index {index.name} < {to_text(index.extent)}")
+    declarations = "; ".join(_declare(system))
+    lines = [declarations] if declarations else []
+    for size in system.sizes:
+        lines.append(f"size {size.name}" + (f" = {size.default}" if size.default else ""))
+    lines += _tell_extents(system)
     lines += [to_text(equation) for equation in system.equations]
     last = system.equations[-1].target.tensor if system.equations else None
     if system.results != (last,):
@@ -84,220 +38,68 @@ def to_declaration(tensor: Tensor) -> str:
     return _declaration((tensor,))
 
 
-def _declare(system: System) -> Iterable[str]:
-    """The inputs, those that share a shape on one statement, in order of declaration."""
-    statements: list[str] = []
-    group: list[Tensor] = []
-    for entry in (*system.inputs, None):
-        if group and not (isinstance(entry, Tensor) and _is_alike(entry, group[0])):
-            statements.append(_declaration(tuple(group)))
-            group = []
-        if isinstance(entry, Tensor):
-            group.append(entry)
-        elif isinstance(entry, ScalarInput):
-            default = f" = {to_text(entry.default)}" if entry.default is not None else ""
-            statements.append(f"scalar {entry.name}{default}")
-    return ["; ".join(statements)] if statements else []
+def _declare(system: System) -> Iterator[str]:
+    """The inputs in order of declaration, neighbours that are alike in one statement."""
+    for _, alike in groupby(system.inputs, key=_find_alike):
+        group = tuple(alike)
+        tensors = tuple(entry for entry in group if isinstance(entry, Tensor))
+        scalars = [_write_scalar(entry) for entry in group if isinstance(entry, ScalarInput)]
+        yield _declaration(tensors) if tensors else f"scalar {', '.join(scalars)}"
 
 
-def _is_alike(one: Tensor, other: Tensor) -> bool:
-    return (one.shape, one.kind, one.below, one.lower, one.upper, one.strict) == (
-        other.shape,
-        other.kind,
-        other.below,
-        other.lower,
-        other.upper,
-        other.strict,
-    )
+def _find_alike(entry: Tensor | ScalarInput) -> tuple[object, ...]:
+    """What inputs have in common that one statement declares."""
+    match entry:
+        case Tensor(_, shape, kind, below, lower, upper, strict):
+            return (shape, kind, below, lower, upper, strict)
+        case ScalarInput():
+            return ()
+
+
+def _write_scalar(entry: ScalarInput) -> str:
+    return entry.name + (f" = {to_text(entry.default)}" if entry.default is not None else "")
+
+
+def _tell_extents(system: System) -> Iterator[str]:
+    """The index lines, letters of one extent together."""
+    for extent, group in groupby(find_untold(system), key=lambda index: index.extent):
+        names = ", ".join(index.name for index in group)
+        yield f"index {names} < {_write_extent(_to_readable(extent))}"
+
+
+def _to_readable(extent: Expr) -> Expr:
+    """The extent with what is taken off behind what is there, and numbers last."""
+    match extent:
+        case Add(terms):
+            return Add(tuple(sorted(terms, key=lambda t: (isinstance(t, Number), _is_negative(t)))))
+        case _:
+            return extent
+
+
+def _is_negative(term: Expr) -> bool:
+    match term:
+        case Mul((Number(value), *_)) | Number(value):
+            return value < 0
+        case _:
+            return False
+
+
+def _write_extent(*extents: Expr) -> str:
+    return "".join(piece for piece, _ in tighten(join(extents, ", ", OR)))
 
 
 def _declaration(group: tuple[Tensor, ...]) -> str:
     tensor = group[0]
     names = ", ".join(t.name for t in group)
-    extents = _tight(_join(tensor.shape, ", ", OR)) if tensor.shape else [("()", None)]
-    shape = "".join(["[", *(piece for piece, _ in extents), "]"])
+    shape = _write_extent(*tensor.shape) if tensor.shape else "()"
     kind = "" if tensor.kind == "real" else f"{tensor.kind} "
-    low = f"{to_text(tensor.lower)} {'<' if tensor.strict[0] else '<='} " if tensor.lower else ""
-    high = f" {'<' if tensor.strict[1] else '<='} {to_text(tensor.upper)}" if tensor.upper else ""
-    below = f" < {to_text(tensor.below)}" if tensor.below else ""
-    if low and not high:
-        high, low = (
-            f" {'>' if tensor.strict[0] else '>='} {to_text(tensor.lower or Truth(True))}",
-            "",
-        )
-    return f"{kind}{low}{names}{shape}{high}{below}"
-
-
-# Pieces are (text, node): a node is written as an empty piece, its text, and an empty piece again, so
-# that joining the texts gives the line and the empty pieces tell where each node starts and ends.
-Pieces = list[tuple[str, "Expr | None"]]
-
-
-def _pieces(expr: Expr | Equation, holds: int = OR) -> Pieces:
-    if isinstance(expr, Equation):
-        return [*_bare_access(expr.target), (" = ", None), *_pieces(expr.value)]
-    inner, tightness = _write(expr)
-    if tightness < holds:
-        inner = [("(", None), *inner, (")", None)]
-    return [("", expr), *inner, ("", expr)]
-
-
-def _bare_access(target: Access) -> Pieces:
-    if target.places:
-        return _pieces(target)
-    return [("", target), (target.tensor.name, None), ("", target)]
-
-
-def _write(expr: Expr) -> tuple[Pieces, int]:
-    match expr:
-        case Number(value):
-            return [(str(value).replace("/", " / "), None)], _number_holds(value)
-        case Infinity(negative):
-            return [("-oo" if negative else "oo", None)], SIGN if negative else ATOM
-        case Size(name) | Scalar(name) | Index(name):
-            return [(name, None)], ATOM
-        case Access(tensor, ()):
-            return [(tensor.name, None)], ATOM
-        case Access(tensor, places):
-            return [(tensor.name, None), *_tight(_bracket(places, ","))], ATOM
-        case Add(terms):
-            return _write_sum(terms), SUM
-        case Mul(factors):
-            return _write_product(factors)
-        case Pow(base, Number(value)) if value == Fraction(1, 2):
-            return [("sqrt(", None), *_pieces(base), (")", None)], ATOM
-        case Pow(_, Number(value)) if value < 0:
-            return _write_product((expr,))
-        case Pow(base, exponent):
-            return [*_pieces(base, ATOM), ("**", None), *_pieces(exponent, ATOM)], POWER
-        case Call(function, (left, right)) if function in _INFIX:
-            infix = f" {_INFIX[function]} "
-            return [*_pieces(left, PRODUCT), (infix, None), *_pieces(right, SIGN)], PRODUCT
-        case Call(function, ()):
-            return [(function, None)], ATOM
-        case Call(function, arguments):
-            return [(function, None), *_parens(arguments)], ATOM
-        case Where(condition, then, other):
-            if (then, other) == (Number(Fraction(1)), Number(Fraction(0))):
-                return [("[", None), *_pieces(condition), ("]", None)], ATOM
-            return [("where", None), *_parens((condition, then, other))], ATOM
-        case Reduce(kind, bound, condition, body):
-            head = _over(bound, condition)
-            if kind == "sample_var":
-                return [
-                    ("var", None),
-                    *head,
-                    ("(", None),
-                    *_pieces(body),
-                    (", correction=1)", None),
-                ], ATOM
-            return [(kind, None), *head, *_parens((body,))], ATOM
-        case Along(kind, index, condition, body):
-            return [(kind, None), *_over((index,), condition), *_parens((body,))], ATOM
-        case _:
-            return _write_condition(expr)
-
-
-def _write_condition(expr: Expr) -> tuple[Pieces, int]:
-    match expr:
-        case Truth(value):
-            return [("True" if value else "False", None)], ATOM
-        case Compare(relation, left, right):
-            return [*_pieces(left, SUM), (f" {relation} ", None), *_pieces(right, SUM)], COMPARE
-        case And((Compare(first, left, middle), Compare(second, same, right))) if same is middle:
-            chain = _join((left, middle, right), "|", SUM)
-            relations = iter((f" {first} ", f" {second} "))
-            return [(next(relations), None) if p == ("|", None) else p for p in chain], COMPARE
-        case And(parts):
-            return _join(parts, " and ", NOT), AND
-        case Or(parts):
-            return _join(parts, " or ", AND), OR
-        case Not(part):
-            return [("not ", None), *_pieces(part, ATOM if isinstance(part, Compare) else NOT)], NOT
-        case _:
-            raise TypeError(f"no text for {type(expr).__name__}")
-
-
-def _number_holds(value: Fraction) -> int:
-    if value.denominator != 1:
-        return PRODUCT if value > 0 else SUM
-    return ATOM if value >= 0 else SIGN
-
-
-def _write_sum(terms: tuple[Expr, ...]) -> Pieces:
-    out: Pieces = []
-    for k, term in enumerate(terms):
-        pieces, holds = _write(term)
-        pieces = [("", term), *pieces, ("", term)]
-        first = next((j for j, (text, _) in enumerate(pieces) if text), 0)
-        is_sum = isinstance(term, Add)
-        if k and pieces[first][0].startswith("-") and holds >= SUM and not is_sum:
-            out.append((" - ", None))
-            pieces[first] = (pieces[first][0][1:], None)
-        elif k:
-            out.append((" + ", None))
-        out += [("(", None), *pieces, (")", None)] if k and is_sum else pieces
-    return out
-
-
-def _write_product(factors: tuple[Expr, ...]) -> tuple[Pieces, int]:
-    """Factors joined by `*`, or by `/` before a power of -1; a leading -1 is a sign."""
-    match factors:
-        case (Number(value), *_) if (
-            value == -1 and len(factors) > 1 and not _is_divisor(factors[1])
-        ):
-            rest, _ = _write_product(factors[1:])
-            return [("-", None), *rest], SUM
-    out: Pieces = []
-    for k, factor in enumerate(factors):
-        if _is_divisor(factor):
-            assert isinstance(factor, Pow)
-            under = _invert(factor)
-            out += [(" / " if k else "1 / ", None), *_pieces(under, POWER)]
-            continue
-        if k:
-            out.append((" * ", None))
-        out += _pieces(factor, SIGN if k else PRODUCT)
-    return out, PRODUCT
-
-
-def _is_divisor(factor: Expr) -> bool:
-    return (
-        isinstance(factor, Pow)
-        and isinstance(factor.exponent, Number)
-        and factor.exponent.value < 0
-    )
-
-
-def _invert(factor: Pow) -> Expr:
-    assert isinstance(factor.exponent, Number)
-    power = -factor.exponent.value
-    return factor.base if power == 1 else Pow(factor.base, Number(power))
-
-
-def _over(bound: tuple[Index, ...], condition: Expr) -> Pieces:
-    parts: tuple[Expr, ...] = bound if condition is TRUE else (*bound, condition)
-    return _bracket(parts, ", ")
-
-
-def _bracket(parts: tuple[Expr, ...], comma: str) -> Pieces:
-    return [("[", None), *_join(parts, comma, OR), ("]", None)]
-
-
-def _tight(pieces: Pieces) -> Pieces:
-    """Products and divisions without blanks, as they are written in places and shapes."""
-    close = {" * ": "*", " / ": "/", " // ": "//", " % ": "%"}
-    return [(close.get(text, text), here) for text, here in pieces]
-
-
-def _parens(parts: tuple[Expr, ...]) -> Pieces:
-    return [("(", None), *_join(parts, ", ", OR), (")", None)]
-
-
-def _join(parts: tuple[Expr, ...], between: str, holds: int) -> Pieces:
-    out: Pieces = []
-    for k, part in enumerate(parts):
-        if k:
-            out.append((between, None))
-        out += _pieces(part, holds)
-    return out
+    excluded = tensor.strict
+    low = high = ""
+    if tensor.upper is not None:
+        high = f" {'<' if excluded[1] else '<='} {to_text(tensor.upper)}"
+    if tensor.lower is not None and high:
+        low = f"{to_text(tensor.lower)} {'<' if excluded[0] else '<='} "
+    elif tensor.lower is not None:
+        high = f" {'>' if excluded[0] else '>='} {to_text(tensor.lower)}"
+    below = f" < {to_text(tensor.below)}" if tensor.below is not None else ""
+    return f"{kind}{low}{names}[{shape}]{high}{below}"

@@ -1,0 +1,251 @@
+"""The text of one node, in pieces that remember which node they write.
+
+What holds less tightly than its place asks for gets parentheses:
+
+    or < and < not < comparison < sum < product < sign < power < atom
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from derive.ir.nodes import (
+    TRUE,
+    Access,
+    Add,
+    Along,
+    And,
+    Call,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Infinity,
+    Mul,
+    Not,
+    Number,
+    Or,
+    Pow,
+    Reduce,
+    Scalar,
+    Size,
+    Truth,
+    Where,
+)
+
+OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(9)
+
+_INFIX = {"floordiv": "//", "mod": "%"}
+_FEW = 20  # decimals; a number with more of them is written as a quotient
+
+# Pieces are (text, node): a node is written as an empty piece, its text, and an empty piece again,
+# so that joining the texts gives the line and the empty ones tell where each node starts and ends.
+Pieces = list[tuple[str, "Expr | None"]]
+
+
+def to_text(expr: Expr | Equation) -> str:
+    """One line in the notation."""
+    return "".join(piece for piece, _ in _pieces(expr))
+
+
+def find_span(whole: Expr | Equation, part: Expr) -> tuple[int, int] | None:
+    """The columns (start, end) of the first place where `part` stands in the text of `whole`."""
+    column = 0
+    start = None
+    for piece, here in _pieces(whole):
+        if here is part and start is None:
+            start = column
+        if here is part and piece == "" and start is not None and column > start:
+            return start, column
+        column += len(piece)
+    return None
+
+
+def _pieces(expr: Expr | Equation, holds: int = OR) -> Pieces:
+    if isinstance(expr, Equation):
+        return [*_bare_access(expr.target), (" = ", None), *_pieces(expr.value)]
+    inner, tightness = _write(expr)
+    if tightness < holds:
+        inner = [("(", None), *inner, (")", None)]
+    return [("", expr), *inner, ("", expr)]
+
+
+def _bare_access(target: Access) -> Pieces:
+    if target.places:
+        return _pieces(target)
+    return [("", target), (target.tensor.name, None), ("", target)]
+
+
+def _write(expr: Expr) -> tuple[Pieces, int]:
+    match expr:
+        case Number(value):
+            return [(_write_number(value), None)], _number_holds(value)
+        case Infinity(negative):
+            return [("-oo" if negative else "oo", None)], SIGN if negative else ATOM
+        case Size(name) | Scalar(name) | Index(name):
+            return [(name, None)], ATOM
+        case Access(tensor, ()):
+            return [(tensor.name, None)], ATOM
+        case Access(tensor, places):
+            return [(tensor.name, None), *tighten(_bracket(places, ","))], ATOM
+        case Add(terms):
+            return _write_sum(terms), SUM
+        case Mul(factors):
+            return _write_product(factors)
+        case Pow(base, Number(value)) if value == Fraction(1, 2):
+            return [("sqrt(", None), *_pieces(base), (")", None)], ATOM
+        case Pow(_, Number(value)) if value < 0:
+            return _write_product((expr,))
+        case Pow(base, exponent):
+            return [*_pieces(base, ATOM), ("**", None), *_pieces(exponent, ATOM)], POWER
+        case Call(function, (left, right)) if function in _INFIX:
+            infix = f" {_INFIX[function]} "
+            return [*_pieces(left, PRODUCT), (infix, None), *_pieces(right, SIGN)], PRODUCT
+        case Call(function, ()):
+            return [(function, None)], ATOM
+        case Call(function, arguments):
+            return [(function, None), *_parens(arguments)], ATOM
+        case Where(condition, then, other):
+            if (then, other) == (Number(Fraction(1)), Number(Fraction(0))):
+                return [("[", None), *_pieces(condition), ("]", None)], ATOM
+            return [("where", None), *_parens((condition, then, other))], ATOM
+        case Reduce(kind, bound, condition, body):
+            head = _over(bound, condition)
+            if kind == "sample_var":
+                return [
+                    ("var", None),
+                    *head,
+                    ("(", None),
+                    *_pieces(body),
+                    (", correction=1)", None),
+                ], ATOM
+            return [(kind, None), *head, *_parens((body,))], ATOM
+        case Along(kind, index, condition, body):
+            return [(kind, None), *_over((index,), condition), *_parens((body,))], ATOM
+        case _:
+            return _write_condition(expr)
+
+
+def _write_condition(expr: Expr) -> tuple[Pieces, int]:
+    match expr:
+        case Truth(value):
+            return [("True" if value else "False", None)], ATOM
+        case Compare(relation, left, right):
+            return [*_pieces(left, SUM), (f" {relation} ", None), *_pieces(right, SUM)], COMPARE
+        case And((Compare(first, left, middle), Compare(second, same, right))) if same is middle:
+            chain = join((left, middle, right), "|", SUM)
+            relations = iter((f" {first} ", f" {second} "))
+            return [(next(relations), None) if p == ("|", None) else p for p in chain], COMPARE
+        case And(parts):
+            return join(parts, " and ", NOT), AND
+        case Or(parts):
+            return join(parts, " or ", AND), OR
+        case Not(part):
+            return [("not ", None), *_pieces(part, ATOM if isinstance(part, Compare) else NOT)], NOT
+        case _:
+            raise TypeError(f"no text for {type(expr).__name__}")
+
+
+def _write_number(value: Fraction) -> str:
+    """A decimal where it ends soon, 1e-5 where it begins late, else a quotient."""
+    decimals = next((k for k in range(_FEW) if (value * 10**k).denominator == 1), None)
+    if decimals is None:
+        return f"{value.numerator} / {value.denominator}"
+    if not decimals:
+        return str(value.numerator)
+    sign, digits = (
+        "-" if value < 0 else "",
+        str(abs(value.numerator * 10**decimals // value.denominator)),
+    )
+    power = len(digits) - decimals - 1
+    if power < -4:
+        tail = f".{digits[1:]}" if digits[1:] else ""
+        return f"{sign}{digits[0]}{tail}e{power}"
+    digits = digits.zfill(decimals + 1)
+    return f"{sign}{digits[:-decimals]}.{digits[-decimals:]}"
+
+
+def _number_holds(value: Fraction) -> int:
+    if "/" in _write_number(value):
+        return PRODUCT if value > 0 else SUM
+    return ATOM if value >= 0 else SIGN
+
+
+def _write_sum(terms: tuple[Expr, ...]) -> Pieces:
+    out: Pieces = []
+    for k, term in enumerate(terms):
+        pieces, holds = _write(term)
+        pieces = [("", term), *pieces, ("", term)]
+        first = next((j for j, (text, _) in enumerate(pieces) if text), 0)
+        is_sum = isinstance(term, Add)
+        if k and pieces[first][0].startswith("-") and holds >= SUM and not is_sum:
+            out.append((" - ", None))
+            pieces[first] = (pieces[first][0][1:], None)
+        elif k:
+            out.append((" + ", None))
+        out += [("(", None), *pieces, (")", None)] if k and is_sum else pieces
+    return out
+
+
+def _write_product(factors: tuple[Expr, ...]) -> tuple[Pieces, int]:
+    """Factors joined by `*`, or by `/` before a power of -1; a leading -1 is a sign."""
+    match factors:
+        case (Number(value), *_) if (
+            value == -1 and len(factors) > 1 and not _is_divisor(factors[1])
+        ):
+            rest, _ = _write_product(factors[1:])
+            return [("-", None), *rest], SUM
+    out: Pieces = []
+    for k, factor in enumerate(factors):
+        if _is_divisor(factor):
+            assert isinstance(factor, Pow)
+            under = _invert(factor)
+            out += [(" / " if k else "1 / ", None), *_pieces(under, POWER)]
+            continue
+        if k:
+            out.append((" * ", None))
+        out += _pieces(factor, SIGN if k else PRODUCT)
+    return out, PRODUCT
+
+
+def _is_divisor(factor: Expr) -> bool:
+    return (
+        isinstance(factor, Pow)
+        and isinstance(factor.exponent, Number)
+        and factor.exponent.value < 0
+    )
+
+
+def _invert(factor: Pow) -> Expr:
+    assert isinstance(factor.exponent, Number)
+    power = -factor.exponent.value
+    return factor.base if power == 1 else Pow(factor.base, Number(power))
+
+
+def _over(bound: tuple[Index, ...], condition: Expr) -> Pieces:
+    parts: tuple[Expr, ...] = bound if condition is TRUE else (*bound, condition)
+    return _bracket(parts, ", ")
+
+
+def _bracket(parts: tuple[Expr, ...], comma: str) -> Pieces:
+    return [("[", None), *join(parts, comma, OR), ("]", None)]
+
+
+def tighten(pieces: Pieces) -> Pieces:
+    """Products and divisions without blanks, as they are written in places and shapes."""
+    close = {" * ": "*", " / ": "/", " // ": "//", " % ": "%"}
+    return [(close.get(text, text), here) for text, here in pieces]
+
+
+def _parens(parts: tuple[Expr, ...]) -> Pieces:
+    return [("(", None), *join(parts, ", ", OR), (")", None)]
+
+
+def join(parts: tuple[Expr, ...], between: str, holds: int) -> Pieces:
+    """The parts with something between them, each in parentheses where it holds less."""
+    out: Pieces = []
+    for k, part in enumerate(parts):
+        if k:
+            out.append((between, None))
+        out += _pieces(part, holds)
+    return out
