@@ -53,9 +53,7 @@ class Built:
         from derive.verify.samples import choose_sizes
 
         draws = choose_sizes(self.system, count=count)
-        raise_unless_agrees(
-            judge_source(self.source, self.name, self.formula, self.system, draws)
-        )
+        raise_unless_agrees(judge_source(self.source, self.name, self.formula, self.system, draws))
 
     def write(self, directory: str | Path) -> Path:
         """Judge the file, then write it as NAME.py; what does not agree is not written."""
@@ -69,18 +67,19 @@ class Built:
         return path
 
 
-def build(
+def build(  # noqa: PLR0913 - the last two are for the command line's header
     formula: Formula,
     sizes: Mapping[str, int] | None = None,
     memory: int | str | None = None,
     name: str | None = None,
+    *,
     origin: str = "a formula",
     rebuild: str = "",
 ) -> Built:
     """The generated file of a formula, planned for `sizes` (else its typical sizes).
 
-    `origin` and `rebuild` are what the file's header says of where it comes from. Raises DeriveError
-    for a formula that cannot be used.
+    `origin` and `rebuild` are what the file's header says of where it comes from. Raises
+    DeriveError for a formula that cannot be used.
     """
     system = to_system(formula, name)
     unplanned = find_unplanned(system)
@@ -89,9 +88,7 @@ def build(
     if memory is not None:
         raise refuse("not-yet", "a memory budget is not used yet", help="leave `memory` out")
     plan = make_plan(system, _find_typical(system, formula, sizes))
-    header = Header(
-        formula.title, formula.source, origin, rebuild or f"derive build {system.name}"
-    )
+    header = Header(formula.title, formula.source, origin, rebuild or f"derive build {system.name}")
     source = to_module(plan, system.name, header)
     return Built(system.name, formula, system, plan, source)
 

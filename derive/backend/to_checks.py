@@ -1,7 +1,7 @@
 """The part of a generated file that reads the sizes from the shapes and refuses wrong ones.
 
-Every size is read once: from a keyword argument, from a place whose extent is the size itself, or by
-solving an extent with one unknown (`H*D_k` with H known). Every other place is compared.
+Every size is read once: from a keyword argument, from a place whose extent is the size itself, or
+by solving an extent with one unknown (`H*D_k` with H known). Every other place is compared.
 """
 
 from __future__ import annotations
@@ -75,11 +75,17 @@ def _read_tensor(tensor: Tensor, system: System, reading: Reading) -> None:
     shown = _show_access(tensor, system)
     lines = reading.lines
     places = [f"{name}.shape[{k}]" for k in range(rank)]
-    new = [k for k, e in enumerate(tensor.shape) if isinstance(e, Size) and e.name not in reading.known]
-    new = [k for n, k in enumerate(new) if tensor.shape[k] not in [tensor.shape[m] for m in new[:n]]]
+    new = [
+        k for k, e in enumerate(tensor.shape) if isinstance(e, Size) and e.name not in reading.known
+    ]
+    new = [
+        k for n, k in enumerate(new) if tensor.shape[k] not in [tensor.shape[m] for m in new[:n]]
+    ]
     if new or any(_sizes_in(e) - set(reading.known) for e in tensor.shape):
         lines.append(f"if {name}.ndim != {rank}:")
-        lines.append(f'{INDENT}raise ValueError(f"{shown} has {rank} places, got shape {{tuple({name}.shape)}}")')
+        lines.append(
+            f'{INDENT}raise ValueError(f"{shown} has {rank} places, got {{list({name}.shape)}}")'
+        )
     if len(new) == rank and rank > 1:
         lines.append(f"{', '.join(to_python(e) for e in tensor.shape)} = {name}.shape")
     else:
@@ -109,7 +115,8 @@ def _solve(extent: Expr, size: str, place: str, shown: str, reading: Reading) ->
         over = f"{over} // {divisor}"
         if factor is None:
             reading.lines.append(f"if {to_python(coefficient.to_expr())} == 0:")
-            message = f"{shown}: the extent {to_text(extent)} says nothing of {size}, since {to_text(coefficient.to_expr())} is 0"
+            zero = f"since {to_text(coefficient.to_expr())} is 0"
+            message = f"{shown}: the extent {to_text(extent)} says nothing of {size}, {zero}"
             reading.lines.append(f'{INDENT}raise ValueError("{message}")')
     reading.lines.append(f"{size} = {over}")
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derive.backend.to_python import ADD, AND, ATOM, COMPARE, MUL, OR, POWER, SIGN, to_python, write_number
+from derive.backend.to_python import (
+    ADD,
+    AND,
+    ATOM,
+    COMPARE,
+    MUL,
+    OR,
+    POWER,
+    SIGN,
+    to_python,
+    write_number,
+)
 from derive.ir.nodes import Expr, Index, Scalar
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
@@ -35,8 +46,11 @@ INFIX = {
 SIGNS = {"floordiv": "//", "mod": "%", "and": "&", "or": "|"}
 FUNCTIONS = {
     name: f"torch.{name}"
-    for name in "sqrt rsqrt exp log sin cos tanh sigmoid relu erf abs sign floor".split()
-} | {name: f"torch.nn.functional.{name}" for name in "leaky_relu elu gelu silu".split()}
+    for name in (
+        *("sqrt", "rsqrt", "exp", "log", "sin", "cos", "tanh"),
+        *("sigmoid", "relu", "erf", "abs", "sign", "floor"),
+    )
+} | {name: f"torch.nn.functional.{name}" for name in ["leaky_relu", "elu", "gelu", "silu"]}
 METHODS = {"max": "amax", "min": "amin", "sample_var": "var"}
 CORRECTIONS = {"var": ", correction=0", "sample_var": ", correction=1"}
 
@@ -53,7 +67,7 @@ class Printer:
         text, tightness = self._write(op)
         return text if tightness >= holds else f"({text})"
 
-    def _write(self, op: Op) -> tuple[str, int]:  # noqa: PLR0911 - one answer for each operation
+    def _write(self, op: Op) -> tuple[str, int]:
         match op:
             case ops.Source(name, _, _):
                 return name, ATOM
@@ -114,10 +128,11 @@ class Printer:
 
     def _number_tensor(self, value: Expr) -> str:
         if any(isinstance(part, Scalar) for part in walk(value)):
-            return f"torch.as_tensor({to_python(value)}, dtype={self.dtype}, device={self.like}.device)"
+            where = f"dtype={self.dtype}, device={self.like}.device"
+            return f"torch.as_tensor({to_python(value)}, {where})"
         return f"{self.like}.new_full((), {to_python(value)}, dtype={self.dtype})"
 
-    def _apply(self, function: str, args: tuple[Op, ...]) -> tuple[str, int]:  # noqa: PLR0911
+    def _apply(self, function: str, args: tuple[Op, ...]) -> tuple[str, int]:
         if function in INFIX:
             return self._infix(function, args)
         match function, args:
@@ -136,7 +151,10 @@ class Printer:
                 lower = self._extreme("max", (arg, low))
                 bounded = "clamp" if isinstance(high, ops.Num) else ""
                 if bounded and isinstance(low, ops.Num):
-                    return f"{self.text(arg, ATOM)}.clamp({self.text(low)}, {self.text(high)})", ATOM
+                    return (
+                        f"{self.text(arg, ATOM)}.clamp({self.text(low)}, {self.text(high)})",
+                        ATOM,
+                    )
                 if bounded:
                     return f"{lower}.clamp(max={self.text(high)})", ATOM
                 return f"torch.minimum({lower}, {self.text(high)})", ATOM
@@ -145,7 +163,7 @@ class Printer:
                 return f"{FUNCTIONS[function]}({parts})", ATOM
 
     def _extreme(self, function: str, args: tuple[Op, ...]) -> str:
-        """max or min of tensors pairwise; a number bounds."""
+        """Max or min of tensors pairwise; a number bounds."""
         text = self.text(args[0])
         for arg in args[1:]:
             if isinstance(arg, ops.Num):
@@ -216,10 +234,8 @@ def _permute(here: tuple[Index, ...], there: tuple[Index, ...]) -> str:
         return ""
     order = [here.index(a) for a in there]
     moved = [k for k, place in enumerate(order) if k != place]
-    if len(moved) == 2:  # noqa: PLR2004 - an exchange
+    if len(moved) == 2:
         first, second = moved
         is_matrix = (first, second) == (len(here) - 2, len(here) - 1)
         return ".mT" if is_matrix else f".transpose({first}, {second})"
     return f".permute({', '.join(map(str, order))})"
-
-

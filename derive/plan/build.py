@@ -123,7 +123,7 @@ def _is_work(op: Op) -> bool:
 
 
 def _extract(op: Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The operation as a step before its first use, and that step's name in its place everywhere."""
+    """The operation as a step before its first use, and its name in its place everywhere."""
     first = next(k for k, step in enumerate(steps) if op in tuple(walk_ops(step.op)))
     if steps[first].op is op:
         name = steps[first].name
@@ -139,4 +139,3 @@ def _replace(whole: Op, old: Op, new: Op) -> Op:
         return new
     args = args_of(whole)
     return with_args(whole, tuple(_replace(a, old, new) for a in args)) if args else whole
-

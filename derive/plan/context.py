@@ -1,4 +1,4 @@
-"""What a plan in the making knows: extents at the sizes it is made for, names, layouts, steps so far."""
+"""What a plan in the making knows: extents at its sizes, names, layouts, steps so far."""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ from derive.plan.lower_product import lower_product
 from derive.plan.lower_reduce import lower_along, lower_reduce
 from derive.plan.lower_sum import lower_sum
 from derive.plan.numbers import is_integer, is_number, strip_casts
+from derive.plan.ops import Along as AlongOp
 from derive.plan.ops import (
     Apply,
     Cast,
@@ -53,7 +54,6 @@ from derive.plan.ops import (
     Source,
     axes_of,
 )
-from derive.plan.ops import Along as AlongOp
 from derive.plan.reads import read, split_merged
 
 if TYPE_CHECKING:
@@ -75,11 +75,9 @@ def lower_equation(equation: Equation, context: Context) -> Source:
     if not axes_of(op) and isinstance(op, Num):
         op = NumTensor(op.value)
     op = Expand(op, order) if set(axes_of(op)) != set(flat) else arrange(op, order)
-    start = 0
-    for k in layout:
+    for start, k in enumerate(layout):
         if len(places[k]) > 1:
             op = Flatten(op, start, start + len(places[k]) - 1)
-        start += 1
     return context.add_step(op, target.tensor.name)
 
 
@@ -136,7 +134,7 @@ def lower_inside(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
     return lower_node(expr, context, order)
 
 
-def lower_node(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:  # noqa: PLR0911
+def lower_node(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
     """One node, by its kind."""
     match expr:
         case Access():

@@ -89,8 +89,8 @@ def _lower_compare(
     if triangle is not None:
         return triangle
     ops = [_lower_side(side, context, order) for side in (left, right)]
-    if all(isinstance(op, Num) for op in ops):
-        ops[0] = NumTensor(ops[0].value)  # type: ignore[union-attr]
+    if isinstance(ops[0], Num) and isinstance(ops[1], Num):
+        ops[0] = NumTensor(ops[0].value)
     elif isinstance(ops[0], Num):
         ops, relation = [ops[1], ops[0]], MIRRORED[relation]
     args = align(ops, order)
@@ -115,10 +115,10 @@ def lower_index(index: Index, context: Context) -> Op:
 def find_triangle(
     relation: str, left: Expr, right: Expr, order: tuple[Index, ...]
 ) -> Triangle | None:
-    """`j <= i + c` between two different indices as a triangle of ones: columns - rows <= offset."""
+    """`j <= i + c` between two indices as a triangle of ones: columns - rows <= offset."""
     difference = Polynomial.of(left) - Polynomial.of(right)
     indices = [a for a in difference.atoms if isinstance(a, Index)]
-    if len(indices) != 2 or relation in {"==", "!="}:  # noqa: PLR2004 - rows and columns
+    if len(indices) != 2 or relation in {"==", "!="}:
         return None
     rows, columns = sorted(indices, key=lambda i: order.index(i) if i in order else -1)
     if (halves := difference.split(columns)) is None or halves[0].constant not in (1, -1):
@@ -156,8 +156,8 @@ def lower_choice(
     if isinstance(taken, Num):
         return fill(left, mask, taken, True, order)
     taken, left = (Cast(op) if is_truth(op) else op for op in (taken, left))
-    args = align([mask, taken, left], order)
-    return Choose(*args, find_union(args, order))
+    mask, taken, left = align([mask, taken, left], order)
+    return Choose(mask, taken, left, find_union([mask, taken, left], order))
 
 
 def fill(op: Op, mask: Op, value: Num, where: bool, order: tuple[Index, ...]) -> Op:

@@ -136,7 +136,7 @@ def sort_factor(factor: Expr, product: Product) -> None:
 
 
 def push_number(product: Product, context: Context) -> tuple[Expr, ...] | None:
-    """The terms of a lone scaled sum, each with the number, if every term has a smaller place for it.
+    """The terms of a lone scaled sum, each with the number, if all have a smaller place for it.
 
     `(q.k + q.a) / sqrt(D)` scales q once, not the scores twice.
     """
@@ -189,7 +189,7 @@ def find_carrier(operands: Sequence[Op], part: Op, context: Context) -> int | No
 def mask_operands(
     operands: list[Op], condition: Expr, context: Context, order: tuple[Index, ...]
 ) -> list[Op]:
-    """Each part of the condition on the smallest operand that can carry it; the rest as operands."""
+    """Each part of the condition on the smallest operand with its indices; the rest as operands."""
     left: list[Op] = []
     parts = condition.parts if isinstance(condition, And) else (condition,)
     for part in parts:
@@ -246,7 +246,7 @@ def contract(
 def scale_operand(
     operands: list[Op], number: Expr, axes: tuple[Index, ...], context: Context
 ) -> Expr | None:
-    """The number on the smallest operand, or given back where the result is smaller than them all."""
+    """The number on the smallest operand, or given back where the result is smaller than all."""
     smallest = min(range(len(operands)), key=lambda k: context.count(axes_of(operands[k])))
     if context.count(axes) < context.count(axes_of(operands[smallest])):
         return number

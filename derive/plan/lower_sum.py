@@ -54,6 +54,5 @@ def split_sign(term: Expr) -> tuple[bool, Expr]:
             return False, term
 
 
-
 def _is_negative(factor: Expr) -> bool:
     return isinstance(factor, Number) and factor.value < 0

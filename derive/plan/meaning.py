@@ -1,4 +1,4 @@
-"""The meaning of an operation in the index language: the comment over its line, and a second reading.
+"""The meaning of an operation in the index language: the comment over its line.
 
 It is made from the operation itself, not from what the user wrote, so it says what the line does.
 """
@@ -75,7 +75,9 @@ def _(op: ops.Diagonal) -> Expr:
 @to_expr.register(ops.Cast)
 def _(op: ops.Arrange | ops.Expand | ops.Cast) -> Expr:
     inside = to_expr(op.arg)
-    if isinstance(op, ops.Cast) and isinstance(inside, (nodes.Compare, nodes.And, nodes.Or, nodes.Not)):
+    if isinstance(op, ops.Cast) and isinstance(
+        inside, (nodes.Compare, nodes.And, nodes.Or, nodes.Not)
+    ):
         return nodes.Where(inside, ONE, ZERO)
     if isinstance(op, ops.Cast) and isinstance(inside, Access) and inside.tensor.kind == "bool":
         return nodes.Where(inside, ONE, ZERO)
@@ -149,11 +151,13 @@ def _(op: ops.Along) -> Expr:
 @to_expr.register
 def _(op: ops.Fill) -> Expr:
     arg, mask = to_expr(op.arg), to_expr(op.mask)
-    return nodes.Where(mask, op.value.value, arg) if op.where else nodes.Where(mask, arg, op.value.value)
+    return (
+        nodes.Where(mask, op.value.value, arg)
+        if op.where
+        else nodes.Where(mask, arg, op.value.value)
+    )
 
 
 @to_expr.register
 def _(op: ops.Choose) -> Expr:
     return nodes.Where(to_expr(op.condition), to_expr(op.then), to_expr(op.other))
-
-

@@ -53,7 +53,7 @@ def name_part(part: Op, whole: Op, target: str) -> str:
     return name_op(part, target)
 
 
-def _describe(op: Op) -> str:  # noqa: PLR0911 - one answer for each operation
+def _describe(op: Op) -> str:
     match op:
         case Source(name, _, _):
             return name
@@ -107,5 +107,3 @@ def _role(op: Op) -> str:
             return kind
         case _:
             return "part"
-
-

@@ -200,7 +200,7 @@ Op: TypeAlias = (
 VIEWS = (Source, Select, Unflatten, Diagonal, Flatten, Arrange, Expand)
 
 
-def axes_of(op: Op) -> tuple[Index, ...]:  # noqa: PLR0911 - one answer for each operation
+def axes_of(op: Op) -> tuple[Index, ...]:
     """The indices of an operation's result, in order."""
     match op:
         case Source(_, axes, _) | Arrange(_, axes) | Expand(_, axes):

@@ -1,4 +1,4 @@
-"""The order of a contraction: which two operands meet next, found by opt_einsum at given extents."""
+"""The order of a contraction: which two operands meet next, found by opt_einsum at given sizes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ EXHAUSTIVE = 7  # operands up to which the optimal search takes milliseconds
 def find_path(
     operands: Sequence[Sequence[Index]], output: Sequence[Index], extents: Mapping[Index, int]
 ) -> tuple[tuple[int, ...], ...]:
-    """Pairs of positions to contract, in order; the result of a pair goes to the end of the list."""
-    if len(operands) < 3:  # noqa: PLR2004 - two operands have one order
+    """Pairs of positions to contract, in order; the result of each goes to the end of the list."""
+    if len(operands) < 3:
         return (tuple(range(len(operands))),)
     import opt_einsum
 

@@ -12,6 +12,7 @@ from derive.ir.text import to_text
 from derive.ir.walk import find_free
 from derive.plan.ops import Diagonal, Op, Select, Source, Unflatten, axes_of
 
+
 def read(access: Access, name: str, shape: tuple[Expr, ...]) -> Op:
     """The tensor as a chain of views whose axes are distinct indices."""
     places = [_hold_place(k, place, shape) for k, place in enumerate(access.places)]
@@ -75,6 +76,6 @@ def _not_yet(access: Access, place: Expr) -> Exception:
     return refuse(
         "not-yet",
         f"the position {to_text(place)} in {to_text(access)} has a meaning but no code yet",
-        help="plain, fixed, repeated and fully merged positions are built; shifted, strided, divided, "
-        "cyclic, clipped and gathered ones come later",
+        help="plain, fixed, repeated and fully merged positions are built; shifted, strided, "
+        "divided, cyclic, clipped and gathered ones come later",
     )

@@ -50,14 +50,14 @@ class Plan:
     @property
     def flops(self) -> Polynomial:
         """Multiplications, additions and function values, as a polynomial over sizes."""
-        from derive.plan.costs import find_flops  # noqa: PLC0415 - costs reads steps
+        from derive.plan.costs import find_flops
 
         return add_all(find_flops(op) for s in self.steps for op in walk_ops(s.op))
 
     @property
     def peak_elements(self) -> Polynomial:
         """Elements of all intermediates that are alive together at the end, results included."""
-        from derive.plan.costs import find_elements  # noqa: PLC0415
+        from derive.plan.costs import find_elements
 
         return add_all(find_elements(step) for step in self.steps)
 
@@ -77,8 +77,14 @@ def walk_ops(op: Op) -> Iterator[Op]:
 def assign_letters(op: Einsum) -> dict[Index, str]:
     """A letter for each index of an einsum: its own where it is one letter, else a free one."""
     indices = dict.fromkeys(i for arg in op.args for i in axes_of(arg)) | dict.fromkeys(op.axes)
-    letters = {i: i.name for i in indices if len(i.name) == 1 and i.name.isascii() and i.name.isalpha()}
-    free = [c for c in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in letters.values()]
+    letters = {
+        i: i.name for i in indices if len(i.name) == 1 and i.name.isascii() and i.name.isalpha()
+    }
+    free = [
+        c
+        for c in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+        if c not in letters.values()
+    ]
     for index in indices:
         if index not in letters:
             wish = [c for c in index.name if c in free]

@@ -1,7 +1,7 @@
-"""Guards carried inward: what is only read where a condition holds gets a harmless argument elsewhere.
+"""Guards carried inward: what is read only where a condition holds is harmless elsewhere.
 
-    where(c, 1/x, 0)  computes  1/where(c, x, 1)  before it chooses, so that neither the value nor the
-    gradient of the branch that is not taken can be nan.
+where(c, 1/x, 0)  computes  1/where(c, x, 1)  before it chooses, so that neither the value nor the
+gradient of the branch that is not taken can be nan.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PARTIAL = {"log", "exp"}  # exp overflows, and 0 * inf is nan in its gradient
 
 
 def protect(expr: Expr, condition: Expr, *, whole: bool = False) -> Expr:
-    """Arguments of partial functions inside, and with `whole` the expression itself, made harmless."""
+    """Arguments of partial functions inside, with `whole` the expression itself, made harmless."""
     if condition is TRUE or not find_accesses(expr):
         return expr
     if isinstance(expr, Reduce) and set(expr.bound) & set(find_free(condition)):

@@ -1,4 +1,4 @@
-"""Rules on products and sums: flatten, guard, pull sums out, distribute, let go of unused indices."""
+"""Rules on products and sums: flatten, guard, pull sums out, distribute, count what is unused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def flatten_product(expr: Expr) -> Expr | None:
                 factors += inner
             case Pow(Mul(inner), Number(power)) if power == -1:
                 factors += [Pow(f, factor.exponent) for f in inner]
-            case Pow(Pow(base, Number(power)), Number(outer)) if (power, outer) == (-1, -1):
+            case Pow(Pow(base, Number(power)), Number(outer)) if power == -1 and outer == -1:
                 factors.append(base)
             case _:
                 factors.append(factor)
@@ -107,7 +107,7 @@ def restrict_sum(expr: Expr) -> Expr | None:
     refuses="A[M, N]; x[N]; y[M]; z[i] = y[i] / sum[j](A[i,j] * x[j])",
 )
 def pull_sum_out(expr: Expr) -> Expr | None:
-    """A sum among the factors of a product moves to the outside, under fresh letters where needed."""
+    """A sum among the factors of a product moves to the outside, under fresh letters if needed."""
     if not isinstance(expr, Mul) or len(expr.factors) == 1:
         return None
     k = next((k for k, f in enumerate(expr.factors) if _is_sum(f)), None)
@@ -164,7 +164,8 @@ def count_unused(expr: Expr) -> Expr | None:
 @rule(
     law="sum_e q * (k + a) = sum_e q * k + sum_e q * a",
     before="q[M, D]; k[N, D]; a[M, N, D]; s[i,j] = sum[e](q[i,e] * (k[j,e] + a[i,j,e]))",
-    after="q[M, D]; k[N, D]; a[M, N, D]; s[i,j] = sum[e](q[i,e] * k[j,e]) + sum[e](q[i,e] * a[i,j,e])",
+    after="q[M, D]; k[N, D]; a[M, N, D]; "
+    "s[i,j] = sum[e](q[i,e] * k[j,e]) + sum[e](q[i,e] * a[i,j,e])",
     refuses="q, u[M, D]; k[N, D]; s[i,j] = sum[e]((q[i,e] + u[i,e]) * k[j,e])",
 )
 def distribute_product(expr: Expr) -> Expr | None:
@@ -183,7 +184,9 @@ def distribute_product(expr: Expr) -> Expr | None:
     for k, factor in enumerate(factors):
         if isinstance(factor, Add) and volume <= set(find_free(factor)) and _pays(factor, factors):
             parts = (
-                Reduce("sum", bound, condition, make_product([*factors[:k], term, *factors[k + 1 :]]))
+                Reduce(
+                    "sum", bound, condition, make_product([*factors[:k], term, *factors[k + 1 :]])
+                )
                 for term in factor.terms
             )
             return Add(tuple(parts))

@@ -162,8 +162,8 @@ def find_log_softmax(expr: Expr) -> Expr | None:
         case Add((one, Mul((sign, Reduce("logsumexp", (summed,), condition, logit))))):
             if sign is not MINUS_ONE or find_free(condition):
                 return None
-            index = _match_letter(one, logit, summed)
-            return None if index is None else Along("log_softmax", index, condition, one)
+            letter = _match_letter(one, logit, summed)
+            return None if letter is None else Along("log_softmax", letter, condition, one)
         case _:
             return None
 
