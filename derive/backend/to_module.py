@@ -80,6 +80,9 @@ def _write_function(
     body: list[str] = []
     if has_checks:
         body += _call("_sizes", ", ".join(sizes), _shape_arguments(system))
+    if not any(isinstance(entry, Tensor) for entry in system.inputs) and system.inputs:
+        first = system.inputs[0].name
+        body.append(f"{first} = torch.as_tensor({first})")
     for step in plan.steps[: None if _returns_last(plan) is None else -1]:
         body += [*_comment(step), *_assign(step.name, printer.text(step.op))]
     last = _returns_last(plan)
@@ -106,7 +109,12 @@ def _make_printer(system: System) -> Printer:
     real = [t for t in tensors if t.kind == "real"]
     if real:
         return Printer(real[0].name, f"{real[0].name}.dtype")
-    return Printer(tensors[0].name if tensors else "torch", "torch.get_default_dtype()")
+    if tensors:
+        return Printer(tensors[0].name, "torch.get_default_dtype()")
+    scalars = [entry.name for entry in system.inputs]
+    if scalars:
+        return Printer(scalars[0], f"{scalars[0]}.dtype")
+    return Printer("torch.empty(())", "torch.get_default_dtype()")
 
 
 def _comment(step: Step) -> list[str]:
@@ -238,10 +246,11 @@ def _results(plan: Plan) -> list[str]:
     for tensor in plan.system.results:
         target = next(e.target for e in plan.system.equations if e.target.tensor is tensor)
         shown.append(f"{to_text(target)} {_shape(tensor)}")
+    has_tensors = any(isinstance(entry, Tensor) for entry in plan.system.inputs)
     return [
         "",
         f"Returns {', '.join(shown)}.",
-        "Raises ValueError where the shapes do not fit together.",
+        *(["Raises ValueError where the shapes do not fit together."] if has_tensors else []),
     ]
 
 

@@ -53,7 +53,8 @@ def make_plan(system: System, sizes: Mapping[str, int]) -> Plan:
         context.names.discard(equation.target.tensor.name)
         sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
     results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
-    steps = split_long(share_ops(tuple(context.steps)), context.names)
+    steps = drop_unused(tuple(context.steps), results)
+    steps = split_long(share_ops(steps), context.names)
     return Plan(system, steps, results, dict(sizes), notes)
 
 
@@ -73,6 +74,21 @@ def _result(equation: Equation, source: Source, context: Context) -> Op:
         return source
     wanted = [source.axes[layout.index(k)] for k in range(len(layout))]
     return arrange(source, tuple(wanted))
+
+
+def drop_unused(steps: tuple[Step, ...], results: tuple[Op, ...]) -> tuple[Step, ...]:
+    """The steps that the results need."""
+    needed = _find_names(results)
+    kept: list[Step] = []
+    for step in reversed(steps):
+        if step.name in needed:
+            needed |= _find_names((step.op,))
+            kept.insert(0, step)
+    return tuple(kept)
+
+
+def _find_names(ops: tuple[Op, ...]) -> set[str]:
+    return {part.name for op in ops for part in walk_ops(op) if isinstance(part, Source)}
 
 
 def share_ops(steps: tuple[Step, ...]) -> tuple[Step, ...]:
