@@ -16,8 +16,8 @@ WIDTH = 96
 INDENT = "    "
 
 _CUTS = (
-    re.compile(r" (?=for )| (?=if )"),
-    re.compile(r" (?=else )"),
+    re.compile(r" (?=for )"),
+    re.compile(r" (?=if )| (?=else )"),
     re.compile(r"(?<=,) "),
     re.compile(r" (?=or )"),
     re.compile(r" (?=and )"),

@@ -140,7 +140,7 @@ def _(value: Any, scope: Scope) -> Text:
 @write.register(sympy.Add)
 def _(value: Any, scope: Scope) -> Text:
     terms = list(value.args)
-    if terms[0].is_number and len(terms) > 1:  # SymPy puts numbers first, people last
+    if scope.names.ranks and terms[0].is_number:  # SymPy puts numbers first, people last
         terms = [*terms[1:], terms[0]]
     text = put(terms[0], scope, SUM)
     for term in terms[1:]:
