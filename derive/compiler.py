@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.checks import check_system, find_unplanned
-from derive.analysis.extents import find_sizes
+from derive.ir.sizes import find_sizes
 from derive.backend.to_module import Header, to_module
 from derive.errors import DeriveError, refuse
 from derive.frontend.from_sympy import from_sympy
