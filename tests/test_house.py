@@ -92,7 +92,9 @@ def test_every_test_runs():
 def find_floor(name, floors):
     """The number of a module's floor, counted from the top, and its room there."""
     room = name.split(".")[1]
-    return next(number for number, rooms in enumerate(floors) if room in rooms), room
+    found = [number for number, rooms in enumerate(floors) if room in rooms]
+    assert found, f"{name} has no floor: choose one for it in pyproject.toml"
+    return found[0], room
 
 
 def read_floors():
