@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.checks import check_system, find_unplanned
-from derive.ir.sizes import find_sizes
 from derive.backend.to_module import Header, to_module
 from derive.errors import DeriveError, refuse
 from derive.frontend.from_sympy import from_sympy
+from derive.ir.sizes import find_sizes
 from derive.plan.build import make_plan
 
 if TYPE_CHECKING:

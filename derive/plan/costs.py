@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from derive.ir.nodes import Index
-    from derive.plan.steps import Step
 
 SOFTMAX_FLOPS = 5  # a maximum, a difference, an exponential, a sum, a quotient for each element
 
@@ -66,6 +65,6 @@ def find_true_axes(op: Op) -> tuple[Index, ...]:
             return axes_of(op)
 
 
-def find_elements(step: Step) -> Polynomial:
-    """Elements that a step keeps alive: none where it is a view."""
-    return Polynomial({}) if isinstance(step.op, VIEWS) else count_elements(step.axes)
+def find_kept(op: Op) -> Polynomial:
+    """Elements that the result keeps alive: none where it is a view."""
+    return Polynomial({}) if isinstance(op, VIEWS) else count_elements(axes_of(op))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
+from derive.plan.costs import find_flops, find_kept
 from derive.plan.ops import Einsum, Op, args_of, axes_of
 
 if TYPE_CHECKING:
@@ -50,16 +51,12 @@ class Plan:
     @property
     def flops(self) -> Polynomial:
         """Multiplications, additions and function values, as a polynomial over sizes."""
-        from derive.plan.costs import find_flops
-
         return add_all(find_flops(op) for s in self.steps for op in walk_ops(s.op))
 
     @property
     def peak_elements(self) -> Polynomial:
         """Elements of all intermediates that are alive together at the end, results included."""
-        from derive.plan.costs import find_elements
-
-        return add_all(find_elements(step) for step in self.steps)
+        return add_all(find_kept(step.op) for step in self.steps)
 
     def at_sizes(self, polynomial: Polynomial, sizes: Mapping[str, int] | None = None) -> int:
         """A cost as a number, at these sizes or at those of the plan."""
