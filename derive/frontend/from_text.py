@@ -73,7 +73,7 @@ def parse(  # noqa: PLR0913 - all but the text are keywords
         outputs=_find_results(names, lines),
         scalars=names.defaults,
         empty_row=empty_row,
-        declarations=Declarations(arguments, sizes),
+        declarations=Declarations(arguments, sizes, tuple(names.ranges)),
     )
 
 
@@ -103,10 +103,11 @@ def _read_equation(names: Names, letters: Letters, line: EquationLine) -> Any:
             if isinstance(part, ast.Name) and names.kind(part.id) == "index":
                 bound.setdefault(part.id, span(part))
     scope = Scope(names, letters, line.name.text, number, bound)
+    value = to_number(line.value, scope)
     target = names.bases[line.name.text]
     if line.places is not None:
         target = target[tuple(_read_place(place, scope) for place in line.places)]
-    return Eq(target, to_number(line.value, scope), evaluate=False)
+    return Eq(target, value, evaluate=False)
 
 
 def _read_place(place: ast.expr, scope: Scope) -> Any:
@@ -119,7 +120,7 @@ def _read_place(place: ast.expr, scope: Scope) -> Any:
             "not-yet",
             "a fixed place on the left side cannot be used yet: it fills only a part of the tensor",
             place,
-            help="write an index letter there",
+            help="write one equation for all places, with where(..)",
         )
     for part in inside:
         plain = isinstance(part, (ast.Name, ast.Constant))
@@ -152,10 +153,10 @@ def _find_results(names: Names, lines: Sequence[Line]) -> tuple[str, ...]:
                 f"no equation defines {token.text}",
                 token.span,
                 facts=[f"defined are {', '.join(names.equations)}"],
-                help=suggest(token.text, names.equations),
+                help=suggest(token.text, names.equations) or "return the left side of an equation",
             )
         if token.text in results:
             says = f"{token.text} is returned twice"
-            raise names.source.refuse("return-form", says, token.span)
+            raise names.source.refuse("return-form", says, token.span, help="name it once")
         results[token.text] = None
     return tuple(results)

@@ -121,7 +121,8 @@ def _read_product(source: Source, node: ast.expr, read: Callable[[ast.expr], Any
 def _read_divisor(source: Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
     divisor = read(node)
     if find_value(divisor) == 0:
-        raise source.refuse("division-by-zero", "this divides by 0", span(node))
+        advice = "take the division out"
+        raise source.refuse("division-by-zero", "this divides by 0", span(node), help=advice)
     return divisor
 
 
@@ -135,7 +136,8 @@ def _read_power(source: Source, node: ast.expr, base: Any, exponent: Any) -> Any
             help="make it a scalar: scalar c",
         )
     if under == 0 and over is not None and over < 0:
-        raise source.refuse("division-by-zero", "this divides by 0", span(node))
+        advice = "take the division out"
+        raise source.refuse("division-by-zero", "this divides by 0", span(node), help=advice)
     return power(base, exponent if over is None else to_rational(over))
 
 

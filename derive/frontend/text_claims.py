@@ -16,6 +16,7 @@ from derive.frontend.text_names import (
     FUNCTION_WORDS,
     LINEAR_ALGEBRA,
     PLACED,
+    RECURRENCE_INSTEAD,
     RESERVED,
     Names,
     find_places,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from derive.errors import DeriveError
     from derive.frontend.text_lines import Source
-    from derive.frontend.text_names import Claim, Span
+    from derive.frontend.text_names import Claim
     from derive.frontend.text_statements import Line
 
 
@@ -77,9 +78,12 @@ def _defined_twice(names: Names, line: EquationLine, known: Claim) -> DeriveErro
         )
     lefts = [names.equations[name][1], line]
     if any(not isinstance(p, ast.Name) for left in lefts for p in left.places or ()):
-        recurrence = any(n.id == name for left in lefts for n in _find_words(left.value))
-        construct = "a recurrence" if recurrence else "several equations that fill one tensor"
-        return _not_yet(names, construct, known.span, line.left)
+        if any(n.id == name for left in lefts for n in _find_words(left.value)):
+            says, advice = "a recurrence cannot be used yet", RECURRENCE_INSTEAD
+        else:
+            says = "several equations that fill one tensor cannot be used yet"
+            advice = "write one equation for all places, with where(..)"
+        return names.source.refuse("not-yet", says, known.span, line.left, help=advice)
     return names.source.refuse(
         "defined-twice",
         f"{name} is defined twice",
@@ -87,11 +91,6 @@ def _defined_twice(names: Names, line: EquationLine, known: Claim) -> DeriveErro
         line.name.span,
         help=f"give the second one a name of its own, {name}2",
     )
-
-
-def _not_yet(names: Names, construct: str, *places: Span) -> DeriveError:
-    says = f"{construct} cannot be used yet"
-    return names.source.refuse("not-yet", says, *places, help="write it without, for now")
 
 
 def _find_words(node: ast.expr) -> Iterable[ast.Name]:

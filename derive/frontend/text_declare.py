@@ -45,7 +45,7 @@ def read_extent(names: Names, node: ast.expr) -> Any:
     value = find_value(extent)
     if value is not None and (value < 0 or value.denominator != 1):
         says = f"an extent is a whole number of at least 0, not {value}"
-        raise names.source.refuse("extent-form", says, span(node))
+        raise names.source.refuse("extent-form", says, span(node), help="write a size: N")
     return extent
 
 
@@ -68,7 +68,9 @@ def declare(names: Names, line: Line) -> None:
                 value = _read_default(names, default)
                 if value is not None and not (value.is_Integer and value > 0):
                     says = f"a size is a whole number of at least 1, not {value}"
-                    raise names.source.refuse("extent-form", says, span(default or ast.expr()))
+                    advice = f"write size {token.text} = 2"
+                    place = span(default) if default is not None else token.span
+                    raise names.source.refuse("extent-form", says, place, help=advice)
                 names.sizes[token.text] = None if value is None else int(value)
         case IndexLine(letters, extent):
             _claim_sizes(names, extent, "in the extent of an index line")

@@ -36,6 +36,7 @@ from derive.frontend.text_build import (
     reduce_over,
     to_size,
 )
+from derive.frontend.text_extents import write_extent
 from derive.frontend.text_names import LINEAR_ALGEBRA
 from derive.frontend.text_scope import (
     Scope,
@@ -211,14 +212,23 @@ def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope:
             "wrong-rank",
             f"{name} has {to_count(rank, 'place')}, not {len(places)}",
             node,
-            facts=(f"{name} is {names.claims[name].how}",),
-            help=f"write {name} alone" if not rank else f"give {to_count(rank, 'place')} to {name}",
+            facts=(_tell_places(name, scope),),
+            help=f"write {name} alone" if not rank else f"give {name} {to_count(rank, 'place')}",
         )
     for place in places:
         if isinstance(place, (ast.Slice, ast.Starred)):
             says = "a place takes a letter or an expression, never a slice"
             raise scope.refuse("place-form", says, node, help="write an index letter there")
     return names.bases[name][tuple(to_number(place, scope) for place in places)]
+
+
+def _tell_places(name: str, scope: Scope) -> str:
+    """What the places of a tensor are."""
+    if name in scope.names.shapes:
+        shape = map(write_extent, scope.names.shapes[name])
+        return f"{name} is declared as {name}[{', '.join(shape)}]"
+    start, end = scope.names.equations[name][1].left
+    return f"{name} is defined as {' '.join(scope.names.source.text[start:end].split())}"
 
 
 def _read_call(call: Call, node: ast.expr, scope: Scope) -> Any:
@@ -228,7 +238,7 @@ def _read_call(call: Call, node: ast.expr, scope: Scope) -> Any:
             "not-yet",
             f"linear algebra cannot be used yet: {word}",
             node,
-            help="write it without, for now",
+            help="compute it before, and declare the result as a tensor",
         )
     if call.brackets is not None:
         return _read_reduction(call, node, scope)

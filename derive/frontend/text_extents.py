@@ -52,7 +52,7 @@ class Letters:
 
     def write_extent(self, name: str) -> str:
         """The extent of a letter that is known, in the notation."""
-        return _write(expand(self._extents[name]))
+        return write_extent(self._extents[name])
 
     def _spread(self) -> None:
         """Read extents off plain uses until nothing more is told."""
@@ -114,8 +114,8 @@ class Letters:
             if rest.is_negative:
                 rest = Integer(0)  # x[t - 1] is guarded at the start, not run over at the end
             if step == 1:
-                return _write(expand(extent - rest))
-            return f"({_write(expand(extent - 1 - rest))})//{step} + 1"
+                return write_extent(extent - rest)
+            return f"({write_extent(extent - 1 - rest)})//{step} + 1"
         sizes = [n for n, claim in self._names.claims.items() if claim.kind == "size"]
         return sizes[0] if sizes else "8"
 
@@ -167,8 +167,9 @@ def _find_last(value: Any, letters: Sequence[str], extents: Mapping[str, Any]) -
     return expand(value)
 
 
-def _write(extent: Any) -> str:
-    """An extent in the notation, positive terms first."""
+def write_extent(extent: Any) -> str:
+    """An extent in the notation, multiplied out, positive terms first."""
+    extent = expand(extent)
     terms = sorted(
         Add.make_args(extent), key=lambda t: (t.is_Number, str(t).startswith("-"), str(t))
     )

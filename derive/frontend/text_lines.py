@@ -48,11 +48,11 @@ _INSTEAD = {
     "&": "and", "|": "or", "~": "not", "!": "not", "∧": "and", "∨": "or", "¬": "not",
     "@": "sum[k](A[i, k] * B[k, j])", "{": "( or [", "}": ") or ]",
     ":": "an index letter, since every place takes one", "?": "where(condition, a, b)",
-    ".": "a function or other letters, since nothing has attributes", "'": "other letters",
+    ".": "x[j, i] for a transpose, since nothing has attributes", "'": "other letters",
 }  # fmt: skip
 _KEYWORD_INSTEAD = {
     "if": "where(condition, a, b)", "else": "where(condition, a, b)", "is": "==",
-    "for": "sum[i](..)", "in": "a comparison", "None": "nothing",
+    "for": "sum[i](..)", "in": "a comparison", "None": "0, or leave it out",
 }  # fmt: skip
 
 
@@ -82,9 +82,9 @@ class Source:
         begin = self.text.rfind("\n", 0, start) + 1
         stop = self.text.find("\n", start)
         line = self.text[begin : stop if stop >= 0 else len(self.text)]
-        shown = "".join(c if c.isprintable() else " " for c in line)
-        lead = len(shown) - len(shown.lstrip())
+        shown = "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in line)
         first, last = start - begin, min(end - begin, len(line))
+        lead = min(first, len(shown) - len(shown.lstrip()))
         if first >= lead + WIDEST:
             lead = first - WIDEST // 2
         window = shown[lead : lead + WIDEST].rstrip()
@@ -184,12 +184,13 @@ def _strange(source: Source, at: int) -> DeriveError:
 
 def _check_word(source: Source, name: str, start: int, end: int) -> None:
     if name in kwlist and name not in {*_WORDS, "return", "True", "False"}:
-        instead = _KEYWORD_INSTEAD.get(name, f"{name}_")
+        instead = _KEYWORD_INSTEAD.get(name)
+        why = "and no part of the notation" if instead else "and cannot name anything in the code"
         raise source.refuse(
             "python-keyword",
-            f"{name} is a word of Python, and the generated code could not use it as a name",
+            f"{name} is a word of Python {why}",
             (start, end),
-            help=f"write {instead}",
+            help=f"write {instead or f'{name}_'}",
         )
 
 
@@ -316,9 +317,11 @@ def _missing_value(source: Source, here: Token | None, after: Token | None) -> D
         advice = "an equation goes on over a line's end only inside an open bracket"
     elif after is not None and here is None:
         says, span = f"something is missing before {after.text}", after.span
-        advice = ""
+        advice = "put a value there, or take it out"
     else:
         assert here is not None and after is not None
         says = f"something is missing between {here.text} and {after.text}"
-        span, advice = (here.start, after.end), ""
+        span, advice = (here.start, after.end), "put a value there, or take one of them out"
+        if (here.text, after.text) == ("[", "]"):
+            advice = "write an index letter for each place, or no bracket at all"
     return source.refuse("missing-value", says, span, help=advice)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LINEAR_ALGEBRA = ("inverse", "solve", "cholesky", "det")
 FUNCTION_WORDS = (*ELEMENTWISE, "where", *BINDING, *KEEPING, *LINEAR_ALGEBRA)
+RECURRENCE_INSTEAD = "a linear one can be written as a sum over the earlier places"
 RESERVED = {"True", "False", "None"}
 
 PLACED = ("declared with a shape", "the left side of an equation, with places")
@@ -88,13 +89,11 @@ class Names:
                 help="give one of them another name",
             )
         elif kind not in {"size", "index"}:
-            says = f"{name} is declared twice"
             raise self.source.refuse(
                 "declared-twice",
-                says,
+                f"{name} is declared twice",
                 known.span,
                 place,
-                facts=[f"first {known.how}, then {how}"],
                 help="give one of them another name",
             )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.errors import suggest
 from derive.frontend.text_build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING
-from derive.frontend.text_names import FUNCTION_WORDS
+from derive.frontend.text_names import FUNCTION_WORDS, RECURRENCE_INSTEAD
 from derive.frontend.text_syntax import span
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def check_order(name: str, node: ast.expr, scope: Scope) -> None:
             "not-yet",
             f"a recurrence cannot be used yet: {name} is defined by itself",
             node,
-            help="write it without, for now",
+            help=RECURRENCE_INSTEAD,
         )
     if name in names.equations and names.equations[name][0] > scope.number:
         raise names.source.refuse(
@@ -81,7 +81,19 @@ def check_count(call: Call, node: ast.expr, scope: Scope, fewest: int, most: int
     if fewest <= count <= most and not starred:
         return
     wanted = to_count(fewest, "argument") if fewest == most else f"{fewest} to {most} arguments"
-    raise scope.refuse("argument-count", f"{call.word} takes {wanted}, not {count}", node)
+    says = f"{call.word} takes {wanted}, not {count}"
+    raise scope.refuse("argument-count", says, node, help=f"write {_write_call(call.word, scope)}")
+
+
+def _write_call(word: str, scope: Scope) -> str:
+    """How a function is called."""
+    if word in scope.names.functions:
+        parameters = [token.text for token in scope.names.functions[word].parameters]
+        return f"{word}({', '.join(parameters)})"
+    if word in {*BINDING, *KEEPING}:
+        return f"{word}[j](x[j])"
+    many = {"where": "condition, a, b", "clip": "x, low, high", "delta": "i, j"}
+    return f"{word}({many.get(word, 'a, b' if word in {'max', 'min'} else 'x')})"
 
 
 def check_free(letter: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
@@ -130,7 +142,8 @@ def no_tensor(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Sc
     kind = names.kind(name)
     if kind:
         says = f"{name} is {'an' if kind == 'index' else 'a'} {kind} and has no places"
-        return names.source.refuse("not-a-tensor", says, span(node), names.claims[name].span)
+        places_of = (span(node), names.claims[name].span)
+        return names.source.refuse("not-a-tensor", says, *places_of, help=f"write {name} alone")
     if name in FUNCTION_WORDS:
         advice = f"write {name}[j](..)" if name in {*BINDING, *KEEPING} else f"write {name}(..)"
         return scope.refuse("function-bare", f"{name} needs its arguments", node, help=advice)
@@ -156,11 +169,14 @@ def _write_shape(places: tuple[ast.expr, ...], scope: Scope) -> str:
 def unknown_function(call: Call, node: ast.expr, scope: Scope) -> DeriveError:
     """A call of what is no function, or not in this way."""
     word, names = call.word, scope.names
-    if call.brackets is not None and (word in ELEMENTWISE or word in names.functions):
+    if call.brackets is not None and word in {*ELEMENTWISE, "where", *names.functions}:
         says, advice = f"{word} binds no index", f"write {word}(..)"
         return scope.refuse("function-form", says, node, help=advice)
     if word in {*BINDING, *KEEPING}:
         letters = [part.id for part in call.arguments[1:] if isinstance(part, ast.Name)]
+        if not letters:
+            found = (p.id for a in call.arguments for p in ast.walk(a) if isinstance(p, ast.Name))
+            letters = [n for n in dict.fromkeys(found) if _is_open(n, scope)]
         advice = f"write {word}[{', '.join(letters) or 'j'}](..)"
         return scope.refuse("reduction-form", f"{word} must name its index", node, help=advice)
     if word in scope.parameters or names.kind(word):
@@ -177,6 +193,10 @@ def unknown_function(call: Call, node: ast.expr, scope: Scope) -> DeriveError:
         call.name,
         help=advice or f"define it on a line before: {word}(x) = ..",
     )
+
+
+def _is_open(name: str, scope: Scope) -> bool:
+    return scope.names.kind(name) == "index" and name not in scope.bound
 
 
 def not_notation(node: ast.expr, scope: Scope) -> DeriveError:
