@@ -64,7 +64,7 @@ def flatten_sum(expr: Expr) -> Expr | None:
     law="x * [c] = where(c, x, 0): a bracket guards all of its product",
     before="x, y[N]; z[i,j] = x[i] * [j <= i] / y[j]",
     after="x, y[N]; z[i,j] = where(j <= i, x[i] / y[j], 0)",
-    refuses="x, y[N]; z[i,j] = x[i] + [j <= i] / (1 + [i <= j])",
+    refuses="x, y[N]; z[i,j] = x[i] * y[j] + [j <= i] + exp([i <= j])",
 )
 def guard_product(expr: Expr) -> Expr | None:
     """Brackets and guards among the factors of a product become one guard around the rest."""
@@ -87,8 +87,8 @@ def guard_product(expr: Expr) -> Expr | None:
 
 @rule(
     law="sum_j where(c, f, 0) = sum_{j: c} f",
-    before="x[N]; s = sum[j](where(j <= 3, x[j], 0))",
-    after="x[N]; s = sum[j, j <= 3](x[j])",
+    before="x[N]; s = sum[j, j >= 1](where(x[j] > 0, x[j], 0))",
+    after="x[N]; s = sum[j, j >= 1 and x[j] > 0](x[j])",
     refuses="x[N]; s = sum[j](where(j <= 3, x[j], 1))",
 )
 def restrict_sum(expr: Expr) -> Expr | None:
@@ -140,9 +140,9 @@ def merge_sums(expr: Expr) -> Expr | None:
 
 @rule(
     law="sum_j f = extent(j) * f where j does not occur in f",
-    before="x[M]; y[N]; s[i] = sum[j](x[i] * 2) + y[0]",
-    after="x[M]; y[N]; s[i] = sum[j](x[i] * 2) + y[0]",
-    refuses="x[M]; s[i] = sum[j, j <= i](x[j])",
+    before="x[M]; y[N]; index j < N; s[i] = sum[j](x[i] * 2) + y[0]",
+    after="x[M]; y[N]; s[i] = N * (x[i] * 2) + y[0]",
+    refuses="x[M]; index i < M; s[i] = sum[j, j <= i](x[j])",
 )
 def count_unused(expr: Expr) -> Expr | None:
     """A summed index that does not occur multiplies by its extent; its multiplicity is kept."""

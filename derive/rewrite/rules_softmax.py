@@ -94,7 +94,7 @@ def find_softmax(expr: Expr) -> Expr | None:
 
 @rule(
     law="where(c, exp(e_j) / sum_{j: c} exp(e_j), 0) = where(c, softmax_{j: c}(e), 0)",
-    before="x[M, N]; y[i,j] = exp(where(j <= i, x[i,j], -oo)) / sum[k, k <= i](exp(x[i,k]))",
+    before="x[M, N]; y[i,j] = where(j <= i, exp(x[i,j]) / sum[k, k <= i](exp(x[i,k])), 0)",
     after="x[M, N]; y[i,j] = where(j <= i, softmax[j, j <= i](x[i,j]), 0)",
     refuses="x[M, N]; y[i,j] = where(i <= j, exp(x[i,j]) / sum[k, k <= i](exp(x[i,k])), 0)",
 )

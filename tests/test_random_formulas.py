@@ -1,0 +1,89 @@
+"""Random formulas in the notation: the built function equals the loop nest, element by element."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from strategies import RandomFormula, formulas
+
+from derive.compiler import build
+from derive.frontend.from_text import parse
+from derive.ir.nodes import ScalarInput, Tensor
+from derive.ir.polynomial import evaluate_extent
+from derive.verify.loops import evaluate_loops
+
+TOLERANCE = 1e-9
+calm = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+)
+
+
+def draw_inputs(system, sizes, seed=0):
+    """Tensors, scalars and keyword sizes by name; the truth values leave some rows empty."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = {entry.name: sizes[entry.name] for entry in system.sizes}
+    for entry in system.inputs:
+        if isinstance(entry, ScalarInput):
+            inputs[entry.name] = 0.75
+            continue
+        assert isinstance(entry, Tensor)
+        shape = [evaluate_extent(extent, sizes) for extent in entry.shape]
+        values = torch.randn(shape, generator=generator, dtype=torch.float64)
+        match entry.kind:
+            case "bool":
+                values = values > 0.3
+            case "int":
+                values = torch.randint(evaluate_extent(entry.below, sizes), shape, generator=generator)
+            case _ if entry.lower is not None:
+                values = values.abs() + 0.1
+        inputs[entry.name] = values
+    return inputs
+
+
+def check_close(value, expected, source):
+    """Equal to 1e-9 of the magnitude; nan equals nan."""
+    pairs = zip(value, expected, strict=True) if isinstance(expected, tuple) else [(value, expected)]
+    for one, other in pairs:
+        finite = other[torch.isfinite(other)]
+        scale = 1 + (finite.abs().max().item() if finite.numel() else 0)
+        torch.testing.assert_close(
+            one,
+            other,
+            rtol=TOLERANCE,
+            atol=TOLERANCE * scale,
+            equal_nan=True,
+            check_dtype=True,
+            msg=lambda m: f"{m}\n{source}",  # noqa: B023 - used at once
+        )
+
+
+def check_formula(drawn: RandomFormula):
+    built = build(parse(drawn.text, empty_row=drawn.empty_row))
+    inputs = draw_inputs(built.system, dict(drawn.sizes))
+    expected = evaluate_loops(built.formula, inputs)
+    check_close(built.function(**inputs), expected, built.source)
+
+
+@settings(calm, max_examples=200)
+@given(formulas())
+def test_random(drawn):
+    check_formula(drawn)
+
+
+@settings(calm, max_examples=60)
+@given(formulas(depth=5, equations=3))
+def test_random_deep(drawn):
+    check_formula(drawn)
+
+
+@pytest.mark.slow
+@settings(calm, max_examples=4000)
+@given(formulas())
+def test_random_many(drawn):
+    check_formula(drawn)
+
+
+@pytest.mark.slow
+@settings(calm, max_examples=1500)
+@given(formulas(depth=5, equations=3))
+def test_random_deep_many(drawn):
+    check_formula(drawn)
