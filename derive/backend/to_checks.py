@@ -140,7 +140,7 @@ def _compare(tensor: Tensor, shown: str, lines: list[str]) -> None:
 
 def _show_extent(extent: Expr) -> str:
     text = to_python(extent)
-    return text if text.isdigit() else f"{text}={{{text}}}"
+    return text if text.isdigit() else f"{text.replace(' * ', '*')}={{{text}}}"
 
 
 def _show_access(tensor: Tensor, system: System) -> str:

@@ -120,7 +120,7 @@ def _make_printer(system: System) -> Printer:
 def _comment(step: Step) -> list[str]:
     """What the line computes, and its shape."""
     text = to_text(to_step_equation(step))
-    shape = f"[{', '.join(to_python(i.extent) for i in step.axes)}]"
+    shape = f"[{', '.join(to_python(i.extent) for i in step.axes)}]".replace(" * ", "*")
     lines = _wrap_code(f"# {text}", "#     ")
     if len(INDENT) + len(lines[-1]) + 2 + len(shape) <= WIDTH:
         lines[-1] += f"  {shape}"

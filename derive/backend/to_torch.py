@@ -112,7 +112,7 @@ class Printer:
                 return f"{self.text(arg, ATOM)}.unflatten({place}, ({sizes}))"
             case ops.Diagonal(arg, first, second):
                 return f"{self.text(arg, ATOM)}.diagonal(dim1={first}, dim2={second})"
-            case ops.Flatten(arg, start, end):
+            case ops.Flatten(arg, start, end, _):
                 return f"{self.text(arg, ATOM)}.flatten({start}, {end})"
             case ops.Arrange(arg, axes):
                 return _arrange(self.text(arg, ATOM), axes_of(arg), axes)

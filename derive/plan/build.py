@@ -19,6 +19,7 @@ from derive.plan.ops import (
     Cast,
     Einsum,
     Fill,
+    Flatten,
     Num,
     NumTensor,
     Op,
@@ -27,6 +28,7 @@ from derive.plan.ops import (
     Unflatten,
     args_of,
     axes_of,
+    merge_indices,
     with_args,
 )
 from derive.plan.steps import Plan, Step, walk_ops
@@ -54,6 +56,7 @@ def make_plan(system: System, sizes: Mapping[str, int]) -> Plan:
         sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
     results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
     steps = drop_unused(tuple(context.steps), results)
+    steps, results = inline_result(steps, results)
     steps = split_long(share_ops(steps), context.names)
     return Plan(system, steps, results, dict(sizes), notes)
 
@@ -68,12 +71,29 @@ def _reserved(system: System) -> set[str]:
 
 
 def _result(equation: Equation, source: Source, context: Context) -> Op:
-    """A result with its places in the order of the left side."""
-    layout = layout_of(equation.target.tensor, context)
-    if layout == tuple(range(len(layout))):
-        return source
-    wanted = [source.axes[layout.index(k)] for k in range(len(layout))]
-    return arrange(source, tuple(wanted))
+    """A result with its places in the order of the left side, merged letters merged."""
+    target = equation.target.tensor
+    layout = layout_of(target, context)
+    places = context.stored[target.name]
+    wanted = tuple(i for parts in places for i in parts)
+    op = arrange(source, wanted) if layout != tuple(range(len(layout))) else source
+    for k, parts in reversed(list(enumerate(places))):
+        if len(parts) > 1:
+            start = sum(map(len, places[:k]))
+            op = Flatten(op, start, start + len(parts) - 1, merge_indices(parts))
+    return op
+
+
+def inline_result(
+    steps: tuple[Step, ...], results: tuple[Op, ...]
+) -> tuple[tuple[Step, ...], tuple[Op, ...]]:
+    """A lone result that is a view of the last step becomes that step."""
+    *before, last = steps
+    root = [part for op in results for part in walk_ops(op) if isinstance(part, Source)]
+    if len(results) != 1 or len(root) != 1 or root[0].name != last.name or results[0] is root[0]:
+        return steps, results
+    whole = Step(last.name, _replace(results[0], root[0], last.op))
+    return (*before, whole), (Source(last.name, whole.axes),)
 
 
 def drop_unused(steps: tuple[Step, ...], results: tuple[Op, ...]) -> tuple[Step, ...]:

@@ -29,6 +29,7 @@ class Context:
     steps: list[Step] = field(default_factory=list)
     layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     known: dict[Expr, tuple[Source, tuple[Index, ...]]] = field(default_factory=dict)
+    stored: dict[str, tuple[tuple[Index, ...], ...]] = field(default_factory=dict)
     target: str = ""
 
     def lower(self, expr: Expr, order: tuple[Index, ...]) -> Op:

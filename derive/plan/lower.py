@@ -46,7 +46,6 @@ from derive.plan.ops import (
     Cast,
     Einsum,
     Expand,
-    Flatten,
     Num,
     NumTensor,
     Op,
@@ -75,9 +74,7 @@ def lower_equation(equation: Equation, context: Context) -> Source:
     if not axes_of(op) and isinstance(op, Num):
         op = NumTensor(op.value)
     op = Expand(op, order) if set(axes_of(op)) != set(flat) else arrange(op, order)
-    for start, k in enumerate(layout):
-        if len(places[k]) > 1:
-            op = Flatten(op, start, start + len(places[k]) - 1)
+    context.stored[target.tensor.name] = tuple(places)
     return context.add_step(op, target.tensor.name)
 
 
@@ -166,14 +163,10 @@ def lower_node(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
 
 
 def lower_access(access: Access, context: Context) -> Op:
-    """A tensor read through its places, in the layout in which it is stored."""
+    """A tensor read through its places, from the order and the letters in which it is stored."""
     layout = layout_of(access.tensor, context)
-    if layout != tuple(range(len(layout))):
-        stored = Access(access.tensor, tuple(access.places[k] for k in layout))
-        shape = tuple(access.tensor.shape[k] for k in layout)
-        op = read(stored, access.tensor.name, shape)
-    else:
-        op = read(access, access.tensor.name, access.tensor.shape)
+    stored = context.stored.get(access.tensor.name)
+    op = read(access, layout, stored)
     return Cast(op) if access.tensor.kind == "int" else op
 
 

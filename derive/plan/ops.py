@@ -5,7 +5,7 @@
        | NumTensor(value)                  the same as a 0-d tensor
        | Iota(index) | Triangle(rows, columns, offset, upper)
        | Select(arg, place, at) | Unflatten(arg, place, parts) | Diagonal(arg, first, second)
-       | Flatten(arg, start, end) | Arrange(arg, axes) | Expand(arg, axes)
+       | Flatten(arg, start, end, index) | Arrange(arg, axes) | Expand(arg, axes)
        | Einsum(args, axes) | Apply(function, args, axes)
        | Reduction(kind, arg, over) | Along(kind, arg, index)
        | Fill(arg, mask, value, where) | Choose(condition, then, other, axes) | Cast(arg)
@@ -91,11 +91,12 @@ class Diagonal:
 
 @node
 class Flatten:
-    """The places from start to end merged into one."""
+    """The axes from start to end merged into one index."""
 
     arg: Op
     start: int
     end: int
+    index: Index
 
 
 @node
@@ -223,9 +224,9 @@ def axes_of(op: Op) -> tuple[Index, ...]:
             axes = axes_of(arg)
             kept = tuple(a for k, a in enumerate(axes) if k not in (first, second))
             return (*kept, axes[first])
-        case Flatten(arg, start, end):
+        case Flatten(arg, start, end, index):
             axes = axes_of(arg)
-            return (*axes[:start], merge_indices(axes[start : end + 1]), *axes[end + 1 :])
+            return (*axes[:start], index, *axes[end + 1 :])
         case Reduction(_, arg, over):
             return tuple(a for a in axes_of(arg) if a not in over)
         case Along(_, arg, _) | Fill(arg, _, _, _) | Cast(arg):
@@ -280,8 +281,8 @@ def with_args(op: Op, args: tuple[Op, ...]) -> Op:
             return Unflatten(args[0], place, parts)
         case Diagonal(_, first, second):
             return Diagonal(args[0], first, second)
-        case Flatten(_, start, end):
-            return Flatten(args[0], start, end)
+        case Flatten(_, start, end, index):
+            return Flatten(args[0], start, end, index)
         case Arrange(_, axes):
             return Arrange(args[0], axes)
         case Expand(_, axes):

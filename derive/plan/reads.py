@@ -10,30 +10,61 @@ from derive.ir.nodes import Access, Expr, Index
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import find_free
-from derive.plan.ops import Diagonal, Op, Select, Source, Unflatten, axes_of
+from derive.plan.ops import Diagonal, Flatten, Op, Select, Source, Unflatten, axes_of
 
 
-def read(access: Access, name: str, shape: tuple[Expr, ...]) -> Op:
-    """The tensor as a chain of views whose axes are distinct indices."""
-    places = [_hold_place(k, place, shape) for k, place in enumerate(access.places)]
-    op: Op = Source(name, tuple(places), access.tensor.kind)
+def read(
+    access: Access, layout: tuple[int, ...], stored: tuple[tuple[Index, ...], ...] | None
+) -> Op:
+    """The tensor as a chain of views whose axes are distinct indices.
+
+    `layout` is the order of its places in storage. A tensor that an equation defines keeps letters
+    that its left side merges apart; `stored` has them, place by place.
+    """
+    shape = access.tensor.shape
+    places = [access.places[k] for k in layout]
+    extents = [shape[k] for k in layout]
+    parts = [stored[k] for k in layout] if stored else [()] * len(places)
+    axes: list[Index] = []
+    merge: list[tuple[int, int, int]] = []  # place, first and last axis
+    for k, (place, extent, letters) in enumerate(zip(places, extents, parts, strict=True)):
+        if len(letters) < 2:
+            axes.append(_hold_place(k, place, extent))
+            continue
+        found = split_merged(place, extent)
+        if [i.extent for i in found] == [i.extent for i in letters]:
+            places[k] = found[0]
+            axes += found
+        else:
+            merge.append((k, len(axes), len(axes) + len(letters) - 1))
+            axes += (Index(f"#{k}.{n}", i.extent) for n, i in enumerate(letters))
+    op: Op = Source(access.tensor.name, tuple(axes), access.tensor.kind)
+    for k, start, end in reversed(merge):
+        op = Flatten(op, start, end, _hold_place(k, places[k], extents[k]))
+    return _take_diagonals(_take_places(op, places, access))
+
+
+def _take_places(op: Op, places: list[Expr], access: Access) -> Op:
+    """Views for the places that are no plain letter: their stand-ins are named by position."""
     for k in reversed(range(len(places))):
-        place = access.places[k]
+        place = places[k]
         if isinstance(place, Index):
             continue
-        parts = split_merged(place, places[k].extent)
+        names = [axis.name for axis in axes_of(op)]
+        at = names.index(f"#{k}")
+        parts = split_merged(place, axes_of(op)[at].extent)
         if parts:
-            op = Unflatten(op, k, parts)
+            op = Unflatten(op, at, parts)
         elif not find_free(place):
-            op = Select(op, k, place)
+            op = Select(op, at, place)
         else:
             raise _not_yet(access, place)
-    return _take_diagonals(op)
+    return op
 
 
-def _hold_place(position: int, place: Expr, shape: tuple[Expr, ...]) -> Index:
+def _hold_place(position: int, place: Expr, extent: Expr) -> Index:
     """The index of a plain place, or a stand-in for a place that a view takes apart."""
-    return place if isinstance(place, Index) else Index(f"#{position}", shape[position])
+    return place if isinstance(place, Index) else Index(f"#{position}", extent)
 
 
 def _take_diagonals(op: Op) -> Op:
