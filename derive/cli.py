@@ -1,0 +1,192 @@
+"""The command line: derive new | list | show | build | check | einsum | lint | bench.
+
+Exit codes: 0 fine, 1 the answer is no, 2 the input cannot be used. A refusal is a diagnostic on
+standard error; an exception that reaches the user is a mistake of ours. Each verb lives in a module
+`cli_VERB`, which is loaded when the verb is used, so that `--help` loads nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from derive.errors import DeriveError, Diagnostic, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Where = Annotated[str, typer.Argument(metavar="NAME|FILE|FILE.py:NAME|TEXT", show_default=False)]
+Wheres = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME|FILE|FILE.py:NAME|TEXT ...]", show_default=False)
+]
+Sizes = Annotated[
+    str, typer.Option("--sizes", metavar="S=4096,...", help="Numbers for sizes, to plan and count for.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer(
+    name="derive",
+    help="From an equation in index notation to readable, checked PyTorch code.",
+    epilog="A TEXT has an = in it; - reads it from standard input.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: the same in a pipe, and nothing to load
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and leave with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a title may have letters it cannot write
+    try:
+        app(arguments, prog_name="derive")
+    except DeriveError as error:
+        _leave(error.diagnostic)
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else ""
+        _leave(Diagnostic("file-unusable", f"{name}{error.strerror or error}"))
+    finally:
+        _flush()
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import PackageNotFoundError
+        from importlib.metadata import version as find_version
+
+        try:
+            typer.echo(f"derive {find_version('derive-torch')}")
+        except PackageNotFoundError:
+            typer.echo("derive, from a checkout that is not installed")
+        raise typer.Exit
+
+
+@app.command("list")
+def _list(as_json: Json = False) -> None:
+    """The formulas of the library."""
+    from derive.cli_list import print_list
+
+    print_list(as_json)
+
+
+@app.command("show")
+def _show(
+    where: Where,
+    sizes: Sizes = "",
+    loops: Annotated[bool, typer.Option("--loops", help="Print it as loops.")] = False,
+    code: Annotated[bool, typer.Option("--code", help="Print the generated file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """A formula: its indices, einsum strings, order of work and cost."""
+    from derive.cli_formulas import find_one
+    from derive.cli_show import print_code, print_formula, print_loops
+    from derive.cli_sizes import parse_sizes
+
+    found, numbers = find_one(where), parse_sizes(sizes)
+    if loops:
+        print_loops(found)
+    if code:
+        print_code(found, numbers)
+    if not loops and not code:
+        print_formula(found, numbers, as_json)
+
+
+@app.command("build")
+def _build(  # noqa: PLR0913 - one argument for each option
+    where: Wheres = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where files go.")] = Path(
+        "generated"
+    ),
+    sizes: Sizes = "",
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; are the files what would be written?")
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="N", help="The function's name.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write checked PyTorch functions; without arguments for all formulas of the library."""
+    from derive.cli_build import check_all, find_order, write_all
+    from derive.cli_sizes import parse_sizes
+
+    order = find_order(where or (), out, parse_sizes(sizes), name)
+    raise typer.Exit((check_all if check else write_all)(order, as_json))
+
+
+@app.command("new")
+def _new(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the file goes.")] = Path(),
+) -> None:
+    """A commented formula file to start from."""
+    from derive.cli_new import write_new
+
+    write_new(name, out)
+
+
+@app.command("einsum")
+def _einsum(
+    equation: Annotated[str, typer.Argument(metavar="EQUATION", show_default=False)],
+    sizes: Sizes = "",
+    as_json: Json = False,
+) -> None:
+    """What an einsum string means: formula, loops, order and cost, and what may surprise."""
+    from derive.cli_einsum import print_einsum
+    from derive.cli_sizes import parse_sizes
+
+    print_einsum(equation, parse_sizes(sizes), as_json)
+
+
+_LATER = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.command("check", context_settings=_LATER)
+def _check() -> None:
+    """Does this code compute that formula? (Not built yet.)"""
+    raise _refuse_verb("check")
+
+
+@app.command("lint", context_settings=_LATER)
+def _lint() -> None:
+    """What in this code looks wrong? (Not built yet.)"""
+    raise _refuse_verb("lint")
+
+
+@app.command("bench", context_settings=_LATER)
+def _bench() -> None:
+    """How fast is this code? (Not built yet.)"""
+    raise _refuse_verb("bench")
+
+
+def _refuse_verb(verb: str) -> DeriveError:
+    return refuse("not-yet", f"derive {verb} is not built yet")
+
+
+def _leave(diagnostic: Diagnostic) -> None:
+    from derive.cli_tables import print_diagnostic
+
+    print_diagnostic(diagnostic)
+    raise SystemExit(2)
+
+
+def _flush() -> None:
+    """Write out what is left, or drop it where the reader has gone (`derive list | head -1`)."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""What may surprise in an einsum string, and the plainer call that it may be the same as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A valid einsum string taken apart, and a name for each operand."""
+
+    operands: tuple[str, ...]
+    output: str
+    names: tuple[str, ...]
+    has_arrow: bool = True
+
+    @staticmethod
+    def of(equation: str, names: tuple[str, ...]) -> Parts:
+        """The parts of a string that `from_einsum` takes."""
+        left, arrow, right = "".join(equation.split()).partition("->")
+        every = left.replace(",", "")
+        implied = "".join(sorted(letter for letter in set(every) if every.count(letter) == 1))
+        return Parts(tuple(left.split(",")), right if arrow else implied, names, bool(arrow))
+
+    def __str__(self) -> str:
+        """The string in explicit form."""
+        return f"{','.join(self.operands)}->{self.output}"
+
+
+def find_remarks(parts: Parts) -> tuple[str, ...]:
+    """What a reader of the string may not expect, one sentence each."""
+    return tuple(
+        [
+            *_find_implied(parts),
+            *_find_diagonals(parts),
+            *_find_lone_sums(parts),
+            *_find_outer(parts),
+            *_find_repeated(parts),
+            *_find_many(parts),
+        ]
+    )
+
+
+def find_plain(parts: Parts) -> str:
+    """A call without einsum that gives the same; nothing where there is no simple one."""
+    match parts.operands:
+        case (operand,):
+            return _find_single(operand, parts.output, parts.names[0])
+        case (first, second) if not any(map(_find_twice, (first, second))):
+            return _find_product(first, second, parts) or _find_matmul(first, second, parts)
+        case _:
+            return ""
+
+
+def _find_implied(parts: Parts) -> Iterator[str]:
+    if not parts.has_arrow:
+        yield (
+            "without -> the result has the letters that occur once, in alphabetical order:"
+            f" ->{parts.output}"
+        )
+
+
+def _find_diagonals(parts: Parts) -> Iterator[str]:
+    for name, operand in zip(parts.names, parts.operands, strict=True):
+        for letter in _find_twice(operand):
+            yield f"{name}: the repeated {letter} takes the diagonal of {operand}"
+
+
+def _find_lone_sums(parts: Parts) -> Iterator[str]:
+    for name, operand in zip(parts.names, parts.operands, strict=True):
+        others = "".join(parts.operands)
+        for letter in dict.fromkeys(operand):
+            is_alone = others.count(letter) == operand.count(letter)
+            if is_alone and letter not in parts.output:
+                where = "" if len(parts.operands) == 1 else f" is in {name} alone and"
+                yield f"{letter}{where} is not in the result: {name} is added up over it"
+
+
+def _find_outer(parts: Parts) -> Iterator[str]:
+    for k, (name, operand) in enumerate(zip(parts.names, parts.operands, strict=True)):
+        others = "".join(parts.operands[:k] + parts.operands[k + 1 :])
+        if operand and others and not set(operand) & set(others):
+            yield f"{name} shares no letter with the rest: an outer product"
+
+
+def _find_repeated(parts: Parts) -> Iterator[str]:
+    """Operands that are repeated along letters of the result, with nothing of them summed."""
+    for k, (name, operand) in enumerate(zip(parts.names, parts.operands, strict=True)):
+        others = "".join(parts.operands[:k] + parts.operands[k + 1 :])
+        lacking = [letter for letter in parts.output if letter not in operand]
+        if set(operand) <= set(parts.output) and set(operand) & set(others) and lacking:
+            yield f"{name} is repeated along {', '.join(lacking)}"
+
+
+def _find_many(parts: Parts) -> Iterator[str]:
+    if len(parts.operands) > 2:
+        yield (
+            f"torch.einsum looks for the order of {len(parts.operands)} operands at every call;"
+            " the steps below are in pairs"
+        )
+
+
+def _find_twice(operand: str) -> list[str]:
+    return [letter for letter in dict.fromkeys(operand) if operand.count(letter) > 1]
+
+
+def _find_single(operand: str, output: str, name: str) -> str:
+    """One operand: itself, a diagonal, a trace, a sum, a transposition."""
+    if len(operand) == 2 and len(set(operand)) == 1:
+        return f"torch.diagonal({name})" if output else f"torch.trace({name})"
+    if _find_twice(operand):
+        return ""
+    kept = "".join(letter for letter in operand if letter in output)
+    return _transpose(_sum(name, operand, kept), kept, output)
+
+
+def _find_product(first: str, second: str, parts: Parts) -> str:
+    """Two operands side by side: elementwise, perhaps added up; or an outer product."""
+    one, other = parts.names
+    long, short = (first, second) if len(first) >= len(second) else (second, first)
+    if long.endswith(short):
+        kept = "".join(letter for letter in long if letter in parts.output)
+        total = _sum(f"({one} * {other})", long, kept)
+        return total.removeprefix("(").removesuffix(")") if kept == long == parts.output else (
+            total if kept == parts.output else ""
+        )
+    if len(first) == len(second) == 1 and parts.output == first + second:
+        return f"torch.outer({one}, {other})"
+    return ""
+
+
+def _find_matmul(first: str, second: str, parts: Parts) -> str:
+    """A matrix product over one letter, with the same letters in front of all three, or without."""
+    one, other = parts.names
+    summed = [letter for letter in first if letter in second and letter not in parts.output]
+    if len(summed) != 1 or set(first + second) != {*parts.output, *summed}:
+        return ""
+    (over,) = summed
+    lead = 0
+    while first[lead : lead + 1] == second[lead : lead + 1] == parts.output[lead : lead + 1] != "":
+        lead += 1
+    left, right, output = first[lead:], second[lead:], parts.output[lead:]
+    if set(left) & set(right) != {over} or (lead and (len(left), len(right)) != (2, 2)):
+        return ""
+    if len(right) == 1 and left == output + over:
+        return f"{one} @ {other}"
+    if len(left) == 1 and len(right) == 2:
+        return f"{one} @ {other}" if right[0] == over else f"{other} @ {one}"
+    if len(right) != 2 or len(left) < 2 or (len(left) > 2 and left[-1] != over):
+        return ""
+    rows, column = left.replace(over, ""), right.replace(over, "")
+    matrix = one if left[-1] == over else f"{one}.mT"
+    product = f"{matrix} @ {other if right[0] == over else f'{other}.mT'}"
+    if output == rows + column:
+        return product
+    return f"({product}).mT" if len(rows) == 1 and output == column + rows else ""
+
+
+def _sum(name: str, letters: str, kept: str) -> str:
+    """The call that adds up all letters but the kept ones."""
+    places = [str(k) for k, letter in enumerate(letters) if letter not in kept]
+    if not places:
+        return name
+    if not kept:
+        return f"{name}.sum()"
+    return f"{name}.sum({places[0]})" if len(places) == 1 else f"{name}.sum(({', '.join(places)}))"
+
+
+def _transpose(name: str, letters: str, wanted: str) -> str:
+    if letters == wanted:
+        return name
+    if len(letters) == 2:
+        return f"{name}.T"
+    return f"{name}.permute({', '.join(str(letters.index(letter)) for letter in wanted)})"

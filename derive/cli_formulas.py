@@ -1,0 +1,175 @@
+"""What a person names on the command line, as formulas: a name, a file, or a text.
+
+    -              the notation on standard input
+    FILE.py        the formulas of a Python file        FILE.py:NAME   one of them
+    FILE           a file of another kind holds one formula in the notation
+    TEXT           the notation itself; it has an `=`
+    NAME           a formula of the library
+
+A path is shown as it was given, so that the header of a generated file names no machine.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from keyword import iskeyword
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from derive.cli_files import read_text, run_file
+from derive.errors import refuse, suggest
+
+if TYPE_CHECKING:
+    from derive.notation.formula import Formula
+
+LIBRARY = "derive/formulas"
+FROM_TEXT = "a formula in the notation"
+_SHORT = 60  # columns up to which a text stands in the command that rebuilds it
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A formula, its name, and what the header of its file says: `origin` and `rebuild`."""
+
+    name: str
+    formula: Formula
+    origin: str
+    rebuild: str  # the command without its options
+    given: str = ""  # what the command needs besides
+
+
+def find_library() -> dict[str, Found]:
+    """The library's formulas by name, family by family."""
+    raise NotImplementedError
+
+
+def find_formulas(argument: str, name: str | None = None) -> tuple[Found, ...]:
+    """The formulas that one argument names; `name` renames a single one."""
+    found = _find(argument, name)
+    for each in found:
+        check_name(name or each.name)
+    if name is None:
+        return found
+    if len(found) > 1:
+        raise refuse(
+            "name-many",
+            f"{argument} has {len(found)} formulas, and --name names one",
+            facts=[f"they are {', '.join(each.name for each in found)}"],
+            help=f"write {argument}:{found[0].name}",
+        )
+    return tuple(
+        replace(each, name=name, rebuild=f"{each.rebuild} --name {name}") for each in found
+    )
+
+
+def find_one(argument: str) -> Found:
+    """The one formula that an argument names."""
+    found = find_formulas(argument)
+    if len(found) > 1:
+        raise refuse(
+            "formula-which",
+            f"{argument} has {len(found)} formulas",
+            facts=[f"they are {', '.join(each.name for each in found)}"],
+            help=f"write {argument}:{found[0].name}",
+        )
+    return found[0]
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot name a Python function."""
+    if not name.isidentifier() or iskeyword(name):
+        raise refuse(
+            "formula-name",
+            f"a formula is named like a Python function, not {name!r}",
+            help="use letters, digits and _",
+        )
+
+
+def show_path(path: Path) -> str:
+    """The path as it was given; an absolute one from where we stand, else its name alone."""
+    if not path.is_absolute():
+        return path.as_posix()
+    here = Path.cwd()
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
+
+
+def _find(argument: str, name: str | None) -> tuple[Found, ...]:
+    path, _, member = argument.rpartition(":")
+    if argument == "-":
+        return (_from_text(sys.stdin.read(), name),)
+    if path.endswith(".py"):
+        return (_find_member(Path(path), member),)
+    if _is_file(argument):
+        return _from_file(Path(argument))
+    if "=" in argument:
+        return (_from_text(argument, name),)
+    if argument.endswith(".py") or "/" in argument or "\\" in argument:
+        return _from_file(Path(argument))
+    return (_from_library(argument),)
+
+
+def _is_file(argument: str) -> bool:
+    try:
+        return Path(argument).is_file()
+    except (OSError, ValueError):  # too long for a path, or it holds what no path may
+        return False
+
+
+def _from_file(path: Path) -> tuple[Found, ...]:
+    shown = show_path(path)
+    if path.suffix != ".py":
+        from derive.frontend.from_text import parse
+
+        name = path.stem if path.stem.isidentifier() else "formula"
+        formula = parse(read_text(path, shown), name)
+        return (Found(name, formula, shown, _to_command(shown)),)
+    formulas = run_file(path, shown)
+    alone = len(formulas) == 1
+    return tuple(
+        Found(name, formula, shown, _to_command(shown if alone else f"{shown}:{name}"))
+        for name, formula in formulas.items()
+    )
+
+
+def _find_member(path: Path, member: str) -> Found:
+    found = {each.name: each for each in _from_file(path)}
+    if member not in found:
+        raise refuse(
+            "formula-unknown",
+            f"{show_path(path)} has no formula {member or 'without a name'}",
+            facts=[f"it has {', '.join(found)}"],
+            help=suggest(member, found),
+        )
+    return found[member]
+
+
+def _from_library(name: str) -> Found:
+    library = find_library()
+    if name in library:
+        return library[name]
+    near = suggest(name, library)
+    also = Path(f"{name}.py")
+    if not near and also.is_file():
+        near = f"there is a file of that name: {also}"
+    raise refuse(
+        "formula-unknown",
+        f"the library has no formula {name}",
+        help=near or '"derive list" names them all; a formula in text has an =',
+    )
+
+
+def _from_text(text: str, name: str | None) -> Found:
+    from derive.frontend.from_text import parse
+
+    called = name or "formula"
+    formula = parse(text, called)
+    line = text.strip()
+    if len(line) <= _SHORT and line.isprintable():
+        return Found(called, formula, FROM_TEXT, _to_command(line))
+    return Found(called, formula, FROM_TEXT, "derive build -", ", the lines above as its input")
+
+
+def _to_command(argument: str) -> str:
+    return f"derive build {shlex.quote(argument)}"

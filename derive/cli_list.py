@@ -1,0 +1,30 @@
+"""`derive list`: the formulas of the library."""
+
+from __future__ import annotations
+
+from derive.cli_formulas import find_library
+from derive.cli_tables import print_json, print_line, print_table
+
+
+def print_list(as_json: bool) -> None:
+    """Every formula of the library, family by family: name, title, arguments."""
+    from derive.frontend.from_sympy import from_sympy
+
+    entries = [
+        {
+            "family": found.family,
+            "name": found.name,
+            "title": found.formula.title,
+            "arguments": [entry.name for entry in from_sympy(found.formula).inputs],
+        }
+        for found in find_library().values()
+    ]
+    if as_json:
+        print_json(entries)
+        return
+    rows = [
+        (str(e["family"]), str(e["name"]), str(e["title"]), " ".join(e["arguments"]))
+        for e in entries
+    ]
+    print_table(("family", "formula", "title", "arguments"), rows)
+    print_line(f"{len(rows)} formulas; see one with: derive show NAME")

@@ -1,0 +1,102 @@
+"""The steps of a plan and what they cost, as tables and as data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from derive.cli_sizes import to_option
+from derive.cli_tables import print_line, print_table, to_short
+from derive.ir.polynomial import add_all
+from derive.ir.text import to_text
+from derive.plan.costs import find_flops, find_kept
+from derive.plan.meaning import to_step_equation
+from derive.plan.ops import Einsum
+from derive.plan.steps import to_equation, walk_ops
+
+if TYPE_CHECKING:
+    from derive.ir.nodes import Expr
+    from derive.ir.polynomial import Polynomial
+    from derive.plan.steps import Plan, Step
+
+FLOAT_BYTES = 4  # float32, for the memory that is shown
+
+
+def print_steps(plan: Plan) -> None:
+    """The steps in order, each with its einsum strings, shape and operations at the plan's sizes."""
+    rows = [
+        (
+            step.name,
+            "\n".join(find_einsums(step)),
+            find_shape(step),
+            to_short(plan.at_sizes(_count(step))),
+            to_text(to_step_equation(step)),
+        )
+        for step in plan.steps
+    ]
+    print_table(("step", "einsum", "shape", "flops", "what it computes"), rows, numbers="flops")
+
+
+def print_costs(plan: Plan) -> None:
+    """Operations and memory as polynomials over sizes, and as numbers."""
+    at = to_option(plan.sizes).replace(",", " ")
+    if at:
+        print_line(f"at {at}:")
+    for label, cost in (("flops", plan.flops), ("peak elements", plan.peak_elements)):
+        number = plan.at_sizes(cost)
+        print_line(f"  {label:<13}  {to_compact(cost.to_expr())} = {number:,}")
+    memory = plan.at_sizes(plan.peak_elements) * FLOAT_BYTES
+    print_line(f"  {'in float32':<13}  {to_bytes(memory)} for steps and results")
+
+
+def to_plan_data(plan: Plan) -> dict[str, Any]:
+    """The plan for --json."""
+    return {
+        "sizes": dict(plan.sizes),
+        "steps": [
+            {
+                "name": step.name,
+                "einsums": list(find_einsums(step)),
+                "shape": [to_compact(index.extent) for index in step.axes],
+                "flops": plan.at_sizes(_count(step)),
+                "elements": plan.at_sizes(find_kept(step.op)),
+                "equation": to_text(to_step_equation(step)),
+            }
+            for step in plan.steps
+        ],
+        "einsums": list(plan.einsums),
+        "flops": to_compact(plan.flops.to_expr()),
+        "flops_at_sizes": plan.at_sizes(plan.flops),
+        "peak_elements": to_compact(plan.peak_elements.to_expr()),
+        "peak_elements_at_sizes": plan.at_sizes(plan.peak_elements),
+        "notes": list(plan.notes),
+    }
+
+
+def find_einsums(step: Step) -> tuple[str, ...]:
+    """The einsum strings of one step, innermost first."""
+    return tuple(to_equation(op) for op in walk_ops(step.op) if isinstance(op, Einsum))
+
+
+def find_shape(step: Step) -> str:
+    """The extents of a step's result, in order."""
+    return f"[{', '.join(to_compact(index.extent) for index in step.axes)}]"
+
+
+def to_compact(expr: Expr) -> str:
+    """An expression over sizes without blanks around its products."""
+    return to_text(expr).replace(" * ", "*").replace(" / ", "/")
+
+
+def to_bytes(count: int) -> str:
+    """An amount of memory as a person reads it."""
+    value = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB"
+
+
+def _count(step: Step) -> Polynomial:
+    """The operations of one step."""
+    return add_all(find_flops(op) for op in walk_ops(step.op))

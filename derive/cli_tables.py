@@ -1,0 +1,139 @@
+"""What the verbs print: lines, tables, diagnostics, JSON; plain text where no terminal is looking.
+
+A cell may have several lines. On a terminal rich lays tables out and colours them; into a pipe go
+aligned columns, no frame and no escape code, the same bytes on every machine.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.console import Console
+
+    from derive.errors import Diagnostic
+
+Item = TypeVar("Item")
+
+GAP = "  "
+UNITS = ("", " k", " M", " G", " T", " P", " E")
+
+
+def print_line(text: str = "", style: str = "") -> None:
+    """One line, or several, as they are; `style` is rich's, for terminals."""
+    _print(sys.stdout, text, style)
+
+
+def print_heading(text: str) -> None:
+    """A line over what follows."""
+    _print(sys.stdout, text, "bold")
+
+
+def print_note(text: str) -> None:
+    """A line that is no part of the answer, on standard error."""
+    _print(sys.stderr, text, "dim")
+
+
+def print_json(value: Any) -> None:
+    """The value as JSON, indented."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_diagnostic(diagnostic: Diagnostic) -> None:
+    """A refusal on standard error."""
+    text = str(diagnostic)
+    console = _find_console(sys.stderr)
+    if console is None:
+        print(text, file=sys.stderr)
+        return
+    from rich.text import Text
+
+    shown = Text(text)
+    shown.stylize("bold red", 0, len(diagnostic.code) + 1)
+    shown.highlight_regex(r"(?m)^ *\^+$", "red")
+    shown.highlight_regex(r"(?m)^  help:", "bold green")
+    console.print(shown, soft_wrap=True)
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: str = "") -> None:
+    """A table; `numbers` names the columns, parted by blanks, that are set to the right."""
+    rows = [tuple(row) for row in rows]
+    right = [head in numbers.split() for head in heads]
+    console = _find_console(sys.stdout)
+    if console is None:
+        print(to_columns([tuple(heads), *rows], right))
+        return
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold cyan")
+    for head, is_number in zip(heads, right, strict=True):
+        table.add_column(Text(head), justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def to_columns(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
+    """The rows as aligned columns; no line ends in a blank."""
+    widths = [
+        max((len(line) for cell in column for line in cell.split("\n")), default=0)
+        for column in zip(*rows, strict=True)
+    ]
+    return "\n".join(line for row in rows for line in _align(row, widths, right))
+
+
+def track(items: Sequence[Item], label: str) -> Iterator[Item]:
+    """The items one after the other, with a progress bar on a terminal where they are many."""
+    console = _find_console(sys.stderr)
+    if console is None or len(items) < 2:
+        yield from items
+        return
+    from rich.progress import track as track_on_terminal
+
+    yield from track_on_terminal(items, label, console=console, transient=True)
+
+
+def to_short(number: int) -> str:
+    """A cost as a person reads it: 34.4 M."""
+    value = float(number)
+    for unit in UNITS[:-1]:
+        if value < 999.5:
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return f"{value:.3g}{UNITS[-1]}"
+
+
+def _align(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
+    """The lines of one row."""
+    cells = [cell.split("\n") for cell in row]
+    for k in range(max(map(len, cells))):
+        parts = [lines[k] if k < len(lines) else "" for lines in cells]
+        placed = (
+            part.rjust(width) if is_number else part.ljust(width)
+            for part, width, is_number in zip(parts, widths, right, strict=True)
+        )
+        yield GAP.join(placed).rstrip()
+
+
+def _print(stream: TextIO, text: str, style: str) -> None:
+    console = _find_console(stream)
+    if console is None:
+        print(text, file=stream)
+        return
+    from rich.text import Text
+
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+def _find_console(stream: TextIO) -> Console | None:
+    """The terminal behind a stream; None for a pipe, a file, or a terminal that cannot do more."""
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    return console if console.is_terminal and not console.is_dumb_terminal else None
