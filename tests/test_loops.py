@@ -128,9 +128,12 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[[Arrays], Any]]] = {
         "Q, K[B, S, D]; V[B, S, E]; bool m[B, S]\n"
         "a[b,i,j] = softmax[j, m[b,j]](sum[d](Q[b,i,d] * K[b,j,d]))\n"
         "z[b,i,e] = sum[j](a[b,i,j] * V[b,j,e])",
-        {"Q": (3, 4, 2), "K": (3, 4, 2), "V": (3, 4, 5), "m": np.array(
-            [[1, 1, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0]], bool
-        )},
+        {
+            "Q": (3, 4, 2),
+            "K": (3, 4, 2),
+            "V": (3, 4, 5),
+            "m": np.array([[1, 1, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0]], bool),
+        },
         attend_masked,
     ),
     "heads": (
@@ -174,9 +177,11 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[[Arrays], Any]]] = {
         "h[N, D]; a[D]; bool A[N, N]\ns[i] = sum[d](h[i,d] * a[d])\n"
         "w[i,j] = softmax[j, A[i,j]](leaky_relu(s[i] + s[j], 0.2))\n"
         "y[i,d] = sum[j](w[i,j] * h[j,d])",
-        {"h": (4, 3), "a": (3,), "A": np.array(
-            [[1, 1, 0, 0], [0, 1, 1, 1], [1, 0, 1, 0], [0, 0, 0, 1]], bool
-        )},
+        {
+            "h": (4, 3),
+            "a": (3,),
+            "A": np.array([[1, 1, 0, 0], [0, 1, 1, 1], [1, 0, 1, 0], [0, 0, 0, 1]], bool),
+        },
         attend_graph,
     ),
     "prefix sums": (
@@ -206,8 +211,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[[Arrays], Any]]] = {
         pad_convolve,
     ),
     "strided maximum": (
-        "x[T]; size K = 3; index t < (T - K)//2 + 1; index k < K\n"
-        "y[t] = max[k](x[2*t + k])",
+        "x[T]; size K = 3; index t < (T - K)//2 + 1; index k < K\ny[t] = max[k](x[2*t + k])",
         {"x": (8,)},
         window_max,
     ),
@@ -240,8 +244,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[[Arrays], Any]]] = {
     "linear bias": (
         "s[H, S, S]; m[H]\ny[h,i,j] = s[h,i,j] + m[h] * (j - i)",
         {"s": (2, 3, 3), "m": (2,)},
-        lambda a: a["s"]
-        + a["m"][:, None, None] * (np.arange(3)[None, :] - np.arange(3)[:, None]),
+        lambda a: a["s"] + a["m"][:, None, None] * (np.arange(3)[None, :] - np.arange(3)[:, None]),
     ),
     "best place": (
         "x[B, N]\nk[b] = argmax[j](x[b,j])",

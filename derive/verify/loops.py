@@ -1,4 +1,4 @@
-"""The direct evaluation of a formula: its loop nest as Python text, and the value of that very text.
+"""The direct evaluation of a formula: its loop nest as Python text, and that text's value.
 
     q = tensor(B, S, H, D)
     for b in range(B):
@@ -6,21 +6,23 @@
             ...
                 q[b, i, h, e] = sum(X[b, i, h, d] * W_Q[h, d, e] for d in range(D))
 
-This is the ground truth of all other judges. It reads the user's own SymPy equations, knows nothing of
-the index language, and computes one element at a time: in float64, or exactly in fractions.
+This is the ground truth of all other judges. It reads the user's own SymPy equations, knows nothing
+of the index language, and computes one element at a time: in float64, or exactly in fractions.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sympy import Indexed
+
 from derive.errors import DeriveError, refuse, suggest
 from derive.verify import loops_rows
+from derive.verify.loops_extents import read_names
 from derive.verify.loops_lines import INDENT, fold_line
 from derive.verify.loops_names import (
     Names,
     find_letters,
-    find_roles,
     name_of_left,
     places_of_left,
 )
@@ -55,21 +57,21 @@ _ROW_NAMES = {
 
 def to_loops(formula: Formula) -> str:
     """The formula as a loop nest in Python, one block of loops an equation."""
-    return _to_text(formula, find_roles(formula))
+    return _to_text(formula, read_names(formula))
 
 
 def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = False) -> Any:
     """The results of the formula for these values, computed by the text of `to_loops`.
 
     `tensors` maps the names of tensors, scalars and keyword sizes to torch tensors, arrays, nested
-    lists or numbers. The result is what was given: torch (float64, or int64 for integers), NumPy, or
-    nested lists; a tuple of them where the formula returns several. With `exact` every number is a
-    fraction, and the results are nested lists of them.
+    lists or numbers. The result is what was given: torch (float64, or int64 for integers), NumPy,
+    or nested lists; a tuple of them where the formula returns several. With `exact` every number is
+    a fraction, and the results are nested lists of them.
 
     Raises DeriveError where values are missing, do not fit, or are read outside of a tensor, and
     `not-rational` where a function has no exact value.
     """
-    names = find_roles(formula)
+    names = read_names(formula)
     results = _find_results(formula, names)
     values = bind(formula, names, tensors, exact)
     namespace = make_namespace(exact) | {names.python[name]: v for name, v in values.items()}
@@ -112,7 +114,8 @@ def _write_equation(equation: Any, names: Names, empty_row: str, *, begun: bool)
     for depth in range(len(ordered) + 1):
         for row in (row for row in rows if depths[row] == depth):
             spelt = _name_row(row, scope)
-            lines += fold_line(f"{spelt} = {loops_rows.write_reduction(row, scope)}", INDENT * depth)
+            text = f"{spelt} = {loops_rows.write_reduction(row, scope)}"
+            lines += fold_line(text, INDENT * depth)
             scope.rows[row] = spelt
         if depth < len(ordered):
             letter = ordered[depth]
@@ -126,7 +129,7 @@ def _write_equation(equation: Any, names: Names, empty_row: str, *, begun: bool)
 def _order_loops(
     letters: list[str], rows: Iterable[Any], names: Names
 ) -> tuple[list[str], dict[Any, int]]:
-    """The loops in the order of the left side, those outside that rows need, and each row's depth."""
+    """The loops as on the left side, those outside that rows need; and each row's depth."""
     needs = {row: set(loops_rows.find_row_letters(row, names)) for row in rows}
     ordered: list[str] = []
     for need in sorted(needs.values(), key=len):
@@ -156,7 +159,7 @@ def _find_results(formula: Formula, names: Names) -> tuple[str, ...]:
                 "output-unknown",
                 f"no equation defines the output {name}",
                 facts=[f"defined are {', '.join(names.defined)}"],
-                help=suggest(name, names.defined) or "name a tensor that stands left of an equation",
+                help=suggest(name, names.defined) or "name a tensor that an equation defines",
             )
     return formula.outputs
 
@@ -166,7 +169,7 @@ def _is_integer(name: str, names: Names) -> bool:
     value = names.defined[name].rhs
     if names.is_whole_tensor(name):
         return True
-    reads = [read for read in value.atoms(loops_rows.Indexed) if is_whole(read, names)]
+    reads = [read for read in value.atoms(Indexed) if is_whole(read, names)]
     return bool(reads) and is_whole(value, names)
 
 
@@ -207,5 +210,3 @@ def _explain(
             return refuse("place-not-whole", says, facts=facts)
     says = f"{element} is read before an equation gives it a value"
     return refuse("place-not-filled", says, facts=facts)
-
-

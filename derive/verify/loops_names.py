@@ -1,9 +1,7 @@
 """What the names in a formula stand for, read from its SymPy equations for the loops alone.
 
 A Symbol is a size if it stands in a shape, in the range of an index or in the limits of a sum; an
-index if a sum binds it, if it stands on a left side, or alone in a place; else a scalar. A letter's
-extent is its own range, or what the limits of its sum or the place it reads tell; where nothing tells
-it, a size is made up that the shapes of the given tensors will tell.
+index if a sum binds it, if it stands on a left side, or alone in a place; else a scalar.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sympy import Equality, Idx, Indexed, IndexedBase, Product, Sum, Symbol, expand
 
-from derive.errors import refuse
+from derive.errors import DeriveError, refuse
 from derive.notation.functions import Reduction, argmax
 from derive.verify.loops_runtime import find_names
 
@@ -52,15 +50,13 @@ class Names:
 
 
 def find_roles(formula: Formula) -> Names:
-    """The role, the extent and the spelling of every name in the formula."""
+    """The role of every name in the formula, and the extents that its objects carry."""
     names = Names()
     nodes = [node for equation in _check_equations(formula) for node in walk(equation)]
     _collect(formula, nodes, names)
     _collect_letters(formula, nodes, names)
     _collect_scalars(formula, nodes, names)
     _check_roles(names)
-    _find_extents(formula, nodes, names)
-    _spell(names)
     if formula.declarations is None:
         _rank(names)
     return names
@@ -100,10 +96,10 @@ def find_letters(value: Any, names: Names) -> dict[str, None]:
     if isinstance(value, (Sum, Product)):
         bound = {label_of(limits[0]) for limits in value.args[1:]}
         parts = [value.args[0], *(bound for limits in value.args[1:] for bound in limits[1:])]
-        inside = _union(parts[:1], names)
-        outside = _union(parts[1:], names)
+        inside = union_letters(parts[:1], names)
+        outside = union_letters(parts[1:], names)
         return {k: None for k in (*inside, *outside) if k not in bound}
-    found = _union(getattr(value, "args", ()), names)
+    found = union_letters(getattr(value, "args", ()), names)
     if isinstance(value, Reduction):
         for index in value.bound:
             found.pop(label_of(index), None)
@@ -117,7 +113,8 @@ def is_kept(value: Reduction) -> bool:
     return type(value).__name__ in {"softmax", "log_softmax", "cumsum"}
 
 
-def _union(parts: Iterable[Any], names: Names) -> dict[str, None]:
+def union_letters(parts: Iterable[Any], names: Names) -> dict[str, None]:
+    """The letters that stand free in any of the expressions."""
     found: dict[str, None] = {}
     for part in parts:
         found |= find_letters(part, names)
@@ -186,8 +183,8 @@ def _note_range(index: Any, names: Names) -> None:
         )
     extent = index.upper + 1
     _add_sizes(names, extent)
-    if known is not None and not _is_same(known, extent):
-        raise _two_extents(letter, known, extent)
+    if known is not None and not is_same(known, extent):
+        raise two_extents(letter, known, extent)
     names.letters[letter] = extent
 
 
@@ -252,124 +249,18 @@ def _check_roles(names: Names) -> None:
             taken[name] = role
 
 
-def _find_extents(formula: Formula, nodes: list[Any], names: Names) -> None:
-    """The extent of each letter and the shape of each tensor, as far as one tells the other."""
-    told = {letter for letter, extent in names.letters.items() if extent is not None}
-    reads = [node for node in nodes if isinstance(node, Indexed)]
-    while True:
-        _note_limits(nodes, names)
-        _read_extents(reads, names, told)
-        shaped = _shape_results(formula, names) | _shape_inputs(reads, names)
-        if shaped:
-            continue
-        missing = next((k for k, extent in names.letters.items() if extent is None), None)
-        if missing is None:
-            return
-        names.letters[missing] = Symbol(_make_up(missing, names), integer=True, positive=True)
-        names.sizes[names.letters[missing].name] = None
-
-
-def _note_limits(nodes: list[Any], names: Names) -> None:
-    for node in nodes:
-        if isinstance(node, (Sum, Product)):
-            for index, *limits in (tuple(limits) for limits in node.args[1:]):
-                letter = label_of(index)
-                free = limits and find_letters(limits[-1], names)
-                if len(limits) == 2 and limits[0] == 0 and not free:
-                    names.letters[letter] = _or(names.letters[letter], limits[1] + 1)
-
-
-def _read_extents(reads: list[Any], names: Names, told: set[str]) -> None:
-    """A letter alone in a place runs over that place, if it has no range of its own."""
-    for read in reads:
-        shape = names.shapes.get(label_of(read.base), [])
-        for place, extent in zip(read.indices, shape, strict=False):
-            letter = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
-            if letter not in names.letters or letter in told or extent is None:
-                continue
-            known = names.letters[letter] = _or(names.letters[letter], extent)
-            if not _is_same(known, extent):
-                raise _two_extents(letter, known, extent)
-
-
-def _shape_results(formula: Formula, names: Names) -> bool:
-    """Give the results their shapes, where all letters on their left sides are known."""
-    changed = False
-    for name in names.defined:
-        sides = [places_of_left(e) for e in formula.equations if name_of_left(e) == name]
-        letters = {k for side in sides for place in side for k in find_letters(place, names)}
-        if name in names.shapes or any(names.letters[letter] is None for letter in letters):
-            continue
-        reaches = [[_find_reach(place, name, names) for place in side] for side in sides]
-        if len({len(reach) for reach in reaches}) > 1:
-            raise refuse("rank-differs", f"{name} stands on the left with two numbers of places")
-        names.shapes[name] = [_find_longest(column) for column in zip(*reaches, strict=True)]
-        changed = True
-    return changed
-
-
-def _shape_inputs(reads: list[Any], names: Names) -> bool:
-    """Give arguments without a shape the extents of the letters that read them."""
-    changed = False
-    for read in reads:
-        name = label_of(read.base)
-        if name in names.defined or names.bases[name].shape is not None:
-            continue
-        shape = names.shapes.setdefault(name, [None] * len(read.indices))
-        for number, place in enumerate(read.indices[: len(shape)]):
-            letter = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
-            extent = names.letters.get(letter)
-            if shape[number] is None and extent is not None:
-                shape[number] = extent
-                changed = True
-    return changed
-
-
-def _find_reach(place: Any, name: str, names: Names) -> Any:
-    """One more than the largest value of a place on the left."""
-    whole = expand(place)
-    ends = {}
-    for atom in walk(whole):
-        if isinstance(atom, (Idx, Symbol)) and label_of(atom) in names.letters:
-            slope = whole.coeff(atom)
-            if whole.has(atom) and (slope == 0 or whole.diff(atom).has(atom)):
-                raise refuse(
-                    "extent-unknown",
-                    f"the place {place} on the left does not tell how long {name} is",
-                    help=f"give {name} a shape",
-                )
-            ends[atom] = 0 if slope.is_negative else names.letters[label_of(atom)] - 1
-    return expand(whole.subs(ends, simultaneous=True) + 1)
-
-
-def _find_longest(extents: Iterable[Any]) -> Any:
-    first, *rest = extents
-    for extent in rest:
-        first = extent if (extent - first).is_positive else first
-    return first
-
-
-def _or(known: Any, new: Any) -> Any:
-    return new if known is None else known
-
-
-def _is_same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
+    """Are two extents equal for all sizes?"""
     return bool(expand(one - other) == 0)
 
 
-def _two_extents(letter: str, one: Any, other: Any) -> Exception:
+def two_extents(letter: str, one: Any, other: Any) -> DeriveError:
+    """The refusal of a letter that is used with two extents."""
     return refuse(
         "index-two-extents",
         f"index {letter} has extent {one} and extent {other}",
         help="give one of the two another letter",
     )
-
-
-def _make_up(letter: str, names: Names) -> str:
-    """A size for a letter whose extent nothing names: the capital, or `size_x`."""
-    used = {*names.bases, *names.defined, *names.letters, *names.sizes, *names.scalars}
-    options = (letter.upper(), *(f"size_{letter}{'_' * k}" for k in range(len(used) + 1)))
-    return next(name for name in options if name not in used)
 
 
 def _rank(names: Names) -> None:
@@ -382,8 +273,8 @@ def _rank(names: Names) -> None:
     names.ranks = {name: k for k, name in enumerate(sorted(turn, key=lambda name: turn[name]))}
 
 
-def _spell(names: Names) -> None:
-    """Every name as a Python name that the text does not use itself."""
+def spell(names: Names) -> None:
+    """Give every name a Python name that the text does not use itself."""
     taken = set(find_names()) | set(keyword.kwlist)
     groups = (names.bases, names.defined, names.letters, names.sizes, names.scalars)
     every = list(dict.fromkeys(name for group in groups for name in group))

@@ -1,4 +1,4 @@
-"""Arithmetic on the numbers of a loop nest: IEEE where they are floats, exact where they are fractions.
+"""Arithmetic on the numbers of a loop nest: as IEEE has it on floats, exact on fractions.
 
 Python raises where the hardware answers inf or nan (1 / 0.0, exp(1000), log(0)). Here nothing is
 raised: 1 / 0 is inf, 0 / 0 is nan, exp overflows to inf, log(0) is -inf, log(-1) is nan. A function
@@ -143,17 +143,17 @@ def sigmoid(value: Value) -> float:
     return grown / (1 + grown)
 
 
-def softplus(value: Value) -> float:
+def softplus(value: Value) -> Value:
     """`log(1 + exp(x))`, finite wherever x is."""
     return largest((value, 0.0)) + math.log1p(exp(-abs(value))) if value == value else NAN
 
 
-def gelu(value: Value) -> float:
+def gelu(value: Value) -> Value:
     """`x * (1 + erf(x / sqrt(2))) / 2`."""
     return value * math.erfc(-value / math.sqrt(2)) / 2
 
 
-def silu(value: Value) -> float:
+def silu(value: Value) -> Value:
     """`x * sigmoid(x)`."""
     return value * sigmoid(value)
 

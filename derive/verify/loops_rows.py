@@ -1,8 +1,8 @@
 """Reductions as generators and rows, and which of them are computed on a line before.
 
 A reduction that an equation would compute again and again (a softmax row for each of its entries, a
-mean for each element) gets a line of its own in the loop where its letters are known. It stays where
-it is under a guard, in a condition, or where its letters run inside the expression.
+mean for each element) gets a line of its own in the loop where its letters are known. It stays
+where it is under a guard, in a condition, or where its letters run inside the expression.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the text of a loop nest may call, and how that text is run.
 
-    tensor(B, S)                  an empty tensor; reading outside of it is refused, -1 does not wrap
+    tensor(B, S)                  an empty tensor; reading outside of it is refused, no wrapping
     sum(...) prod(...) max(...)   over the values of a generator; max(a, b) of its arguments
     softmax([...])[j]             a function of one row, given as a list; -inf leaves an entry out
     x / y, x ** y, x // y, x % y  as IEEE has them, or exact
@@ -122,8 +122,10 @@ def softmax(row: Iterable[Value], empty: float = NAN) -> list[float]:
 def log_softmax(row: Iterable[Value]) -> list[float]:
     """`x - log(sum(exp(x)))` of a row."""
     entries = list(row)
-    total = logsumexp(entries)
-    return [value - total for value in entries]
+    top = numbers.largest(entries)
+    shifted = [value - top for value in entries]
+    total = log(add(exp(value) for value in shifted))
+    return [value - total for value in shifted]
 
 
 def logsumexp(values: Iterable[Value]) -> float:
@@ -231,29 +233,30 @@ def compile_text(text: str, exact: bool) -> CodeType:
     return compile(ast.fix_missing_locations(tree), FILE, "exec")
 
 
+_CALLS = {ast.Div: "divide_", ast.Pow: "power_", ast.FloorDiv: "floordiv_", ast.Mod: "mod_"}
+
+
 class _Operators(ast.NodeTransformer):
     """Each operator that Python and IEEE disagree on becomes a call."""
 
     def __init__(self, exact: bool) -> None:
         self.exact = exact
 
-    calls = {ast.Div: "divide_", ast.Pow: "power_", ast.FloorDiv: "floordiv_", ast.Mod: "mod_"}
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802 - the name that ast asks for
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         """A call in place of / ** // %."""
         self.generic_visit(node)
-        name = self.calls.get(type(node.op))
+        name = _CALLS.get(type(node.op))
         if name is None:
             return node
         return ast.copy_location(_call(name, node.left, node.right), node)
 
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:  # noqa: N802
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
         """A fraction in place of a decimal."""
         if self.exact and isinstance(node.value, float):
             return ast.copy_location(_call("decimal_", ast.Constant(repr(node.value))), node)
         return node
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802
+    def visit_Name(self, node: ast.Name) -> ast.AST:
         """Constants that are no fractions are refused when they are read."""
         if self.exact and node.id == "pi":
             return ast.copy_location(_call("pi"), node)

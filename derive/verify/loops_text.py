@@ -6,8 +6,8 @@
     Piecewise((a, c), (b, True))      a if c else b
     [c] * f, with [c] 1 or 0          f if c else 0
 
-A bracket among the factors of a product or quotient, at any depth of nested products, guards all the
-others: they are not even read where it is false. A Kronecker delta is such a bracket.
+A bracket among the factors of a product or quotient, at any depth of nested products, guards all
+the others: they are not even read where it is false. A Kronecker delta is such a bracket.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ CHOICE, OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
 Text = tuple[str, int]
 
 
-_SAME = ("exp log sin cos tan sinh cosh tanh asin acos atan erf sign ceiling").split()
+_ROUND = ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
+_SAME = (*_ROUND, "exp", "log", "erf", "sign", "ceiling")
 _FUNCTIONS = {name: name for name in (*_SAME, *FUNCTIONS)} | {
     "Abs": "abs",
     "Max": "max",
     "Min": "min",
 }
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -123,6 +125,7 @@ def _(value: Any, scope: Scope) -> Text:
 
 
 @write.register(sympy.core.numbers.Infinity)
+@write.register(sympy.core.numbers.ComplexInfinity)  # what SymPy makes of 1/0
 def _(value: Any, scope: Scope) -> Text:
     return "inf", ATOM
 

@@ -1,7 +1,7 @@
 """Values in and out of a loop nest: what was given becomes elements by place, and back.
 
-The sizes are read off the shapes of the given tensors: an extent `S` by itself, `2*S - 1` or `H*D` by
-solving for the one size that is not known yet. Everything that does not fit is refused by name.
+The sizes are read off the shapes of the given tensors: an extent `S` by itself, `2*S - 1` or `H*D`
+by solving for the one size that is not known yet. What does not fit is refused by name.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from derive.verify.loops_names import Names
 
 
-def bind(
-    formula: Formula, names: Names, given: Mapping[str, Any], exact: bool
-) -> dict[str, Any]:
+def bind(formula: Formula, names: Names, given: Mapping[str, Any], exact: bool) -> dict[str, Any]:
     """The value of every tensor, size and scalar."""
     _check_names(names, given)
     scalars = {name: _find_scalar(name, names, given, exact) for name in names.scalars}
@@ -125,9 +123,9 @@ def _convert(name: str, kind: str, element: Any, exact: bool) -> Any:
     if getattr(element, "is_Rational", False):
         element = Fraction(int(element.p), int(element.q))
     number = float(element)
-    if exact and number - number == 0:  # neither inf nor nan
-        return Fraction(element) if isinstance(element, (int, float, Fraction)) else Fraction(number)
-    return number
+    if not exact or number - number != 0:  # inf and nan stay what they are
+        return number
+    return Fraction(element if isinstance(element, (int, float, Fraction)) else number)
 
 
 def _find_sizes(
@@ -147,8 +145,9 @@ def _find_sizes(
     declared = formula.declarations.sizes if formula.declarations else ()
     defaults = {label_of(symbol): default for symbol, default in declared}
     for name in names.sizes:
-        if name not in sizes and defaults.get(name) is not None:
-            sizes[name] = int(defaults[name])
+        default = defaults.get(name)
+        if name not in sizes and default is not None:
+            sizes[name] = int(default)
     _solve(facts, sizes)
     for name in names.sizes:
         if name not in sizes:
@@ -167,7 +166,7 @@ def _solve(facts: list[tuple[str, int, Any, int]], sizes: dict[str, int]) -> Non
     while pending:
         waiting = []
         for fact in pending:
-            name, place, extent, found = fact
+            extent = fact[2]
             known = {s: sizes[s.name] for s in extent.free_symbols if s.name in sizes}
             rest = expand(extent.subs(known))
             if rest.is_number:
@@ -231,7 +230,8 @@ def to_result(
 ) -> Any:
     """A result in the form of what was given: torch, NumPy, or nested lists."""
     shape = value.shape if isinstance(value, Tensor) else ()
-    elements = [value] if not shape else [_find(name, value, p) for p in product(*map(range, shape))]
+    places = product(*map(range, shape))
+    elements = [_find(name, value, place) for place in places] if shape else [value]
     if exact:
         return _nest([_to_fraction(element) for element in elements], shape)
     if all(isinstance(element, bool) for element in elements) and elements:

@@ -1,0 +1,159 @@
+"""The judge of a generated file: its text is executed and its results compared with the loops.
+
+Two elements agree if they differ by at most 1e-9 of their own size or of the largest finite
+element beside them; nan agrees with nan, inf with the same inf. A file that does not import, raises,
+changes its arguments, or returns another shape does not agree.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from inspect import signature
+from math import inf
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from derive.errors import refuse
+from derive.verify.loops import evaluate_loops
+from derive.verify.samples import draw_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from derive.ir.nodes import System
+    from derive.notation.formula import Formula
+
+TOLERANCE = 1e-9
+FLOOR = 1e-12  # what rounding leaves where inputs of order 1 cancel
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Does a file compute its formula: at which sizes, how far off at worst, and where not."""
+
+    agrees: bool
+    sizes: tuple[Mapping[str, int], ...]
+    worst: float  # the largest difference, relative to the size of what it differs from
+    where: str = ""  # the first difference, in words
+
+
+def load_function(source: str, name: str) -> Callable[..., Any]:
+    """The function of that name in the text of a generated file."""
+    module = ModuleType(name)
+    exec(compile(source, f"<{name}.py>", "exec"), module.__dict__)  # our own generated text
+    found: Callable[..., Any] = getattr(module, name)
+    return found
+
+
+def judge_source(
+    source: str, name: str, formula: Formula, system: System, draws: Sequence[Mapping[str, int]]
+) -> Judgement:
+    """The judgement of a file's text at the drawn sizes; the last draw has a row masked out."""
+    try:
+        function = load_function(source, name)
+    except Exception as error:  # whatever a broken file raises is its judgement
+        return Judgement(False, (), inf, f"the file cannot be run: {_say(error)}")
+    worst = 0.0
+    judged: list[Mapping[str, int]] = []
+    for number, sizes in enumerate(draws):
+        judged.append(dict(sizes))
+        empty_row = number > 0 and number == len(draws) - 1
+        inputs = draw_inputs(system, sizes, number, empty_row=empty_row)
+        expected = evaluate_loops(formula, inputs)
+        names = tuple(tensor.name for tensor in system.results)
+        off, where = _judge_call(function, inputs, names, expected)
+        worst = max(worst, off)
+        if where:
+            at = ", ".join(f"{size}={extent}" for size, extent in sizes.items())
+            return Judgement(False, tuple(judged), worst, f"{where}, at {at}" if at else where)
+    return Judgement(True, tuple(judged), worst)
+
+
+def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:
+    """Raise `gate-failed` for a judgement that says no."""
+    if not judgement.agrees:
+        raise refuse(
+            "gate-failed",
+            f"{name} does not compute what the formula says",
+            facts=[judgement.where],
+            help="the fault is in derive, not in the formula: report the formula and this line",
+        )
+
+
+def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
+    """How far off a result is at worst, and the first element that differs, in words.
+
+    The difference is relative to the element, or to the largest finite element of the result.
+    """
+    import torch
+
+    if not isinstance(found, torch.Tensor):
+        return inf, f"{name} is {type(found).__name__}, no tensor"
+    expected = torch.as_tensor(expected, dtype=torch.float64)
+    if found.shape != expected.shape:
+        return inf, f"{name} has shape {list(found.shape)}, the formula {list(expected.shape)}"
+    if found.is_complex():
+        return inf, f"{name} is complex"
+    if not expected.numel():
+        return 0.0, ""
+    found = found.detach().to("cpu", torch.float64)
+    same = (found == expected) | (found.isnan() & expected.isnan())
+    finite = expected.isfinite()
+    size = expected.abs()
+    top = size[finite].max() if bool(finite.any()) else torch.zeros((), dtype=torch.float64)
+    scale = torch.maximum(size, top) + FLOOR / TOLERANCE
+    off = torch.where(same, 0.0, ((found - expected).abs() / scale).nan_to_num(inf, inf))
+    wrong = ~same & ~(finite & found.isfinite() & (off <= TOLERANCE))
+    off = torch.where(wrong & ~(finite & found.isfinite()), inf, off)
+    if not bool(wrong.any()):
+        return float(off.max()), ""
+    place = tuple(int(k) for k in wrong.nonzero()[0])
+    element = f"{name}[{', '.join(map(str, place))}]" if place else name
+    values = f"{float(found[place])!r}, the formula says {float(expected[place])!r}"
+    return float(off.max()), f"{element} is {values}"
+
+
+def _judge_call(
+    function: Callable[..., Any], inputs: Mapping[str, Any], names: tuple[str, ...], expected: Any
+) -> tuple[float, str]:
+    """How far off one call is at worst, and its first difference in words."""
+    given = {name: value.clone() if _is_tensor(value) else value for name, value in inputs.items()}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a variance of one entry is nan, and torch warns
+            found = function(**_spell(function, given))
+    except Exception as error:  # whatever it raises is its judgement
+        return inf, f"the call raises {_say(error)}"
+    for name, value in inputs.items():
+        if _is_tensor(value) and not bool((value == given[name]).all()):
+            return inf, f"the call changes its argument {name}"
+    results = found if isinstance(found, tuple) else (found,)
+    wanted = expected if isinstance(expected, tuple) else (expected,)
+    if len(results) != len(wanted):
+        return inf, f"the call returns {len(results)} results, the formula has {len(wanted)}"
+    worst = 0.0
+    for name, one, other in zip(names, results, wanted, strict=True):
+        off, where = compare_values(name, one, other)
+        worst = max(worst, off)
+        if where:
+            return worst, where
+    return worst, ""
+
+
+def _spell(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments under the names the function has for them: `lambda` is taken as `lambda_`."""
+    known = signature(function).parameters
+    return {
+        f"{name}_" if name not in known and f"{name}_" in known else name: value
+        for name, value in given.items()
+    }
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "clone")
+
+
+def _say(error: Exception) -> str:
+    """The error on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

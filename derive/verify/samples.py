@@ -1,0 +1,332 @@
+"""Small sizes and random inputs at which a formula is judged; the same seed draws the same.
+
+Sizes that coincide hide mistakes (a transposed square matrix has the right shape), so the sizes of
+one draw are pairwise distinct, and as far as possible from composite extents such as `H*D` too. One
+draw has a size 1. Every extent is a whole number and, where that can be had, at least 1. From draw
+to draw the order of the sizes changes, and they reach beyond the numbers in conditions, so that
+neither a clip nor a bracket is idle everywhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from math import prod
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from derive.ir import sizes as ir_sizes
+from derive.ir.nodes import (
+    Access,
+    Along,
+    Compare,
+    Expr,
+    Index,
+    Number,
+    Reduce,
+    ScalarInput,
+    Size,
+    System,
+    Tensor,
+)
+from derive.ir.polynomial import Polynomial, evaluate_atom
+from derive.ir.walk import find_children, find_free, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+MOST_WORK = 200_000  # elements that the loops evaluate for one draw
+ATTEMPTS = 60
+LARGEST = (8, 12, 24, 48)  # sizes are drawn below these, the first that gives a draw
+
+Sizes = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What sizes have to satisfy: valid extents, long enough ones, and loops that end soon."""
+
+    names: tuple[str, ...]
+    extents: tuple[Polynomial, ...]
+    least: tuple[tuple[Polynomial, int], ...]  # a fixed place x[3] asks for an extent of 4
+    wanted: tuple[tuple[Polynomial, int], ...]  # a bracket [i < 3] has a say from an extent of 5 on
+    work: tuple[tuple[tuple[Polynomial, ...], int], ...]  # loops around each access, how often
+
+
+def find_sizes(system: System) -> tuple[str, ...]:
+    """The names of all sizes, also of those that only bound the values of a tensor."""
+    bounds = (
+        bound
+        for tensor in _find_tensors(system)
+        for bound in (tensor.below, tensor.lower, tensor.upper)
+        if bound is not None
+    )
+    inside = (part.name for bound in bounds for part in walk(bound) if isinstance(part, Size))
+    return tuple(dict.fromkeys((*ir_sizes.find_sizes(system), *inside)))
+
+
+def choose_sizes(system: System, count: int = 3, seed: int = 0) -> list[Sizes]:
+    """`count` draws of all sizes, small and pairwise distinct; the second one has a size 1."""
+    demands = _find_demands(system)
+    random = Random(seed)
+    draws: list[Sizes] = []
+    for number in range(count):
+        draws.append(_choose(demands, random, draws, with_one=number == 1))
+    return draws
+
+
+def _choose(demands: Demands, random: Random, before: Sequence[Sizes], *, with_one: bool) -> Sizes:
+    """The best of some random draws, as measured by `_measure`."""
+    best: tuple[float, Sizes] | None = None
+    for largest in LARGEST:
+        for _ in range(ATTEMPTS):
+            sizes = _shrink(_draw(demands.names, random, largest, with_one), demands)
+            badness = _measure(sizes, demands, with_one=with_one) + 5 * (sizes in before)
+            badness += 0.1 * _count_same_orders(sizes, before)
+            if best is None or badness < best[0]:
+                best = badness, sizes
+            if badness == 0:
+                return sizes
+        if best is not None and best[0] < _IDLE:
+            break
+    assert best is not None
+    return best[1]
+
+
+_IDLE, _EMPTY, _INVALID = 1e3, 1e5, 1e8
+
+
+def _draw(names: Sequence[str], random: Random, largest: int, with_one: bool) -> Sizes:
+    pool = range(2, max(largest, len(names) + 2))
+    sizes = dict(zip(names, random.sample(pool, len(names)), strict=True))
+    if with_one and names:
+        sizes[random.choice(names)] = 1
+    return sizes
+
+
+def _shrink(sizes: Sizes, demands: Demands) -> Sizes:
+    """The sizes made smaller, the largest first, until the loops are short enough."""
+    sizes = dict(sizes)
+    while sizes and _count_work(sizes, demands) > MOST_WORK and max(sizes.values()) > 1:
+        name = max(sizes, key=lambda size: sizes[size])
+        taken = set(sizes.values())
+        smaller = range(sizes[name] - 1, 1, -1)
+        sizes[name] = next((n for n in smaller if n not in taken), sizes[name] - 1)
+    return sizes
+
+
+def _measure(sizes: Sizes, demands: Demands, *, with_one: bool) -> float:
+    """How bad the sizes are: 0 where all extents are valid and no two of them coincide."""
+    values = [_evaluate(extent, sizes) for extent in demands.extents]
+    badness = 0.0
+    for value in values:
+        badness += _INVALID * (value.denominator != 1 or value < 0) + _EMPTY * (value == 0)
+    for extent, least in demands.least:
+        badness += _INVALID * (_evaluate(extent, sizes) < least)
+    if not with_one:
+        badness += _IDLE * sum(_evaluate(e, sizes) < least for e, least in demands.wanted)
+    badness += 10 * _count_repeats(sizes.values()) + _count_repeats(values)
+    ones = sum(size == 1 for size in sizes.values())
+    return badness + 3 * abs(ones - (with_one and bool(sizes)))
+
+
+def _count_repeats(values: Any) -> int:
+    return sum(times - 1 for times in Counter(values).values())
+
+
+def _count_same_orders(sizes: Sizes, before: Sequence[Sizes]) -> int:
+    """The pairs of sizes of which this draw shows no order that is new, while one is missing."""
+    count = 0
+    for one, other in combinations(sizes, 2):
+        seen = {_find_order(draw[one], draw[other]) for draw in before} - {0}
+        here = _find_order(sizes[one], sizes[other])
+        count += len(seen) < 2 and (here == 0 or here in seen)
+    return count
+
+
+def _find_order(one: int, other: int) -> int:
+    """Which is clearly larger: 1, -1, or 0 where they are next to each other or one is 1."""
+    return 0 if abs(one - other) < 2 or 1 in {one, other} else 1 if one > other else -1
+
+
+def _count_work(sizes: Sizes, demands: Demands) -> float:
+    known: dict[Polynomial, float] = {}
+    for loops, _ in demands.work:
+        for extent in loops:
+            if extent not in known:
+                known[extent] = max(0.0, float(_evaluate(extent, sizes)))
+    return sum(times * prod(known[extent] for extent in loops) for loops, times in demands.work)
+
+
+def _evaluate(extent: Polynomial, sizes: Mapping[str, int]) -> Fraction:
+    return extent.evaluate(lambda atom: evaluate_atom(atom, sizes))
+
+
+def _find_tensors(system: System) -> tuple[Tensor, ...]:
+    return tuple(entry for entry in system.inputs if isinstance(entry, Tensor))
+
+
+def _find_demands(system: System) -> Demands:
+    tensors = (*_find_tensors(system), *(e.target.tensor for e in system.equations))
+    extents = [extent for tensor in tensors for extent in tensor.shape]
+    extents += [tensor.below for tensor in tensors if tensor.below is not None]
+    work: Counter[tuple[Polynomial, ...]] = Counter()
+    least: dict[tuple[Polynomial, int], None] = {}
+    wanted: dict[tuple[Polynomial, int], None] = {}
+    for equation in system.equations:
+        outside = tuple(
+            dict.fromkeys(index for place in equation.target.places for index in find_free(place))
+        )
+        for expr, loops in ((equation.target, outside), *_find_loops(equation.value, outside)):
+            extents += [index.extent for index in loops]
+            work[tuple(Polynomial.of(index.extent) for index in loops)] += 1
+            least |= dict.fromkeys(_find_least(expr))
+        wanted |= dict.fromkeys(_find_wanted(equation.value))
+    polynomials = tuple(dict.fromkeys(map(Polynomial.of, extents)))
+    return Demands(
+        find_sizes(system), polynomials, tuple(least), tuple(wanted), tuple(work.items())
+    )
+
+
+def _find_loops(expr: Expr, loops: tuple[Index, ...]) -> Iterator[tuple[Expr, tuple[Index, ...]]]:
+    """Every access with the indices that loop around it."""
+    match expr:
+        case Access():
+            yield expr, loops
+        case Reduce(_, bound, _, _):
+            loops = (*loops, *bound)
+        case Along(_, index, _, _):
+            loops = loops if index in loops else (*loops, index)
+    for child in find_children(expr):
+        yield from _find_loops(child, loops)
+
+
+def _find_least(expr: Expr) -> Iterator[tuple[Polynomial, int]]:
+    """How long a tensor must be for its fixed places."""
+    assert isinstance(expr, Access)
+    for place, extent in zip(expr.places, expr.tensor.shape, strict=False):
+        if isinstance(place, Number):
+            yield Polynomial.of(extent), int(place.value) + 1
+
+
+def _find_wanted(expr: Expr) -> Iterator[tuple[Polynomial, int]]:
+    """From which extent on a condition over an index and a number is true and false."""
+    for part in walk(expr):
+        if isinstance(part, Compare):
+            inside = (*walk(part.left), *walk(part.right))
+            numbers = [abs(int(here.value)) for here in inside if isinstance(here, Number)]
+            for index in (here for here in inside if isinstance(here, Index)):
+                most = max(numbers, default=0) + 2
+                if Polynomial.of(index.extent).constant is None and most < LARGEST[-1]:
+                    yield Polynomial.of(index.extent), most
+
+
+def draw_inputs(
+    system: System,
+    sizes: Mapping[str, int],
+    seed: int = 0,
+    dtype: Any = None,
+    *,
+    empty_row: bool = False,
+) -> dict[str, Any]:
+    """An argument for every name: tensors of `dtype` (float64) in their domain, scalars, sizes.
+
+    Truth values are drawn so that every row holds a True and some place a False; with `empty_row`
+    the last row holds no True. A scalar takes its default, at odd seeds a number beside it.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    inputs: dict[str, Any] = {}
+    for entry in system.inputs:
+        if isinstance(entry, ScalarInput):
+            inputs[entry.name] = _draw_scalar(entry, seed, generator)
+        else:
+            inputs[entry.name] = _draw_tensor(entry, sizes, generator, dtype, empty_row)
+    return inputs | {entry.name: sizes[entry.name] for entry in system.sizes}
+
+
+def _draw_scalar(entry: ScalarInput, seed: int, generator: Any) -> float | int:
+    import torch
+
+    drawn = float(torch.rand((), generator=generator, dtype=torch.float64)) + 0.5
+    default = _find_bound(entry.default, {})
+    if default is None:
+        return drawn
+    if seed % 2 == 0:
+        return default
+    return default + 1 if default == int(default) else default * drawn
+
+
+def _draw_tensor(
+    tensor: Tensor, sizes: Mapping[str, int], generator: Any, dtype: Any, empty_row: bool
+) -> Any:
+    import torch
+
+    shape = tuple(int(_evaluate(Polynomial.of(extent), sizes)) for extent in tensor.shape)
+    match tensor.kind:
+        case "bool":
+            return _draw_mask(shape, generator, empty_row)
+        case "int":
+            low, high = -4, 5
+            if tensor.below is not None:
+                low, high = 0, int(_evaluate(Polynomial.of(tensor.below), sizes))
+            return torch.randint(low, max(high, low + 1), shape, generator=generator)
+        case _:
+            return _draw_real(tensor, shape, sizes, generator).to(dtype or torch.float64)
+
+
+def _draw_real(
+    tensor: Tensor, shape: tuple[int, ...], sizes: Mapping[str, int], generator: Any
+) -> Any:
+    """Normal numbers; between two bounds uniform ones, and off a bound that is excluded."""
+    import torch
+
+    low, high = _find_bound(tensor.lower, sizes), _find_bound(tensor.upper, sizes)
+    if low is not None and high is not None:
+        below, above = (1e-3 if strict else 0.0 for strict in tensor.strict)
+        part = torch.rand(shape, generator=generator, dtype=torch.float64).clamp(below, 1 - above)
+        return low + (high - low) * part
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if low is not None:
+        return low + drawn.abs() + (0.1 if tensor.strict[0] else 0.0)
+    if high is not None:
+        return high - drawn.abs() - (0.1 if tensor.strict[1] else 0.0)
+    return drawn
+
+
+def _find_bound(bound: Expr | None, sizes: Mapping[str, int]) -> float | None:
+    """The number, or None where there is no bound."""
+    if bound is None or any(not _is_known(part) for part in walk(bound)):
+        return None
+    value = _evaluate(Polynomial.of(bound), sizes)
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def _is_known(part: Expr) -> bool:
+    return not isinstance(part, (Access, Index)) and type(part).__name__ != "Infinity"
+
+
+def _draw_mask(shape: tuple[int, ...], generator: Any, empty_row: bool) -> Any:
+    """Truth values with a True on every line along every index, and a False somewhere."""
+    import torch
+
+    drawn = torch.rand(shape, generator=generator) < 0.5
+    places = torch.arange(drawn.numel()).reshape(shape)
+    steps = [extent for extent in shape if extent > 1]
+    turn = torch.zeros(shape, dtype=torch.int64)
+    for number, extent in enumerate(shape):
+        at = [1] * len(shape)
+        at[number] = extent
+        turn = turn + torch.arange(extent).reshape(at)
+    kept = turn % min(steps, default=1) == 0
+    free = places[~kept]
+    drawn = drawn | kept
+    if len(free) and bool(drawn.all()):
+        pick = int(torch.randint(len(free), (), generator=generator))
+        drawn.view(-1)[free[pick]] = False
+    if empty_row and drawn.numel():
+        drawn[(-1,) * (len(shape) - 1)] = False
+    return drawn
