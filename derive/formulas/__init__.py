@@ -1,1 +1,74 @@
-"""The library: one file per family of formulas, found by name."""
+"""The library: one file per family, each formula found by its name.
+
+A family is a module whose variables are formulas; a formula without a name is called like its
+variable. To add one, write it into the file of its family; a new family goes into FAMILIES too.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from derive.errors import refuse, suggest
+from derive.notation.formula import Formula
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+FAMILIES = (
+    "attention",
+    "attention_variants",
+    "layers",
+    "norms",
+    "distances",
+    "losses",
+    "graphs",
+    "proteins",
+    "chemistry",
+    "mechanics",
+)
+
+
+UNNAMED = (None, "formula")  # what Formula and parse call a formula that was given no name
+
+
+@cache
+def load_formulas() -> dict[str, Formula]:
+    """All formulas of the library by name, family by family."""
+    return {name: formula for family in FAMILIES for name, formula in load_family(family).items()}
+
+
+@cache
+def load_family(family: str) -> dict[str, Formula]:
+    """The formulas of one family, in the order of its file."""
+    return find_in_module(import_module(f"derive.formulas.{family}"))
+
+
+def find_in_module(module: ModuleType) -> dict[str, Formula]:
+    """The formulas among a module's variables; one without a name takes its variable's."""
+    found = {}
+    for variable, value in vars(module).items():
+        if isinstance(value, Formula) and not variable.startswith("_"):
+            value.name = variable if value.name in UNNAMED else value.name
+            found[value.name] = value
+    return found
+
+
+def find_formula(name: str) -> Formula:
+    """The formula of this name; DeriveError, with the nearest name, where there is none."""
+    for family in FAMILIES:
+        formulas = load_family(family)
+        if name in formulas:
+            return formulas[name]
+    raise refuse(
+        "formula-unknown",
+        f"the library has no formula {name}",
+        help=suggest(name, load_formulas()) or "derive list shows what there is",
+    )
+
+
+def family_of(name: str) -> str:
+    """The family that holds the formula of this name."""
+    find_formula(name)
+    return next(family for family in FAMILIES if name in load_family(family))

@@ -229,12 +229,13 @@ def contract(
     if len(operands) > 1:
         operands = [sum_alone(op, k, operands, axes) for k, op in enumerate(operands)]
     ops = [*operands]
+    inner = (*(i for i in order if i not in bound), *bound)
     extents = {i: context.extent(i) for op in ops for i in axes_of(op)}
     for pair in find_path([axes_of(op) for op in ops], axes, extents):
         met = [ops[k] for k in pair]
         ops = [op for k, op in enumerate(ops) if k not in pair]
         needed = {*axes, *(i for op in ops for i in axes_of(op))}
-        kept = sort_axes((i for op in met for i in axes_of(op) if i in needed), order)
+        kept = sort_axes((i for op in met for i in axes_of(op) if i in needed), inner)
         result = join(met, kept, context)
         ops.append(context.add_step(result) if ops and isinstance(result, Einsum) else result)
     (result,) = ops

@@ -16,10 +16,13 @@ name axes that its argument lacks; they have size 1 there and broadcast.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from derive.ir.nodes import Add, Expr, Index, Mul, node
 from derive.ir.text import to_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @node
@@ -293,3 +296,39 @@ def with_args(op: Op, args: tuple[Op, ...]) -> Op:
             return Along(kind, args[0], index)
         case Cast():
             return Cast(args[0])
+
+
+def rename_indices(op: Op, new: Mapping[Index, Index]) -> Op:
+    """The operation under other letters."""
+
+    def each(axes: tuple[Index, ...]) -> tuple[Index, ...]:
+        return tuple(new.get(i, i) for i in axes)
+
+    op = with_args(op, tuple(rename_indices(arg, new) for arg in args_of(op)))
+    match op:
+        case Source(name, axes, kind):
+            return Source(name, each(axes), kind)
+        case Einsum(args, axes):
+            return Einsum(args, each(axes))
+        case Apply(function, args, axes):
+            return Apply(function, args, each(axes))
+        case Choose(condition, then, other, axes):
+            return Choose(condition, then, other, each(axes))
+        case Arrange(arg, axes):
+            return Arrange(arg, each(axes))
+        case Expand(arg, axes):
+            return Expand(arg, each(axes))
+        case Unflatten(arg, place, parts):
+            return Unflatten(arg, place, each(parts))
+        case Flatten(arg, start, end, index):
+            return Flatten(arg, start, end, new.get(index, index))
+        case Iota(index):
+            return Iota(new.get(index, index))
+        case Triangle(rows, columns, offset, upper):
+            return Triangle(new.get(rows, rows), new.get(columns, columns), offset, upper)
+        case Reduction(kind, arg, over):
+            return Reduction(kind, arg, each(over))
+        case Along(kind, arg, index):
+            return Along(kind, arg, new.get(index, index))
+        case _:
+            return op

@@ -12,6 +12,7 @@ RULES: tuple[Rule, ...] = (
     rules_softmax.merge_mask,
     rules_softmax.exponentiate_mask,
     rules_products.guard_product,
+    rules_products.contract_mean,
     rules_softmax.find_softmax,
     rules_softmax.find_masked_softmax,
     rules_softmax.find_logsumexp,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from derive.ir.nodes import (
+    MINUS_ONE,
     ONE,
     TRUE,
     ZERO,
@@ -169,44 +170,55 @@ def count_unused(expr: Expr) -> Expr | None:
     refuses="q, u[M, D]; k[N, D]; s[i,j] = sum[e]((q[i,e] + u[i,e]) * k[j,e])",
 )
 def distribute_product(expr: Expr) -> Expr | None:
-    """A product is distributed over a sum that spans all its indices: the wide intermediate goes.
+    """A product is distributed over a sum that is wider than all its terms: that tensor goes.
 
-    The sum would be as large as the product's whole loop nest, while every term of the distributed
-    form contracts tensors that are there already.
+    The sum spans the product's whole loop nest, while each term has fewer indices and meets the
+    other factors in a contraction. A difference is left alone: there, distributing loses digits.
     """
     match expr:
         case Reduce("sum", bound, condition, Mul(factors)):
             volume = {*bound, *(i for f in factors for i in find_free(f))}
-        case Reduce("sum", bound, condition, Add(_) as only):
-            factors, volume = (only,), {*bound, *find_free(only)}
         case _:
             return None
     for k, factor in enumerate(factors):
-        if isinstance(factor, Add) and volume <= set(find_free(factor)) and _pays(factor, factors):
-            parts = (
-                Reduce(
-                    "sum", bound, condition, make_product([*factors[:k], term, *factors[k + 1 :]])
-                )
-                for term in factor.terms
-            )
-            return Add(tuple(parts))
+        others = factors[:k] + factors[k + 1 :]
+        if not isinstance(factor, Add) or not _is_wide(factor, volume):
+            continue
+        if any(find_free(f) for f in others):
+            parts = (make_product([*factors[:k], t, *factors[k + 1 :]]) for t in factor.terms)
+            return Add(tuple(Reduce("sum", bound, condition, part) for part in parts))
     return None
 
 
-def _pays(wide: Add, factors: tuple[Expr, ...]) -> bool:
-    """Is there something to contract each term with, or terms that are contractions themselves?
-
-    A lone sum of plain terms is added up as it stands: there, distributing only loses digits.
-    """
-    if any(set(find_free(f)) for f in factors if f is not wide):
-        return len(factors) > 1
-    return all(_tensors(term) > 1 for term in wide.terms)
+def _is_wide(wide: Add, volume: set[Index]) -> bool:
+    """Does it span the volume, when none of its terms does, and are they all added?"""
+    terms = [set(find_free(term)) for term in wide.terms]
+    return volume <= set().union(*terms) and not any(
+        volume <= term or _is_negative(part) for term, part in zip(terms, wide.terms, strict=True)
+    )
 
 
-def _tensors(term: Expr) -> int:
-    """How many factors of a term carry indices."""
+def _is_negative(term: Expr) -> bool:
     factors = term.factors if isinstance(term, Mul) else (term,)
-    return sum(1 for f in factors if find_free(f))
+    return any(isinstance(f, Number) and f.value < 0 for f in factors)
+
+
+@rule(
+    law="mean_j a * b = sum_j a * b / extent(j)",
+    before="a, b[M, N]; y[i,k] = mean[j](a[i,j] * b[k,j])",
+    after="a, b[M, N]; y[i,k] = sum[j](a[i,j] * b[k,j]) / N",
+    refuses="a[M, N]; y[i] = mean[j](2 * a[i,j])",
+)
+def contract_mean(expr: Expr) -> Expr | None:
+    """A mean of a product of tensors is a contraction over the number of its entries."""
+    match expr:
+        case Reduce("mean", bound, condition, Mul(factors) as body) if condition is TRUE:
+            if sum(1 for f in factors if find_free(f)) < 2:
+                return None
+            total = Reduce("sum", bound, TRUE, body)
+            return Mul((total, *(Pow(i.extent, MINUS_ONE) for i in bound)))
+        case _:
+            return None
 
 
 def rename_bound(reduce: Reduce, taken: set[str]) -> tuple[tuple[Index, ...], Expr, Expr]:

@@ -1,0 +1,57 @@
+"""Variants of attention: other scores, other orders, other mixtures of heads."""
+
+from derive.frontend.from_text import parse
+
+linear_attention = parse(
+    """
+    Q, K[B, H, N, D]; V[B, H, N, E]
+    q[b,h,i,d] = elu(Q[b,h,i,d]) + 1
+    k[b,h,j,d] = elu(K[b,h,j,d]) + 1
+    memory[b,h,d,e] = sum[j](k[b,h,j,d] * V[b,h,j,e])
+    z[b,h,i,e] = sum[d](q[b,h,i,d] * memory[b,h,d,e]) / sum[d](q[b,h,i,d] * sum[j](k[b,h,j,d]))
+    """,
+    title="Linear attention with the feature map elu(x) + 1",
+    source="Katharopoulos et al. 2020, Transformers are RNNs, eq. 5-7",
+    typical=dict(B=8, H=8, N=2048, D=64, E=64),
+)
+
+talking_heads_attention = parse(
+    """
+    Q[B, N, H, D]; K[B, M, H, D]; V[B, M, G, E]
+    P_l[H, L]; P_w[L, G]
+    J[b,h,n,m] = sum[d](Q[b,n,h,d] * K[b,m,h,d]) / sqrt(D)
+    J_l[b,l,n,m] = sum[h](J[b,h,n,m] * P_l[h,l])
+    W[b,l,n,m] = softmax[m](J_l[b,l,n,m])
+    U[b,g,n,m] = sum[l](W[b,l,n,m] * P_w[l,g])
+    O[b,n,g,e] = sum[m](U[b,g,n,m] * V[b,m,g,e])
+    """,
+    title="Talking-heads attention: heads are mixed before and after the softmax",
+    source="Shazeer et al. 2020, Talking-Heads Attention",
+    typical=dict(B=4, N=512, M=512, H=8, L=8, G=8, D=64, E=64),
+)
+
+luong_attention = parse(
+    """
+    s[B, T, D]; h[B, S, E]; W_a[D, E]
+    score[b,t,j] = sum[d, e](s[b,t,d] * W_a[d,e] * h[b,j,e])
+    a[b,t,j] = softmax[j](score[b,t,j])
+    c[b,t,e] = sum[j](a[b,t,j] * h[b,j,e])
+    return c, a
+    """,
+    title="Luong attention with the general (bilinear) score",
+    source="Luong, Pham, Manning 2015, eq. 7-8",
+    typical=dict(B=32, T=32, S=64, D=512, E=512),
+)
+
+bahdanau_attention = parse(
+    """
+    s[B, D]; h[B, T, E]; W_a[D, A]; U_a[E, A]; v_a[A]
+    energy[b,j] = sum[a](v_a[a] * tanh(sum[d](s[b,d] * W_a[d,a]) + sum[e](h[b,j,e] * U_a[e,a])))
+    alpha[b,j] = softmax[j](energy[b,j])
+    c[b,e] = sum[j](alpha[b,j] * h[b,j,e])
+    return c, alpha
+    """,
+    title="Bahdanau attention with the additive score",
+    source="Bahdanau, Cho, Bengio 2015, section 3.1 and appendix A.1.2",
+    typical=dict(B=32, T=64, D=512, E=1024, A=512),
+)
