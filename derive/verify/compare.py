@@ -1,8 +1,8 @@
 """The judge of a generated file: its text is executed and its results compared with the loops.
 
 Two elements agree if they differ by at most 1e-9 of their own size or of the largest finite
-element beside them; nan agrees with nan, inf with the same inf. A file that does not import, raises,
-changes its arguments, or returns another shape does not agree.
+element beside them; nan agrees with nan, inf with the same inf. A file that does not import, that
+raises, changes its arguments, or returns another shape does not agree.
 """
 
 from __future__ import annotations
