@@ -19,19 +19,21 @@ from derive.errors import DeriveError, Diagnostic, refuse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Where = Annotated[str, typer.Argument(metavar="NAME|FILE|FILE.py:NAME|TEXT", show_default=False)]
-Wheres = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME|FILE|FILE.py:NAME|TEXT ...]", show_default=False)
-]
+FORMULA = "NAME|FILE|FILE.py:NAME|TEXT"
+FROM = "Of the library, a file, one formula of a file, or a text with an = in it; - reads one."
+
+Where = Annotated[str, typer.Argument(metavar=FORMULA, help=FROM, show_default=False)]
+Wheres = Annotated[list[str] | None, typer.Argument(metavar=FORMULA, help=FROM, show_default=False)]
 Sizes = Annotated[
-    str, typer.Option("--sizes", metavar="S=4096,...", help="Numbers for sizes, to plan and count for.")
+    str, typer.Option("--sizes", metavar="S=4096,...", help="Numbers to plan and count for.")
 ]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where files go.")]
+Name = Annotated[str | None, typer.Option("--name", metavar="N", help="The function's name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
     name="derive",
     help="From an equation in index notation to readable, checked PyTorch code.",
-    epilog="A TEXT has an = in it; - reads it from standard input.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # plain help: the same in a pipe, and nothing to load
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a title may have letters it cannot write
+            stream.reconfigure(errors="backslashreplace")  # letters that it cannot write
     try:
         app(arguments, prog_name="derive")
     except DeriveError as error:
@@ -87,7 +89,7 @@ def _show(
     code: Annotated[bool, typer.Option("--code", help="Print the generated file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """A formula: its indices, einsum strings, order of work and cost."""
+    """A formula: indices, einsum strings, steps, costs."""
     from derive.cli_formulas import find_one
     from derive.cli_show import print_code, print_formula, print_loops
     from derive.cli_sizes import parse_sizes
@@ -102,21 +104,20 @@ def _show(
 
 
 @app.command("build")
-def _build(  # noqa: PLR0913 - one argument for each option
+def _build(  # noqa: PLR0913, PLR0917 - one for each option
     where: Wheres = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where files go.")] = Path(
-        "generated"
-    ),
+    out: Out = Path("generated"),
     sizes: Sizes = "",
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; are the files what would be written?")
     ] = False,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="N", help="The function's name.")
-    ] = None,
+    name: Name = None,
     as_json: Json = False,
 ) -> None:
-    """Write checked PyTorch functions; without arguments for all formulas of the library."""
+    """Write checked PyTorch functions.
+
+    Without arguments for all formulas of the library.
+    """
     from derive.cli_build import check_all, find_order, write_all
     from derive.cli_sizes import parse_sizes
 
@@ -127,7 +128,7 @@ def _build(  # noqa: PLR0913 - one argument for each option
 @app.command("new")
 def _new(
     name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the file goes.")] = Path(),
+    out: Out = Path(),
 ) -> None:
     """A commented formula file to start from."""
     from derive.cli_new import write_new
@@ -141,7 +142,7 @@ def _einsum(
     sizes: Sizes = "",
     as_json: Json = False,
 ) -> None:
-    """What an einsum string means: formula, loops, order and cost, and what may surprise."""
+    """What an einsum string means, and what it costs."""
     from derive.cli_einsum import print_einsum
     from derive.cli_sizes import parse_sizes
 
@@ -153,19 +154,19 @@ _LATER = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 @app.command("check", context_settings=_LATER)
 def _check() -> None:
-    """Does this code compute that formula? (Not built yet.)"""
+    """Does this code compute that formula? Not built yet."""
     raise _refuse_verb("check")
 
 
 @app.command("lint", context_settings=_LATER)
 def _lint() -> None:
-    """What in this code looks wrong? (Not built yet.)"""
+    """What in this code looks wrong? Not built yet."""
     raise _refuse_verb("lint")
 
 
 @app.command("bench", context_settings=_LATER)
 def _bench() -> None:
-    """How fast is this code? (Not built yet.)"""
+    """How fast is this code? Not built yet."""
     raise _refuse_verb("bench")
 
 

@@ -33,15 +33,13 @@ class Parts:
 
 def find_remarks(parts: Parts) -> tuple[str, ...]:
     """What a reader of the string may not expect, one sentence each."""
-    return tuple(
-        [
-            *_find_implied(parts),
-            *_find_diagonals(parts),
-            *_find_lone_sums(parts),
-            *_find_outer(parts),
-            *_find_repeated(parts),
-            *_find_many(parts),
-        ]
+    return (
+        *_find_implied(parts),
+        *_find_diagonals(parts),
+        *_find_lone_sums(parts),
+        *_find_outer(parts),
+        *_find_repeated(parts),
+        *_find_many(parts),
     )
 
 
@@ -124,10 +122,9 @@ def _find_product(first: str, second: str, parts: Parts) -> str:
     long, short = (first, second) if len(first) >= len(second) else (second, first)
     if long.endswith(short):
         kept = "".join(letter for letter in long if letter in parts.output)
-        total = _sum(f"({one} * {other})", long, kept)
-        return total.removeprefix("(").removesuffix(")") if kept == long == parts.output else (
-            total if kept == parts.output else ""
-        )
+        if kept != parts.output:
+            return ""
+        return f"{one} * {other}" if kept == long else _sum(f"({one} * {other})", long, kept)
     if len(first) == len(second) == 1 and parts.output == first + second:
         return f"torch.outer({one}, {other})"
     return ""

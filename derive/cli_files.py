@@ -41,6 +41,7 @@ def run_file(path: Path, shown: str) -> dict[str, Formula]:
     A formula without a name takes that of its first variable; variables that start with `_` are the
     file's own. `shown` is the path as messages have it.
     """
+    from derive.formulas import UNNAMED
     from derive.notation.formula import Formula
 
     names = _run(_File(path, shown, read_text(path, shown)))
@@ -50,7 +51,7 @@ def run_file(path: Path, shown: str) -> dict[str, Formula]:
             continue
         if any(value is other for other in formulas.values()):
             continue
-        name = value.name or variable
+        name = variable if value.name in UNNAMED else value.name
         if name in formulas:
             says = f"{shown} has two formulas of the name {name}"
             raise refuse("formula-twice", says, help="give one of them another name")
@@ -73,14 +74,14 @@ class _File:
         frames = [f for f in extract_tb(error.__traceback__) if f.filename == str(self.path)]
         if not frames or not frames[-1].lineno:
             return None
-        frame = frames[-1]
+        frame, number = frames[-1], frames[-1].lineno
         lines = self.text.split("\n")
-        line = lines[frame.lineno - 1] if frame.lineno <= len(lines) else ""
+        line = lines[number - 1] if number <= len(lines) else ""
         if not line.strip() or frame.colno is None or frame.end_colno is None:
-            return frame.lineno, ()
+            return number, ()
         start = _to_column(line, frame.colno)
-        end = _to_column(line, frame.end_colno) if frame.end_lineno == frame.lineno else len(line)
-        return frame.lineno, (_mark(line, start, end),)
+        end = _to_column(line, frame.end_colno) if frame.end_lineno == number else len(line)
+        return number, (_mark(line, start, end),)
 
 
 def _run(file: _File) -> dict[str, Any]:

@@ -19,9 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derive.cli_files import read_text, run_file
-from derive.errors import refuse, suggest
+from derive.cli_sizes import to_option
+from derive.errors import DeriveError, refuse, suggest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from derive.compiler import Built
     from derive.notation.formula import Formula
 
 LIBRARY = "derive/formulas"
@@ -38,11 +42,18 @@ class Found:
     origin: str
     rebuild: str  # the command without its options
     given: str = ""  # what the command needs besides
+    family: str = ""  # of the library
 
 
 def find_library() -> dict[str, Found]:
     """The library's formulas by name, family by family."""
-    raise NotImplementedError
+    from derive.formulas import FAMILIES, load_family
+
+    return {
+        name: _to_found(name, formula, family)
+        for family in FAMILIES
+        for name, formula in load_family(family).items()
+    }
 
 
 def find_formulas(argument: str, name: str | None = None) -> tuple[Found, ...]:
@@ -77,6 +88,20 @@ def find_one(argument: str) -> Found:
     return found[0]
 
 
+def build_found(found: Found, sizes: Mapping[str, int], options: str = "") -> Built:
+    """The formula's file, which names its origin and the command that makes it again."""
+    from derive.compiler import build
+
+    at = f" --sizes {to_option(sizes)}" if sizes else ""
+    return build(
+        found.formula,
+        sizes=dict(sizes) or None,
+        name=found.name,
+        origin=found.origin,
+        rebuild=f"{found.rebuild}{options}{at}{found.given}",
+    )
+
+
 def check_name(name: str) -> None:
     """Refuse what cannot name a Python function."""
     if not name.isidentifier() or iskeyword(name):
@@ -101,11 +126,11 @@ def _find(argument: str, name: str | None) -> tuple[Found, ...]:
         return (_from_text(sys.stdin.read(), name),)
     if path.endswith(".py"):
         return (_find_member(Path(path), member),)
-    if _is_file(argument):
+    if _is_file(argument) and not argument.isidentifier():
         return _from_file(Path(argument))
     if "=" in argument:
         return (_from_text(argument, name),)
-    if argument.endswith(".py") or "/" in argument or "\\" in argument:
+    if any(sign in argument for sign in "./\\"):
         return _from_file(Path(argument))
     return (_from_library(argument),)
 
@@ -146,18 +171,21 @@ def _find_member(path: Path, member: str) -> Found:
 
 
 def _from_library(name: str) -> Found:
-    library = find_library()
-    if name in library:
-        return library[name]
-    near = suggest(name, library)
-    also = Path(f"{name}.py")
-    if not near and also.is_file():
-        near = f"there is a file of that name: {also}"
-    raise refuse(
-        "formula-unknown",
-        f"the library has no formula {name}",
-        help=near or '"derive list" names them all; a formula in text has an =',
-    )
+    from derive.formulas import family_of, find_formula
+
+    try:
+        return _to_found(name, find_formula(name), family_of(name))
+    except DeriveError as error:
+        file = Path(f"{name}.py")
+        if error.diagnostic.code != "formula-unknown" or not file.is_file():
+            raise
+        says = error.diagnostic.says
+        raise refuse("formula-unknown", says, help=f"write {file} for the file here") from error
+
+
+def _to_found(name: str, formula: Formula, family: str) -> Found:
+    origin = f"{LIBRARY}/{family}.py"
+    return Found(name, formula, origin, _to_command(name), family=family)
 
 
 def _from_text(text: str, name: str | None) -> Found:

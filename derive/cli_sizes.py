@@ -1,7 +1,4 @@
-"""Sizes from the command line: `S=4096,B=2`.
-
-    sizes = size ("," size)*        size = name "=" whole number above 0, `4096` or `4_096`
-"""
+"""Sizes from the command line: `S=4096,B=2`, whole numbers above 0, `4096` or `4_096`."""
 
 from __future__ import annotations
 

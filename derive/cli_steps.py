@@ -22,7 +22,7 @@ FLOAT_BYTES = 4  # float32, for the memory that is shown
 
 
 def print_steps(plan: Plan) -> None:
-    """The steps in order, each with its einsum strings, shape and operations at the plan's sizes."""
+    """The steps in order: einsum strings, shape, operations at the plan's sizes."""
     rows = [
         (
             step.name,
