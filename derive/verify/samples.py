@@ -71,19 +71,19 @@ def find_sizes(system: System) -> tuple[str, ...]:
 def choose_sizes(system: System, count: int = 3, seed: int = 0) -> list[Sizes]:
     """`count` draws of all sizes, small and pairwise distinct; the second one has a size 1."""
     demands = _find_demands(system)
-    random = Random(seed)
+    dice = Random(seed)
     draws: list[Sizes] = []
     for number in range(count):
-        draws.append(_choose(demands, random, draws, with_one=number == 1))
+        draws.append(_choose(demands, dice, draws, with_one=number == 1))
     return draws
 
 
-def _choose(demands: Demands, random: Random, before: Sequence[Sizes], *, with_one: bool) -> Sizes:
+def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one: bool) -> Sizes:
     """The best of some random draws, as measured by `_measure`."""
     best: tuple[float, Sizes] | None = None
     for largest in LARGEST:
         for _ in range(ATTEMPTS if len(demands.names) <= MANY else ATTEMPTS // 6):
-            sizes = _shrink(_draw(demands.names, random, largest, with_one), demands)
+            sizes = _shrink(_draw(demands.names, dice, largest, with_one), demands)
             badness = _measure(sizes, demands, with_one=with_one) + 5 * (sizes in before)
             badness += 0.1 * _count_same_orders(sizes, before)
             if best is None or badness < best[0]:
@@ -99,11 +99,11 @@ def _choose(demands: Demands, random: Random, before: Sequence[Sizes], *, with_o
 _IDLE, _EMPTY, _INVALID = 1e3, 1e5, 1e8
 
 
-def _draw(names: Sequence[str], random: Random, largest: int, with_one: bool) -> Sizes:
+def _draw(names: Sequence[str], dice: Random, largest: int, with_one: bool) -> Sizes:
     pool = range(2, max(largest, len(names) + 2))
-    sizes = dict(zip(names, random.sample(pool, len(names)), strict=True))
-    if with_one and names and random.random() < 0.8:  # not every formula bears a size 1
-        sizes[random.choice(names)] = 1
+    sizes = dict(zip(names, dice.sample(pool, len(names)), strict=True))
+    if with_one and names and dice.random() < 0.8:  # not every formula bears a size 1
+        sizes[dice.choice(names)] = 1
     return sizes
 
 
