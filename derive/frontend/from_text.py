@@ -19,7 +19,7 @@ from sympy import Eq, Symbol
 from derive.errors import refuse, suggest
 from derive.frontend.text_build import to_size
 from derive.frontend.text_claims import find_names
-from derive.frontend.text_expr import to_number
+from derive.frontend.text_expr import to_number, to_place
 from derive.frontend.text_extents import Letters
 from derive.frontend.text_lines import Source, split_statements
 from derive.frontend.text_scope import Scope
@@ -131,7 +131,7 @@ def _read_place(place: ast.expr, scope: Scope) -> Any:
                 place,
                 help="write it like y[b, h*D + d]",
             )
-    return to_number(place, scope)
+    return to_place(place, scope)
 
 
 def _find_results(names: Names, lines: Sequence[Line]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from fractions import Fraction
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from sympy import Add, Mul, Pow, Rational
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from derive.frontend.text_lines import Source
 
+MOST_TERMS = 256  # of an extent or a place, multiplied out
 LARGEST_POWER = 1024  # of anything; and bits of a power of numbers
 
 
@@ -88,6 +90,32 @@ def find_value(expr: Any) -> Fraction | None:
             return under ** int(over) if _is_small(under, over) else None
         case _:
             return None
+
+
+def check_expandable(source: Source, node: ast.expr, expr: Any) -> None:
+    """Refuse what has too many terms when multiplied out; extents and places are compared so."""
+    if _count_terms(expr) > MOST_TERMS:
+        raise source.refuse(
+            "too-deep",
+            f"multiplied out this has more than {MOST_TERMS} terms",
+            span(node),
+            help="make it a size of its own: size W",
+        )
+
+
+def _count_terms(expr: Any) -> int:
+    """The number of terms after multiplying out, at most one more than is allowed."""
+    counts = [_count_terms(part) for part in expr.args]
+    match expr:
+        case Add():
+            total = sum(counts)
+        case Mul():
+            total = prod(counts)
+        case Pow(args=(_, Rational(p=power, q=1))) if power > 1 and counts[0] > 1:
+            total = counts[0] ** min(int(power), MOST_TERMS)
+        case _:
+            total = max(counts, default=1)
+    return min(total, MOST_TERMS + 1)
 
 
 def _find_spine(

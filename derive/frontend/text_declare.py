@@ -10,7 +10,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from derive.frontend.text_arithmetic import find_value, is_arithmetic, read_arithmetic
+from derive.frontend.text_arithmetic import (
+    check_expandable,
+    find_value,
+    is_arithmetic,
+    read_arithmetic,
+)
 from derive.frontend.text_build import to_rational, to_size
 from derive.frontend.text_names import to_article
 from derive.frontend.text_statements import IndexLine, ScalarLine, SizeLine, TensorLine
@@ -26,10 +31,10 @@ def read_extent(names: Names, node: ast.expr) -> Any:
     """An expression over sizes, as SymPy; names in it become sizes."""
 
     def read(part: ast.expr) -> Any:
-        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Div):
-            raise names.source.refuse(
-                "extent-form", "an extent is a whole number", span(part), help="write // to divide"
-            )
+        advice = _find_fraction(part)
+        if advice:
+            says = "an extent is a whole number"
+            raise names.source.refuse("extent-form", says, span(part), help=advice)
         if is_arithmetic(part):
             return read_arithmetic(names.source, part, read)
         if isinstance(part, ast.Name):
@@ -42,11 +47,26 @@ def read_extent(names: Names, node: ast.expr) -> Any:
         )
 
     extent = read(node)
+    check_expandable(names.source, node, extent)
     value = find_value(extent)
     if value is not None and (value < 0 or value.denominator != 1):
         says = f"an extent is a whole number of at least 0, not {value}"
         raise names.source.refuse("extent-form", says, span(node), help="write a size: N")
     return extent
+
+
+def _find_fraction(part: ast.expr) -> str:
+    """What to write instead of a part that need not be whole; nothing for one that is."""
+    match part:
+        case ast.BinOp(op=ast.Div()):
+            return "write // to divide"
+        case ast.Constant(float()):
+            return "write a whole number"
+        case ast.BinOp(op=ast.Pow(), right=exponent):
+            whole = isinstance(exponent, ast.Constant) and isinstance(exponent.value, int)
+            return "" if whole else "write a whole number as the exponent"
+        case _:
+            return ""
 
 
 def declare(names: Names, line: Line) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from sympy import Idx, S
 
-from derive.frontend.text_arithmetic import is_arithmetic, read_arithmetic
+from derive.frontend.text_arithmetic import check_expandable, is_arithmetic, read_arithmetic
 from derive.frontend.text_build import (
     BINDING,
     CONSTANTS,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from derive.frontend.text_syntax import Call
 
 DEEPEST = 60  # levels of one expression, those of called functions included
+LONGEST_ADVICE = 60  # characters of the text that a message repeats
 LARGEST = 50_000  # nodes of one expression, written out as a tree
 
 _RELATIONS = {
@@ -74,7 +75,7 @@ def to_number(node: ast.expr, scope: Scope) -> Any:
         "condition-as-number",
         "a truth value stands where a number is needed",
         node,
-        help=f"write [{written}] for 1 or 0",
+        help=f"write [{written if len(written) <= LONGEST_ADVICE else '..'}] for 1 or 0",
     )
 
 
@@ -219,7 +220,14 @@ def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope:
         if isinstance(place, (ast.Slice, ast.Starred)):
             says = "a place takes a letter or an expression, never a slice"
             raise scope.refuse("place-form", says, node, help="write an index letter there")
-    return names.bases[name][tuple(to_number(place, scope) for place in places)]
+    return names.bases[name][tuple(to_place(place, scope) for place in places)]
+
+
+def to_place(node: ast.expr, scope: Scope) -> Any:
+    """The SymPy expression of one place of a tensor."""
+    place = to_number(node, scope)
+    check_expandable(scope.names.source, node, place)
+    return place
 
 
 def _tell_places(name: str, scope: Scope) -> str:

@@ -13,19 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from sympy import Add, Integer, Symbol, expand
 
-from derive.frontend.text_arithmetic import is_arithmetic, read_arithmetic
+from derive.frontend.text_arithmetic import check_expandable, is_arithmetic, read_arithmetic
 from derive.frontend.text_build import to_index, to_size
 from derive.frontend.text_names import find_places
 from derive.frontend.text_statements import EquationLine, FunctionLine
-from derive.frontend.text_syntax import span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from derive.frontend.text_names import Names
     from derive.frontend.text_statements import Line
-
-_LONGEST_PLACE = 12  # names in a merged place; multiplying out a longer one may take for ever
 
 
 class Letters:
@@ -136,14 +133,11 @@ def _find_uses(lines: Sequence[Line]) -> Iterable[tuple[str, int, ast.expr]]:
 def _to_form(names: Names, place: ast.expr) -> tuple[list[str], Any] | None:
     """(letters, polynomial over their symbols and sizes) of a place; None where it is none."""
     words = [part for part in ast.walk(place) if isinstance(part, ast.Name)]
-    if len(words) > _LONGEST_PLACE or not all(
-        isinstance(part, (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp))
-        for part in ast.walk(place)
-        if isinstance(part, ast.expr)
-    ):
+    inside = [part for part in ast.walk(place) if isinstance(part, ast.expr)]
+    if not all(isinstance(part, ast.Name) or is_arithmetic(part) for part in inside):
         return None
-    powers = (ast.Add, ast.Sub, ast.Mult)
-    if any(isinstance(p, ast.BinOp) and not isinstance(p.op, powers) for p in ast.walk(place)):
+    merging = (ast.Add, ast.Sub, ast.Mult)
+    if any(isinstance(p, ast.BinOp) and not isinstance(p.op, merging) for p in inside):
         return None
     letters = [w.id for w in words if names.kind(w.id) == "index"]
     if any(names.kind(w.id) not in {"index", "size"} for w in words):
@@ -152,10 +146,12 @@ def _to_form(names: Names, place: ast.expr) -> tuple[list[str], Any] | None:
     def read(part: ast.expr) -> Any:
         if is_arithmetic(part):
             return read_arithmetic(names.source, part, read)
-        assert isinstance(part, ast.Name), span(part)
+        assert isinstance(part, ast.Name)
         return Symbol(part.id) if part.id in letters else to_size(part.id)
 
-    return list(dict.fromkeys(letters)), expand(read(place))
+    value = read(place)
+    check_expandable(names.source, place, value)
+    return list(dict.fromkeys(letters)), expand(value)
 
 
 def _find_last(value: Any, letters: Sequence[str], extents: Mapping[str, Any]) -> Any:

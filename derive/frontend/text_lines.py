@@ -40,6 +40,7 @@ _TOKEN = re.compile(
 _CLOSING = {"(": ")", "[": "]"}
 _WORDS = {"and", "or", "not"}
 _OPERATORS = {"**", "//", "==", "<=", ">=", "!=", *"+-*/%<>=,"}
+_CALCULATING = {*"+-*/%<>", "**", "//", "<=", ">=", "==", "!="}
 _UNARY = {"+", "-", "not"}
 _INSTEAD = {
     "≤": "<=", "≥": ">=", "≠": "!=", "−": "-", "–": "-", "·": "*", "×": "*", "∗": "*", "÷": "/",
@@ -129,6 +130,7 @@ def split_statements(source: Source) -> list[tuple[Token, ...]]:
     if current:
         statements.append(tuple(current))
     for statement in statements:
+        _check_words(source, statement)
         _check_neighbours(source, statement)
     return statements
 
@@ -252,6 +254,29 @@ def _unclosed(source: Source, token: Token) -> DeriveError:
         token.span,
         help=f"close it with {_CLOSING[token.text]}",
     )
+
+
+def _check_words(source: Source, statement: tuple[Token, ...]) -> None:
+    """The words and signs that Python allows in fewer places than values and operators."""
+    for k, token in enumerate(statement):
+        if token.text == "return" and k:
+            says = "return begins a line and stands nowhere else"
+            raise source.refuse("python-keyword", says, token.span, help="write return_")
+        if token.text == "not" and k and statement[k - 1].text in _CALCULATING:
+            says = f"not cannot stand behind {statement[k - 1].text}"
+            raise source.refuse("syntax", says, token.span, help="put it into a bracket: [not ..]")
+        if token.text == "=" and _is_inside(statement[:k]) and not _names_argument(statement[:k]):
+            says = "inside a bracket = says nothing"
+            raise source.refuse("equation-sign", says, token.span, help="write == to compare")
+
+
+def _is_inside(before: Sequence[Token]) -> bool:
+    return sum((t.text in _CLOSING) - (t.text in _CLOSING.values()) for t in before) > 0
+
+
+def _names_argument(before: Sequence[Token]) -> bool:
+    """Is it `f(.., name` up to here?"""
+    return len(before) > 1 and before[-1].kind == "name" and before[-2].text in {"(", ","}
 
 
 def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:

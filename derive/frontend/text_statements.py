@@ -201,13 +201,13 @@ def _read_shape(
     if len(split_at(piece[opening:], ",")[1]) > 1:
         says = "one declaration has one shape, at its end"
         raise _form(source, piece, says, "X[B, S]; Y[S, D]  or  W_Q, W_K[H, D, D]")
+    if not _is_one_bracket(piece[opening:]):
+        raise _form(source, piece, "a declaration is names and one shape", "W_Q, W_K[H, D]")
     names = []
     for item in split_at(piece[:opening], ",")[1]:
         if len(item) != 1 or item[0].kind != "name":
             raise _form(source, item or piece, "a declaration begins with names", "W_Q, W_K[H, D]")
         names.append(item[0])
-    if any(token.text == "(" for token in split_at(piece, "(")[0]):
-        raise _form(source, piece, "a shape stands in square brackets", "X[B, S]")
     inside = split_at(piece[opening + 1 : -1], ",")[1]
     return tuple(names), tuple(read_expression(source, part) for part in inside)
 
