@@ -6,10 +6,23 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Index, Tensor
+from derive.ir.nodes import Index, Number, Size, Tensor
 from derive.ir.polynomial import evaluate_extent
 from derive.plan.naming import free_name, name_op
-from derive.plan.ops import Apply, Arrange, Op, Source, Triangle, args_of, axes_of
+from derive.plan.ops import (
+    Apply,
+    Arrange,
+    Cast,
+    Iota,
+    Num,
+    NumTensor,
+    Op,
+    Reduction,
+    Source,
+    Triangle,
+    args_of,
+    axes_of,
+)
 from derive.plan.steps import Step
 
 if TYPE_CHECKING:
@@ -30,6 +43,7 @@ class Context:
     layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     known: dict[Expr, tuple[Source, tuple[Index, ...]]] = field(default_factory=dict)
     stored: dict[str, tuple[tuple[Index, ...], ...]] = field(default_factory=dict)
+    integers: set[str] = field(default_factory=set)  # tensors that equations make of integers
     target: str = ""
 
     def lower(self, expr: Expr, order: tuple[Index, ...]) -> Op:
@@ -46,7 +60,7 @@ class Context:
 
     def add_step(self, op: Op, hint: str = "") -> Source:
         """A step of its own for an operation, under a name of its own."""
-        kind = "bool" if is_truth(op) else "real"
+        kind = "bool" if is_truth(op) else "int" if is_whole(op) else "real"
         name = free_name(hint or name_op(op, self.target), self.names)
         self.names.add(name)
         self.steps.append(Step(name, op))
@@ -66,6 +80,23 @@ def is_truth(op: Op) -> bool:
             return is_truth(arg)
         case _:
             return any(is_truth(a) for a in args_of(op)) if len(args_of(op)) == 1 else False
+
+
+def is_whole(op: Op) -> bool:
+    """Does it hold integers: places, index arithmetic, integer tensors?"""
+    match op:
+        case Source(_, _, kind):
+            return kind == "int"
+        case Iota() | Reduction("argmax"):
+            return True
+        case Apply(function) if function in TRUTHS or function == "/":
+            return False
+        case Num(value):
+            return isinstance(value, (Size, Number))
+        case Cast() | NumTensor():
+            return False
+        case _:
+            return bool(args_of(op)) and all(map(is_whole, args_of(op)))
 
 
 TRUTHS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")

@@ -34,7 +34,7 @@ from derive.ir.nodes import (
 )
 from derive.ir.walk import find_free, map_children, substitute
 from derive.plan.align import align, arrange, find_union
-from derive.plan.context import Context, layout_of
+from derive.plan.context import Context, is_truth, is_whole, layout_of
 from derive.plan.lower_mask import lower_choice, lower_condition, lower_index
 from derive.plan.lower_product import lower_product
 from derive.plan.lower_reduce import lower_along, lower_reduce
@@ -73,6 +73,10 @@ def lower_equation(equation: Equation, context: Context) -> Source:
     op = lower_inside(equation.value, context, order)
     if not axes_of(op) and isinstance(op, Num):
         op = NumTensor(op.value)
+    if isinstance(op, Cast) and not is_truth(op.arg):
+        op = op.arg
+    if is_whole(op):
+        context.integers.add(target.tensor.name)
     op = Expand(op, order) if set(axes_of(op)) != set(flat) else arrange(op, order)
     context.stored[target.tensor.name] = tuple(places)
     return context.add_step(op, target.tensor.name)
@@ -90,12 +94,14 @@ def lower(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
     if key in context.known:
         source, names = context.known[key]
         again = dict(zip(names, letters, strict=True))
-        return Source(source.name, tuple(again[i] for i in source.axes), source.kind)
+        found = Source(source.name, tuple(again[i] for i in source.axes), source.kind)
+        return Cast(found) if source.kind == "int" else found
     op = lower_inside(expr, context, order)
-    if isinstance(op, HEAVY):
-        op = context.add_step(op)
-        context.known[key] = (op, letters)
-    return op
+    if not isinstance(op, HEAVY):
+        return op
+    source = context.add_step(op)
+    context.known[key] = (source, letters)
+    return Cast(source) if source.kind == "int" else source
 
 
 def to_key(expr: Expr) -> tuple[Expr, tuple[Index, ...]]:
@@ -167,7 +173,8 @@ def lower_access(access: Access, context: Context) -> Op:
     layout = layout_of(access.tensor, context)
     stored = context.stored.get(access.tensor.name)
     op = read(access, layout, stored)
-    return Cast(op) if access.tensor.kind == "int" else op
+    name = access.tensor.name
+    return Cast(op) if access.tensor.kind == "int" or name in context.integers else op
 
 
 def lower_power(base: Expr, exponent: Expr, context: Context, order: tuple[Index, ...]) -> Op:

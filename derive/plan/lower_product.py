@@ -48,7 +48,7 @@ from derive.plan.ops import (
 from derive.plan.path import find_path
 from derive.plan.steps import walk_ops
 from derive.rewrite.protect import protect
-from derive.rewrite.rules_products import join_conditions
+from derive.rewrite.rules_products import is_bracket, join_conditions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,9 +126,8 @@ def sort_factor(factor: Expr, product: Product) -> None:
         case Mul(inner):
             for part in inner:
                 sort_factor(part, product)
-        case Where(condition, then, other) if other is ZERO:
+        case Where(condition) if is_bracket(factor):
             product.condition = join_conditions(product.condition, condition)
-            sort_factor(then, product)
         case Pow(base, Number(power)) if power < 0:
             product.under.append(base if power == -1 else Pow(base, Number(-power)))
         case _:
@@ -221,6 +220,9 @@ def contract(
     order: tuple[Index, ...],
 ) -> Op:
     """The operands multiplied two at a time and summed over the bound indices."""
+    idle = [i.extent for i in bound if all(i not in axes_of(op) for op in operands)]
+    if idle:
+        number = Mul((number, *idle))
     if not operands:
         return Num(number)
     axes = sort_axes((i for op in operands for i in axes_of(op) if i not in bound), order)

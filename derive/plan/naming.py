@@ -89,14 +89,14 @@ def _describe_apply(function: str, args: tuple[Op, ...]) -> str:
         return _join([_describe(args[0]), "power"])
     words = [_describe(a) for a in tensors]
     if function in {"*", "/"}:
-        return _join([words[0], "over", words[1]] if function == "/" else words)
+        return _join([words[0], "over", *words[1:]] if function == "/" and words else words)
     if function in {"+", "-"}:
         return _join([words[0], _WORDS[function], *words[1:]]) if words else ""
     return _join([_WORDS.get(function, function), *words])
 
 
 def _join(words: list[str]) -> str:
-    return "_".join(words) if all(words) else ""
+    return "_".join(words) if words and all(words) else ""
 
 
 def _role(op: Op) -> str:

@@ -26,6 +26,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+# First, so that a bracket is found beside all the factors that it guards.
+FLAT = (rules_products.flatten_product,)
+
 # What a person who reads the generated file wants to know of; the others only tidy up.
 TOLD = (
     rules_products.distribute_product,
@@ -40,7 +43,8 @@ def prepare(system: System) -> tuple[System, tuple[str, ...]]:
     """The same system with every value rewritten by the rules, and the laws worth telling of."""
     used: list[Rule] = []
     equations = tuple(
-        Equation(e.target, apply_rules(e.value, RULES, used)) for e in system.equations
+        Equation(e.target, apply_rules(apply_rules(e.value, FLAT), RULES, used))
+        for e in system.equations
     )
     told = tuple(f"{each.name}: {each.law}" for each in TOLD if each in used)
     prepared = System(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from derive.ir.nodes import (
     MINUS_ONE,
     ONE,
@@ -68,21 +70,13 @@ def flatten_sum(expr: Expr) -> Expr | None:
     refuses="x, y[N]; z[i,j] = x[i] * y[j] + [j <= i] + exp([i <= j])",
 )
 def guard_product(expr: Expr) -> Expr | None:
-    """Brackets and guards among the factors of a product become one guard around the rest."""
-    if not isinstance(expr, Mul):
+    """Brackets among the factors of a product become one guard around the other factors."""
+    if not isinstance(expr, Mul) or len(expr.factors) == 1:
         return None
-    guards = [f for f in expr.factors if is_guard(f)]
-    if not guards or len(expr.factors) == 1:
+    conditions = [f.condition for f in expr.factors if is_bracket(f)]
+    if not conditions:
         return None
-    rest: list[Expr] = []
-    conditions: list[Expr] = []
-    for factor in expr.factors:
-        if factor in guards:
-            assert isinstance(factor, Where)
-            conditions.append(factor.condition)
-            rest += [factor.then] if factor.then is not ONE else []
-        else:
-            rest.append(factor)
+    rest = [f for f in expr.factors if not is_bracket(f)]
     return Where(join_conditions(*conditions), make_product(rest), ZERO)
 
 
@@ -234,9 +228,9 @@ def rename_bound(reduce: Reduce, taken: set[str]) -> tuple[tuple[Index, ...], Ex
     return bound, substitute(reduce.condition, new), substitute(reduce.body, new)  # type: ignore[return-value]
 
 
-def is_guard(expr: Expr) -> bool:
-    """Is it zero wherever a condition fails?"""
-    return isinstance(expr, Where) and expr.other is ZERO
+def is_bracket(expr: Expr) -> TypeGuard[Where]:
+    """Is it an Iverson bracket: 1 where a condition holds, else 0?"""
+    return isinstance(expr, Where) and expr.then is ONE and expr.other is ZERO
 
 
 def join_conditions(*conditions: Expr) -> Expr:

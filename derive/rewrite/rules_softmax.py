@@ -88,8 +88,8 @@ def find_softmax(expr: Expr) -> Expr | None:
     """An exponential over the sum of the same exponentials is a softmax."""
     if not isinstance(expr, Mul) or (found := _find_quotient(expr.factors)) is None:
         return None
-    soft, rest = found
-    return make_product([*rest, soft]) if soft.condition is TRUE else None
+    soft, rest, guard = found
+    return make_product([*rest, soft]) if soft.condition is guard else None
 
 
 @rule(
@@ -104,16 +104,16 @@ def find_masked_softmax(expr: Expr) -> Expr | None:
         case Where(condition, Mul(factors), other) if other is ZERO:
             if (found := _find_quotient(factors)) is None:
                 return None
-            soft, rest = found
-            if join_conditions(condition, soft.condition) is not condition:
+            soft, rest, guard = found
+            if guard is not TRUE or join_conditions(condition, soft.condition) is not condition:
                 return None
             return Where(condition, make_product([*rest, soft]), ZERO)
         case _:
             return None
 
 
-def _find_quotient(factors: tuple[Expr, ...]) -> tuple[Along, list[Expr]] | None:
-    """The softmax among the factors of a product, and the other factors."""
+def _find_quotient(factors: tuple[Expr, ...]) -> tuple[Along, list[Expr], Expr] | None:
+    """The softmax among the factors of a product, the others, and the numerator's own condition."""
     for k, under in enumerate(factors):
         match under:
             case Pow(Reduce("sum", (summed,), condition, Call("exp", (logit,))), Number(power)):
@@ -122,14 +122,18 @@ def _find_quotient(factors: tuple[Expr, ...]) -> tuple[Along, list[Expr]] | None
             case _:
                 continue
         for n, over in enumerate(factors):
+            guard: Expr = TRUE
             match over:
                 case Call("exp", (same,)):
+                    index = _match_letter(same, logit, summed)
+                case Where(guard, Call("exp", (same,)), other) if other is ZERO:
                     index = _match_letter(same, logit, summed)
                 case _:
                     continue
             if index is not None:
                 rest = [f for m, f in enumerate(factors) if m not in (k, n)]
-                return Along("softmax", index, substitute(condition, {summed: index}), same), rest
+                kept = substitute(condition, {summed: index})
+                return Along("softmax", index, kept, same), rest, guard
     return None
 
 
