@@ -8,6 +8,7 @@ raises, changes its arguments, or returns another shape does not agree.
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from math import inf
@@ -19,7 +20,7 @@ from derive.verify.loops import evaluate_loops
 from derive.verify.samples import draw_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from derive.ir.nodes import System
     from derive.notation.formula import Formula
@@ -114,13 +115,26 @@ def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
     return float(off.max()), f"{element} is {values}"
 
 
+@contextmanager
+def _in_float64() -> Iterator[None]:
+    """float64 for a formula of integers alone, whose function has torch's default dtype."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def _judge_call(
     function: Callable[..., Any], inputs: Mapping[str, Any], names: tuple[str, ...], expected: Any
 ) -> tuple[float, str]:
     """How far off one call is at worst, and its first difference in words."""
     given = {name: value.clone() if _is_tensor(value) else value for name, value in inputs.items()}
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _in_float64():
             warnings.simplefilter("ignore")  # a variance of one entry is nan, and torch warns
             found = function(**_spell(function, given))
     except Exception as error:  # whatever it raises is its judgement
