@@ -22,10 +22,10 @@ CHAIN = (
 def steps_of(text: str, **sizes: int) -> list[str]:
     """The lines of a formula's function."""
     source = build(parse(text), sizes=sizes or None).source
-    body = source[source.index("def formula(") : source.find("\n\n\ndef _sizes")]
+    body = source[source.index("def formula(") : source.find("\n\n\ndef _check_shapes")]
     lines = [line.strip() for line in body.splitlines() if not line.strip().startswith("#")]
     end = lines.index('"""', 1) if '"""' in lines else 1
-    return [line for line in lines[end + 1 :] if line and "_sizes(" not in line]
+    return [line for line in lines[end + 1 :] if line and "_check_shapes(" not in line]
 
 
 def test_relative_attention_never_spans_all_five_indices() -> None:

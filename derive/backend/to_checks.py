@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from derive.backend.lines import INDENT, WIDTH, fit_signature
 from derive.backend.to_python import MUL, to_python
 from derive.errors import refuse
 from derive.ir.nodes import Expr, Size, System, Tensor
@@ -17,10 +18,9 @@ from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-WIDTH = 100
-INDENT = "    "
+CHECK = "_check_shapes"
 
 
 @dataclass
@@ -31,7 +31,28 @@ class Reading:
     lines: list[str] = field(default_factory=list)
 
 
-def write_checks(system: System) -> tuple[tuple[str, ...], list[str]]:
+def write_check(system: System, is_used: Callable[[str], bool]) -> tuple[list[str], str]:
+    """(the sizes it returns, its text): those that are used, or nothing where nothing is to check.
+
+    Raises DeriveError where no shape tells some size.
+    """
+    known, lines = _read_all(system)
+    if not lines:
+        return [], ""
+    sizes = [size for size in known if is_used(size)]
+    arguments = [f"{t.name}: Tensor" for t in system.inputs if isinstance(t, Tensor)]
+    arguments += [f"{s.name}: int" for s in system.sizes]
+    several = f"tuple[{', '.join(['int'] * len(sizes))}]"
+    returns = "None" if not sizes else "int" if len(sizes) == 1 else several
+    ending = [f"return {', '.join(sizes)}"] if sizes else []
+    words = "Read the sizes from the shapes, and compare" if sizes else "Compare the shapes"
+    body = [f'"""{words}; ValueError where they do not fit."""', *lines, *ending]
+    return sizes, "\n".join(
+        [fit_signature(CHECK, arguments, returns), *(f"{INDENT}{row}" for row in body), ""]
+    )
+
+
+def _read_all(system: System) -> tuple[tuple[str, ...], list[str]]:
     """(the sizes in order of reading, the lines that read and compare them)."""
     tensors = [t for t in system.inputs if isinstance(t, Tensor)]
     reading = Reading({s.name: "the argument" for s in system.sizes})
@@ -44,6 +65,11 @@ def write_checks(system: System) -> tuple[tuple[str, ...], list[str]]:
         _read_tensor(ready, system, reading)
     sizes = tuple(s for s in reading.known if s not in {k.name for k in system.sizes})
     return sizes, reading.lines
+
+
+def _count_places(rank: int) -> str:
+    """`1 place`, `3 places`."""
+    return "1 place" if rank == 1 else f"{rank} places"
 
 
 def _is_ready(tensor: Tensor, known: dict[str, str]) -> bool:
@@ -84,7 +110,7 @@ def _read_tensor(tensor: Tensor, system: System, reading: Reading) -> None:
     if new or any(_sizes_in(e) - set(reading.known) for e in tensor.shape):
         lines.append(f"if {name}.ndim != {rank}:")
         lines.append(
-            f'{INDENT}raise ValueError(f"{shown} has {rank} places, got {{list({name}.shape)}}")'
+            f'{INDENT}raise ValueError(f"{shown} has {_count_places(rank)}, got {{list({name}.shape)}}")'
         )
     if len(new) == rank and rank > 1:
         lines.append(f"{', '.join(to_python(e) for e in tensor.shape)} = {name}.shape")

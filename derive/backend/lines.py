@@ -1,0 +1,60 @@
+"""Lines of a generated file: at most WIDTH columns, broken where a reader expects it."""
+
+from __future__ import annotations
+
+import textwrap
+
+WIDTH = 100
+INDENT = "    "
+
+
+def wrap_text(text: str, first: str = "", later: str = "", width: int = WIDTH) -> list[str]:
+    """The text over lines of at most `width` columns, broken at blanks."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]
+
+
+def fit_signature(name: str, arguments: list[str], returns: str) -> str:
+    """The line that begins a function, or as few lines as hold it."""
+    line = f"def {name}({', '.join(arguments)}) -> {returns}:"
+    if len(line) <= WIDTH:
+        return line
+    inner = f"{INDENT}{', '.join(arguments)}\n"
+    rows = inner if len(inner) <= WIDTH else "".join(f"{INDENT}{a},\n" for a in arguments)
+    return f"def {name}(\n{rows}) -> {returns}:"
+
+
+def fit_assignment(name: str, value: str) -> list[str]:
+    """`name = value`, or `return value`, over several lines in parentheses where it is too long."""
+    head = f"{name} = " if name else "return "
+    if len(INDENT) + len(head) + len(value) <= WIDTH:
+        return [f"{head}{value}"]
+    return [f"{head}(", *(f"{INDENT}{line}" for line in _break(value)), ")"]
+
+
+def _break(value: str) -> list[str]:
+    """A long expression, broken before the operators that stand outside all brackets."""
+    depth, start = 0, 0
+    lines = []
+    for k, sign in enumerate(value):
+        depth += (sign in "([") - (sign in ")]")
+        if depth == 0 and value[k : k + 3] in {" + ", " - ", " * ", " / ", " & ", " | "}:
+            lines.append(value[start:k])
+            start = k + 1
+    return [*lines, value[start:]]
+
+
+def fit_call(function: str, targets: str, arguments: list[str]) -> list[str]:
+    """`targets = function(arguments)` over as many lines as it needs."""
+    head = f"{targets} = " if targets else ""
+    line = f"{head}{function}({', '.join(arguments)})"
+    if len(INDENT) + len(line) <= WIDTH:
+        return [line]
+    inner = wrap_text(", ".join(arguments), width=WIDTH - 2 * len(INDENT))
+    return [f"{head}{function}(", *(f"{INDENT}{row}" for row in inner), ")"]
