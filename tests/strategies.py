@@ -5,6 +5,7 @@ value is well conditioned: divisors, logarithms and roots have positive argument
 bounded ones, and jumps (comparisons, floor) look at arguments as they are given.
 """
 
+import re
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ DECLARED = {
 }
 SCALARS = {"alpha": "scalar alpha", "eps": "scalar eps = 1/4"}
 
-NUMBERS = ("2", "1", "3", "1/2", "0.25", "-1", "2/3")
+NUMBERS = ("2", "1", "3", "1/2", "0.25", "(-1)", "2/3")
 BOUNDED = ("tanh", "sin", "sigmoid", "cos", "erf")
 SMOOTH = ("tanh", "relu", "abs", "sin", "sigmoid", "silu", "gelu", "softplus", "leaky_relu", "elu", "cos", "erf")
 RELATIONS = ("<=", "<", "==", "!=", ">=", ">")
@@ -260,6 +261,8 @@ def _reductions(draw, draft, scope, depth):
         draft.use(letter)
     inner = (*bound, *scope)
     body = draw(_values(draft, inner, depth))
+    if kind not in {"sum", "prod"}:
+        body = _mention(body, bound)
     over = ", ".join(bound)
     if draw(st.integers(0, 2)) == 2:
         over += ", " + draw(_conditions(draft, inner, 1))
@@ -267,8 +270,13 @@ def _reductions(draw, draft, scope, depth):
             return f"tanh({kind}[{over}]({body}))"
     if kind == "prod":
         body = f"tanh({body})"
-    text = f"{kind}[{over}]({body}{', correction=0' if False else ''})"
-    return text
+    return f"{kind}[{over}]({body})"
+
+
+def _mention(body, letters):
+    """The body with those of the letters in it that a reduction over them must meet."""
+    absent = [letter for letter in letters if not re.search(rf"\b{letter}\b", body)]
+    return f"({body} + sin({' + '.join(absent)}))" if absent else body
 
 
 @st.composite
@@ -278,7 +286,7 @@ def _rows(draw, draft, scope, depth):
     outside = not scope or (free and draw(st.integers(0, 2)) == 2)
     letter = draft.use(draw(st.sampled_from(free if outside else list(scope))))
     inner = (letter, *scope) if outside else scope
-    body = draw(_values(draft, inner, depth))
+    body = _mention(draw(_values(draft, inner, depth)), letter)
     kind = draw(st.sampled_from(["softmax", "softmax", "softmax", "log_softmax", "cumsum"]))
     over = letter
     if draw(st.integers(0, 2)) == 2:

@@ -1,5 +1,7 @@
 """Random formulas in the notation: the built function equals the loop nest, element by element."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -42,7 +44,9 @@ def draw_inputs(system, sizes, seed=0):
 def check_close(value, expected, source):
     """Equal to 1e-9 of the magnitude; nan equals nan."""
     pairs = zip(value, expected, strict=True) if isinstance(expected, tuple) else [(value, expected)]
-    for one, other in pairs:
+    for one, given in pairs:
+        with in_double():
+            other = torch.as_tensor(given)  # the loops answer numbers with a number
         finite = other[torch.isfinite(other)]
         scale = 1 + (finite.abs().max().item() if finite.numel() else 0)
         torch.testing.assert_close(
@@ -56,11 +60,23 @@ def check_close(value, expected, source):
         )
 
 
+@contextmanager
+def in_double():
+    """float64 as the default: what a formula without real tensors computes in."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def check_formula(drawn: RandomFormula):
     built = build(parse(drawn.text, empty_row=drawn.empty_row))
     inputs = draw_inputs(built.system, dict(drawn.sizes))
     expected = evaluate_loops(built.formula, inputs)
-    check_close(built.function(**inputs), expected, built.source)
+    with in_double():
+        check_close(built.function(**inputs), expected, built.source)
 
 
 @settings(calm, max_examples=200)
