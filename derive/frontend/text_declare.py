@@ -23,6 +23,8 @@ from derive.frontend.text_syntax import span, walk_in_order
 from derive.notation.words import tensors
 
 if TYPE_CHECKING:
+    from derive.errors import DeriveError
+    from derive.frontend.text_lines import Token
     from derive.frontend.text_names import Names
     from derive.frontend.text_statements import Line
 
@@ -82,8 +84,7 @@ def declare(names: Names, line: Line) -> None:
         case SizeLine(entries):
             for token, default in entries:
                 if token.text in names.sizes:
-                    says = f"{token.text} is declared twice"
-                    raise names.source.refuse("declared-twice", says, token.span)
+                    raise _declared_twice(names, token)
                 names.claim(token.text, "size", "on a size line", token.span)
                 value = _read_default(names, default)
                 if value is not None and not (value.is_Integer and value > 0):
@@ -96,10 +97,16 @@ def declare(names: Names, line: Line) -> None:
             _claim_sizes(names, extent, "in the extent of an index line")
             for token in letters:
                 if token.text in names.ranges:
-                    says = f"{token.text} is declared twice"
-                    raise names.source.refuse("declared-twice", says, token.span)
+                    raise _declared_twice(names, token)
                 names.claim(token.text, "index", "on an index line", token.span)
                 names.ranges[token.text] = read_extent(names, extent)
+
+
+def _declared_twice(names: Names, token: Token) -> DeriveError:
+    says = f"{token.text} is declared twice"
+    return names.source.refuse(
+        "declared-twice", says, token.span, help="take one of the declarations out"
+    )
 
 
 def _declare_tensors(names: Names, line: TensorLine) -> None:

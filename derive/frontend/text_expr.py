@@ -216,10 +216,6 @@ def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope:
             facts=(_tell_places(name, scope),),
             help=f"write {name} alone" if not rank else f"give {name} {to_count(rank, 'place')}",
         )
-    for place in places:
-        if isinstance(place, (ast.Slice, ast.Starred)):
-            says = "a place takes a letter or an expression, never a slice"
-            raise scope.refuse("place-form", says, node, help="write an index letter there")
     return names.bases[name][tuple(to_place(place, scope) for place in places)]
 
 
@@ -235,6 +231,8 @@ def _tell_places(name: str, scope: Scope) -> str:
     if name in scope.names.shapes:
         shape = map(write_extent, scope.names.shapes[name])
         return f"{name} is declared as {name}[{', '.join(shape)}]"
+    if scope.names.equations[name][1].places is None:
+        return f"{name} is defined without places"
     start, end = scope.names.equations[name][1].left
     return f"{name} is defined as {' '.join(scope.names.source.text[start:end].split())}"
 

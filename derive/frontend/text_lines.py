@@ -41,6 +41,7 @@ _CLOSING = {"(": ")", "[": "]"}
 _WORDS = {"and", "or", "not"}
 _OPERATORS = {"**", "//", "==", "<=", ">=", "!=", *"+-*/%<>=,"}
 _CALCULATING = {*"+-*/%<>", "**", "//", "<=", ">=", "==", "!="}
+_LISTING = {"scalar", "size", "index", "int", "bool", "return"}
 _UNARY = {"+", "-", "not"}
 _INSTEAD = {
     "≤": "<=", "≥": ">=", "≠": "!=", "−": "-", "–": "-", "·": "*", "×": "*", "∗": "*", "÷": "/",
@@ -49,7 +50,7 @@ _INSTEAD = {
     "&": "and", "|": "or", "~": "not", "!": "not", "∧": "and", "∨": "or", "¬": "not",
     "@": "sum[k](A[i, k] * B[k, j])", "{": "( or [", "}": ") or ]",
     ":": "an index letter, since every place takes one", "?": "where(condition, a, b)",
-    ".": "x[j, i] for a transpose, since nothing has attributes", "'": "other letters",
+    ".": "x[j, i] for a transpose, since nothing has attributes", "'": "another name, x2",
 }  # fmt: skip
 _KEYWORD_INSTEAD = {
     "if": "where(condition, a, b)", "else": "where(condition, a, b)", "is": "==",
@@ -285,7 +286,7 @@ def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
     tokens = (None, *(statement[1:] if words else statement), None)
     for here, after in pairwise(tokens):
         if here is not None and after is not None and _lacks_operator(here, after):
-            raise _missing_operator(source, here, after)
+            raise _missing_operator(source, here, after, statement[0].text)
         if not _ends_value(here) and not _starts_value(after):
             if here is not None and after is not None and (here.text, after.text) == ("(", ")"):
                 continue
@@ -316,11 +317,11 @@ def _lacks_operator(here: Token, after: Token) -> bool:
     return after.kind == "number" or _is_name(after) or after.text == "not"
 
 
-def _missing_operator(source: Source, here: Token, after: Token) -> DeriveError:
+def _missing_operator(source: Source, here: Token, after: Token, first: str) -> DeriveError:
     if (here.text, after.text) == ("]", "["):
         advice = "write all places in one bracket, x[i, j], or * before an Iverson bracket"
-    elif here.kind == "name" and after.kind == "name" and here.text in {"real", "float", "tensor"}:
-        advice = "a real tensor is declared without a word: X[B, S]"
+    elif first in _LISTING:
+        advice = f"write names with a comma between two: {first} a, b"
     else:
         advice = "write * between them to multiply"
     return source.refuse(

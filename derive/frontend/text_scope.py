@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from derive.frontend.text_names import Names
     from derive.frontend.text_syntax import Call
 
+MOST_NAMES = 16  # that a message lists
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -130,10 +132,16 @@ def unknown_name(name: str, node: ast.expr, scope: Scope) -> DeriveError:
         "unknown-name",
         f"{name} is not declared",
         node,
-        facts=(f"known are {', '.join(known)}",) if known else (),
+        facts=_tell_known("known are", known),
         help=suggest(name, [*known, *scope.parameters, *CONSTANTS])
         or f"declare it: scalar {name} for a number, size {name} for a size",
     )
+
+
+def _tell_known(says: str, known: list[str]) -> tuple[str, ...]:
+    """The names, as far as one line holds them."""
+    more = ", .." if len(known) > MOST_NAMES else ""
+    return (f"{says} {', '.join(known[:MOST_NAMES])}{more}",) if known else ()
 
 
 def no_tensor(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Scope) -> DeriveError:
@@ -152,7 +160,7 @@ def no_tensor(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Sc
         "unknown-name",
         f"{name} is not declared",
         node,
-        facts=(f"tensors are {', '.join(known)}",) if known else (),
+        facts=_tell_known("tensors are", known),
         help=suggest(name, known) or f"declare it: {name}[{_write_shape(places, scope)}]",
     )
 
