@@ -49,7 +49,7 @@ def find_plain(parts: Parts) -> str:
         case (operand,):
             return _find_single(operand, parts.output, parts.names[0])
         case (first, second) if not any(map(_find_twice, (first, second))):
-            return _find_product(first, second, parts) or _find_matmul(first, second, parts)
+            return _find_matmul(first, second, parts) or _find_product(first, second, parts)
         case _:
             return ""
 
@@ -74,8 +74,8 @@ def _find_lone_sums(parts: Parts) -> Iterator[str]:
         for letter in dict.fromkeys(operand):
             is_alone = others.count(letter) == operand.count(letter)
             if is_alone and letter not in parts.output:
-                where = "" if len(parts.operands) == 1 else f" is in {name} alone and"
-                yield f"{letter}{where} is not in the result: {name} is added up over it"
+                where = "" if len(parts.operands) == 1 else f"in {name} alone and "
+                yield f"{letter} is {where}not in the result: {name} is added up over it"
 
 
 def _find_outer(parts: Parts) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _find_many(parts: Parts) -> Iterator[str]:
     if len(parts.operands) > 2:
         yield (
             f"torch.einsum looks for the order of {len(parts.operands)} operands at every call;"
-            " the steps below are in pairs"
+            " the steps here are in pairs"
         )
 
 

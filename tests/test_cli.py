@@ -1,0 +1,345 @@
+"""The command line: what each verb prints, the exit codes, and what a person's mistakes get."""
+
+# ruff: noqa: F811 - the fixture `run` is imported
+
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from cli_runs import MATMUL, TWO, Answer, run, run_process  # noqa: F401
+from house import ROOT
+
+# The door: help, version, what is loaded, how it ends.
+
+
+def test_help_names_every_verb(run):
+    answer = run("--help")
+    verbs = [line.split()[0] for line in answer.out.split("Commands:\n")[1].splitlines() if line]
+    assert answer.code == 0
+    assert verbs == ["list", "show", "build", "new", "einsum", "check", "lint", "bench"]
+
+
+@pytest.mark.parametrize("verb", ["list", "show", "build", "new", "einsum", "check"])
+def test_every_verb_has_help(run, verb):
+    assert run(verb, "--help").out.startswith(f"Usage: derive {verb} [OPTIONS]")
+
+
+def test_the_version_is_that_of_the_distribution(run, monkeypatch):
+    monkeypatch.setattr(metadata, "version", lambda name: {"derive-torch": "1.2.3"}[name])
+    assert run("--version") == Answer(0, "derive 1.2.3\n", "")
+
+
+def test_help_loads_neither_torch_nor_sympy(tmp_path):
+    code = (
+        "import sys\nfrom derive.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('torch', 'sympy', 'opt_einsum', 'rich.console') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nonsense"], "Error: No such command 'nonsense'"),
+        (["show"], "Error: Missing argument 'NAME|FILE|FILE.py:NAME|TEXT'."),
+        (["build", "--zzz"], "Error: No such option: --zzz"),
+        (["new"], "Error: Missing argument 'NAME'"),
+        (["einsum", "ij,jk", "kl"], "Error: Got unexpected extra argument"),
+    ],
+)
+def test_usage_errors(run, arguments, says):
+    answer = run(*arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.splitlines()[-1].startswith(says)
+
+
+@pytest.mark.parametrize("verb", ["check", "lint", "bench"])
+def test_reserved_verbs_say_so_in_one_line(run, verb):
+    answer = run(verb, "file.py", "--against", "formula")
+    assert answer == Answer(2, "", f"not-yet: derive {verb} is not built yet\n")
+
+
+def test_an_interrupt_is_no_traceback(run, monkeypatch):
+    def interrupt(as_json):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("derive.cli_list.print_list", interrupt)
+    assert run("list") == Answer(130, "", "")
+
+
+def test_a_reader_who_leaves_is_no_traceback(tmp_path):
+    command = f"{sys.executable} -m derive.cli list | head -1"
+    done = subprocess.run(
+        command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.split()[0], done.stderr) == ("family", "")
+
+
+def test_an_output_that_is_closed_is_no_traceback(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "derive.cli", "list"],
+        cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(writing)
+    assert done.stderr == ""
+
+
+def test_a_title_that_the_output_cannot_write_is_escaped(tmp_path):
+    text = 'from derive import parse\nf = parse("x[N]; y[n] = x[n]", title="Schrödinger")\n'
+    (tmp_path / "f.py").write_text(text, encoding="utf-8")
+    done = run_process("show", "f.py", cwd=tmp_path, env={"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "f: Schr\\xf6dinger")
+
+
+# derive list
+
+
+def test_list(run):
+    answer = run("list")
+    lines = answer.out.splitlines()
+    assert answer.code == 0
+    assert lines[0].split() == ["family", "formula", "title", "arguments"]
+    assert lines[1].split("  ")[-1] == "X W_Q W_K W_V A_K A_V"
+    assert lines[-1] == f"{len(lines) - 2} formulas; see one with: derive show NAME"
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_list_as_json(run):
+    entries = json.loads(run("list", "--json").out)
+    assert entries[0] == {
+        "family": "attention",
+        "name": "relative_attention",
+        "title": "Self-attention with relative position representations",
+        "arguments": ["X", "W_Q", "W_K", "W_V", "A_K", "A_V"],
+    }
+
+
+# derive new
+
+
+def test_a_new_file_builds_and_shows_as_it_stands(run, tmp_path):
+    answer = run("new", "mine")
+    assert answer == Answer(0, "mine.py is written; see it with: derive show mine.py\n", "")
+    assert run("show", "mine.py").code == 0
+    assert run("build", "mine.py").code == 0
+    assert run("build", "mine.py", "--check").code == 0
+
+
+def test_a_new_file_overwrites_nothing(run, tmp_path):
+    (tmp_path / "mine.py").write_text("precious")
+    answer = run("new", "mine")
+    assert answer.code == 2
+    assert answer.err.splitlines()[0] == "file-exists: mine.py is there already"
+    assert (tmp_path / "mine.py").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["z", "Q", "torch", "sympy", "derive", "Formula", "B"])
+def test_a_new_file_may_have_any_name(run, name):
+    assert run("new", name, "--out", "formulas").code == 0
+    answer = run("show", f"formulas/{name}.py", "--json")
+    assert json.loads(answer.out)["name"] == name
+
+
+@pytest.mark.parametrize("name", ["2d", "a-b", "lambda", "a/b", ""])
+def test_a_new_file_is_named_like_a_function(run, tmp_path, name):
+    answer = run("new", name)
+    says = f"formula-name: a formula is named like a Python function, not {name!r}"
+    assert (answer.code, answer.err.splitlines()[0]) == (2, says)
+    assert list(tmp_path.iterdir()) == []
+
+
+# What an argument may be.
+
+
+def test_text_and_file_and_input_are_the_same_formula(run, tmp_path, monkeypatch):
+    (tmp_path / "matmul.txt").write_text(MATMUL.replace("; C", "\nC"))
+    texts = [run("show", MATMUL, "--loops").out, run("show", "matmul.txt", "--loops").out]
+    monkeypatch.setattr(sys, "stdin", StringIO((tmp_path / "matmul.txt").read_text()))
+    texts.append(run("show", "-", "--loops").out)
+    assert (
+        texts
+        == [
+            "C = tensor(I, J)\n"
+            "for i in range(I):\n"
+            "    for j in range(J):\n"
+            "        C[i, j] = sum(A[i, k] * B[k, j] for k in range(K))\n"
+        ]
+        * 3
+    )
+
+
+def test_one_formula_of_a_file(run, tmp_path):
+    (tmp_path / "two.py").write_text(TWO)
+    assert json.loads(run("show", "two.py:two", "--json").out)["formula"][1] == "y[n] = 3 * x[n]"
+    answer = run("show", "two.py")
+    assert answer.err == (
+        "formula-which: two.py has 2 formulas\n  they are one, two\n  help: write two.py:one\n"
+    )
+
+
+def test_what_a_file_prints_is_no_part_of_the_answer(run, tmp_path):
+    (tmp_path / "loud.py").write_text('print("hello")\n' + TWO)
+    answer = run("show", "loud.py:one", "--json")
+    assert json.loads(answer.out)["name"] == "one"
+    assert answer.err == "hello\n"
+
+
+def test_a_file_finds_its_neighbours(run, tmp_path):
+    folder = tmp_path / "formulas"
+    folder.mkdir()
+    (folder / "neighbour.py").write_text('TEXT = "x[N]; y[n] = 2 * x[n]"\n')
+    (folder / "f.py").write_text(
+        "from derive import parse\nfrom neighbour import TEXT\nf = parse(TEXT)\n"
+    )
+    before = list(sys.path)
+    assert run("show", "formulas/f.py").code == 0
+    assert sys.path == before
+    del sys.modules["neighbour"]
+
+
+MISTAKES = {
+    "an unknown name": (
+        ["show", "relativ_attention"],
+        "formula-unknown: the library has no formula relativ_attention\n"
+        "  help: did you mean relative_attention?\n",
+    ),
+    "the name of a file here": (
+        ["show", "zero"],
+        "formula-unknown: the library has no formula zero\n"
+        "  help: write zero.py for the file here\n",
+    ),
+    "an exception in a file": (
+        ["build", "zero.py"],
+        "file-raises: zero.py:3 raises ZeroDivisionError: division by zero\n"
+        "    return 1 / x\n"
+        "           ^^^^^\n",
+    ),
+    "a file that ends Python": (
+        ["build", "leaves.py"],
+        "file-raises: leaves.py:1 raises SystemExit: 3\n"
+        "    raise SystemExit(3)\n"
+        "    ^^^^^^^^^^^^^^^^^^^\n",
+    ),
+    "a file that is no Python": (
+        ["show", "syntax.py"],
+        "file-syntax: syntax.py:2 is no Python: '(' was never closed\n"
+        "    y = (1\n"
+        "        ^\n",
+    ),
+    "a refusal in a file": (
+        ["show", "refused.py"],
+        'empty-row-unknown: empty_row is "nan" or "zeros", not \'ones\'\n'
+        "  in refused.py, line 2\n"
+        '  help: write empty_row="zeros" for a row of zeros where a mask leaves nothing\n',
+    ),
+    "a file without formulas": (
+        ["build", "nothing.py"],
+        "file-empty: nothing.py has no formula\n"
+        '  help: write one as a module-level variable, or start from "derive new NAME"\n',
+    ),
+    "a file that is not there": (
+        ["show", "nowhere.py"],
+        "file-unreadable: cannot read nowhere.py: No such file or directory\n",
+    ),
+    "a folder": (["show", "."], "file-unreadable: cannot read .: Is a directory\n"),
+    "a file that is no text": (
+        ["show", "binary.txt"],
+        "file-unreadable: binary.txt is not UTF-8 text\n",
+    ),
+    "a formula that the file does not have": (
+        ["show", "two.py:too"],
+        "formula-unknown: two.py has no formula too\n"
+        "  it has one, two\n"
+        "  help: did you mean two?\n",
+    ),
+    "one name for two formulas": (
+        ["build", "two.py", "--name", "f"],
+        "name-many: two.py has 2 formulas, and --name names one\n"
+        "  they are one, two\n"
+        "  help: write two.py:one\n",
+    ),
+    "a name for the whole library": (
+        ["build", "--name", "f"],
+        "name-many: --name names a single formula\n  help: name one formula to build beside it\n",
+    ),
+    "two formulas of one name": (
+        ["build", "two.py", "linear", "two.py:one"],
+        "formula-twice: two formulas would be written to one.py\n"
+        "  from two.py\n"
+        "  from two.py\n"
+        "  help: build one of them with --name, or into another --out\n",
+    ),
+    "a mistake in a text": (
+        ["show", "A[I, K]; y[i] = A[i,k]"],
+        "index-dangles: index k stands on the right but is neither summed nor on the left\n"
+        "    y[i] = A[i,k]\n"
+        "               ^\n"
+        "  k has extent K, from place 1 of A\n"
+        "  help: write sum[k](...) to add it up, or y[i,k] = ... to keep it\n",
+    ),
+    "a bracket in a text": (
+        ["show", "A[I, K]; y[i] = sum[k](A[i,k]"],
+        "bracket-unclosed: this ( is never closed\n"
+        "    A[I, K]; y[i] = sum[k](A[i,k]\n"
+        "                          ^\n"
+        "  help: close it with )\n",
+    ),
+    "a size that is no size": (
+        ["show", "linear", "--sizes", "B=8,S"],
+        "sizes-form: S is no size\n    B=8,S\n        ^\n  help: write sizes like S=4096,B=2\n",
+    ),
+    "a size below 1": (
+        ["show", "linear", "--sizes", "B=0"],
+        "sizes-range: B has to be 1 or more\n"
+        "    B=0\n    ^^^\n  help: write sizes like S=4096,B=2\n",
+    ),
+    "a size twice": (
+        ["einsum", "ij->ji", "--sizes", "i=2,i=3"],
+        "sizes-twice: i is given twice\n"
+        "    i=2,i=3\n        ^^^\n  help: write sizes like S=4096,B=2\n",
+    ),
+    "a size that is not there": (
+        ["show", MATMUL, "--sizes", "Q=3"],
+        "size-unknown: there is no size Q\n"
+        "  the sizes are I, K, J\n"
+        "  help: leave it out, or correct its name\n",
+    ),
+    "an einsum string": (
+        ["einsum", "ij,jk->il"],
+        "einsum-output: l is in the output and in no operand\n"
+        "    ij,jk->il\n            ^\n"
+        "  the operands have i, j, k\n"
+        "  help: give l to an operand, or take it out of the output\n",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes(run, tmp_path, case):
+    files = {
+        "zero.py": "\ndef f(x):\n    return 1 / x\n\nf(\n    0)\n",
+        "leaves.py": "raise SystemExit(3)\n",
+        "syntax.py": "x = 1\ny = (1\n",
+        "refused.py": 'import derive\nf = derive.Formula(empty_row="ones")\n',
+        "nothing.py": "x = 1\n",
+        "two.py": TWO,
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
+    arguments, expected = MISTAKES[case]
+    answer = run(*arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == expected
+    assert not Path("generated").exists()

@@ -1,0 +1,208 @@
+"""`derive show` and `derive einsum`: what is told of a formula and of an einsum string."""
+# ruff: noqa: F811 - the fixture `run` is imported
+
+import itertools
+import json
+
+import pytest
+import torch
+from cli_runs import MATMUL, run  # noqa: F401
+
+from derive.cli_einsum_remarks import Parts, find_plain, find_remarks
+
+ATTENTION = """\
+scalar tau
+x[N, D]; y[M, D]
+s[n,m] = sum[d](x[n,d] * y[m,d]) / tau
+p[n,m] = softmax[m](s[n,m])
+z[n] = max[m](p[n,m])
+"""
+
+SHOWN = """\
+attention
+From attention.txt
+
+scalar tau; x[N, D]; y[M, D]
+s[n,m] = sum[d](x[n,d] * y[m,d]) / tau
+p[n,m] = softmax[m](s[n,m])
+z[n] = max[m](p[n,m])
+
+indices
+index  extent  number  free in         summed in  shared in  broadcast in
+n      N          100  s, p, z
+m      M           20  s, p (softmax)  z (max)
+d      D           64                  s          s
+
+"""
+
+
+def test_what_is_shown_of_a_formula(run, tmp_path):
+    (tmp_path / "attention.txt").write_text(ATTENTION)
+    answer = run("show", "attention.txt", "--sizes", "N=100,M=20")
+    above, steps = answer.out.split("steps\n")
+    assert (answer.code, answer.err, above) == (0, "", SHOWN)
+    table, costs = steps.split("\n\n")
+    assert table.splitlines()[0].split("  ")[0] == "step"
+    assert "nd,md->nm" in table
+    assert costs.splitlines()[0] == "at N=100 D=64 M=20:"
+    assert [line.split("  ")[1] for line in costs.splitlines()[1:4]] == [
+        "flops", "peak elements", "in float32",
+    ]  # fmt: skip
+
+
+def test_a_term_that_lacks_an_index_is_broadcast(run):
+    shown = json.loads(run("show", "x[N, D]; b[D]; y[n,d] = x[n,d] + b[d]", "--json").out)
+    roles = {each.pop("index"): each for each in shown["indices"]}
+    assert roles["n"] == {
+        "extent": "N", "number": 64, "free": ["y"], "summed": [], "shared": [], "broadcast": ["y"],
+    }  # fmt: skip
+    assert (roles["d"]["shared"], roles["d"]["broadcast"]) == (["y"], [])
+
+
+def test_a_formula_as_json(run):
+    shown = json.loads(run("show", "relative_attention", "--json").out)
+    assert shown["name"] == "relative_attention"
+    assert shown["origin"] == "derive/formulas/attention.py"
+    assert shown["sizes"] == {"B": 8, "S": 512, "H": 8, "D": 64}
+    assert [each["index"] for each in shown["indices"]] == ["b", "i", "h", "e", "d", "j"]
+    assert shown["einsums"] == [e for step in shown["steps"] for e in step["einsums"]]
+    assert shown["flops_at_sizes"] == sum(step["flops"] for step in shown["steps"])
+
+
+def test_the_code_is_what_is_built(run, tmp_path):
+    run("build", MATMUL, "--sizes", "I=7")
+    shown = run("show", MATMUL, "--code", "--sizes", "I=7").out
+    assert shown == (tmp_path / "generated" / "formula.py").read_text()
+
+
+def test_loops_of_a_formula_with_a_mistake_are_refused(run):
+    answer = run("show", "A[I, K]; y[i] = A[i,k]", "--loops")
+    assert (answer.code, answer.out) == (2, "")
+
+
+EINSUM = """\
+einsum "ij,jk->ik"
+A[I, J]; B[J, K]
+Z[i,k] = sum[j](A[i,j] * B[j,k])
+  - the same as A @ B
+  - without -> the result has the letters that occur once, in alphabetical order: ->ik
+
+loops
+Z = tensor(I, K)
+for i in range(I):
+    for k in range(K):
+        Z[i, k] = sum(A[i, j] * B[j, k] for j in range(J))
+
+steps
+step  einsum     shape    flops  what it computes
+Z     ij,jk->ik  [I, K]  77.8 k  Z[i,k] = sum[j](A[i,j] * B[j,k])
+
+at I=8 J=76 K=64:
+  flops          2*I*J*K = 77,824
+  peak elements  I*K = 512
+  in float32     2 KiB for steps and results
+"""
+
+
+def test_what_is_told_of_a_string(run):
+    answer = run("einsum", " ij, jk ", "--sizes", "i=8,J=76")
+    assert (answer.code, answer.out, answer.err) == (0, EINSUM, "")
+
+
+def test_a_string_as_json(run):
+    told = json.loads(run("einsum", "ii->", "--json").out)
+    assert told["einsum"] == "ii->"
+    assert told["formula"] == ["A[I, I]", "Z = sum[i](A[i,i])"]
+    assert told["same_as"] == "torch.trace(A)"
+    assert told["remarks"] == [
+        "A: the repeated i takes the diagonal of ii",
+        "i is not in the result: A is added up over it",
+    ]
+
+
+def take_apart(equation):
+    return Parts.of(equation, tuple("ABCDE"[: equation.count(",") + 1]))
+
+
+REMARKS = {
+    "ij,jk->ik": (),
+    "bhid,bjhd->bhij": (),
+    "ij": ("without -> the result has the letters that occur once, in alphabetical order: ->ij",),
+    "bij,dd->bi": (
+        "B: the repeated d takes the diagonal of dd",
+        "j is in A alone and not in the result: A is added up over it",
+        "d is in B alone and not in the result: B is added up over it",
+        "A shares no letter with the rest: an outer product",
+        "B shares no letter with the rest: an outer product",
+    ),
+    "bij,j->bij": ("B is repeated along b, i",),
+    "ij,jk,kl->il": (
+        "torch.einsum looks for the order of 3 operands at every call; the steps here are in pairs",
+    ),
+    "i,->i": (),
+}
+
+
+@pytest.mark.parametrize("equation", REMARKS)
+def test_remarks(equation):
+    assert find_remarks(take_apart(equation)) == REMARKS[equation]
+
+
+PLAIN = {
+    "i->i": "A",
+    "ij->ji": "A.T",
+    "ijk->kij": "A.permute(2, 0, 1)",
+    "ij->": "A.sum()",
+    "ijk->j": "A.sum((0, 2))",
+    "ij->j": "A.sum(0)",
+    "ijk->ki": "A.sum(1).T",
+    "ii->i": "torch.diagonal(A)",
+    "ii->": "torch.trace(A)",
+    "i,j->ij": "torch.outer(A, B)",
+    "i,i->": "A @ B",
+    "ij,ij->i": "(A * B).sum(1)",
+    "ij,ij->ij": "A * B",
+    "bij,j->bij": "A * B",
+    ",ij->ij": "A * B",
+    "ij,jk->ik": "A @ B",
+    "ij,jk->ki": "(A @ B).mT",
+    "ij,kj->ik": "A @ B.mT",
+    "ji,jk->ik": "A.mT @ B",
+    "abij,abjk->abik": "A @ B",
+    "bij,bkj->bik": "A @ B.mT",
+    "bij,jk->bik": "A @ B",
+    "ij,j->i": "A @ B",
+    "j,jk->k": "A @ B",
+    "j,kj->k": "B @ A",
+    "bhid,bjhd->bhij": "",
+    "bij,bjk,kl->bil": "",
+    "bii,bi->b": "",
+}
+
+
+@pytest.mark.parametrize("equation", PLAIN)
+def test_plain_forms(equation):
+    assert find_plain(take_apart(equation)) == PLAIN[equation]
+
+
+def test_every_plain_form_gives_what_einsum_gives():
+    """All strings of one or two operands of up to three letters, judged by torch."""
+    torch.manual_seed(0)
+    sizes = {"i": 2, "j": 3, "k": 4}
+    operands = ["".join(o) for n in range(4) for o in itertools.product("ijk", repeat=n)]
+    tensors = {o: torch.randn([sizes[c] for c in o], dtype=torch.float64) for o in operands}
+    found = 0
+    for left in [*((o,) for o in operands), *itertools.product(operands, repeat=2)]:
+        letters = sorted(set("".join(left)))
+        for count in range(len(letters) + 1):
+            for output in map("".join, itertools.permutations(letters, count)):
+                equation = f"{','.join(left)}->{output}"
+                plain = find_plain(take_apart(equation))
+                if plain:
+                    A, B = (*(tensors[o] for o in left), None)[:2]
+                    value = eval(plain, {"A": A, "B": B, "torch": torch})
+                    expected = torch.einsum(equation, *(tensors[o] for o in left))
+                    assert value.shape == expected.shape, (equation, plain)
+                    assert torch.allclose(value, expected), (equation, plain)
+                    found += 1
+    assert found > 300
