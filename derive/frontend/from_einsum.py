@@ -75,7 +75,8 @@ def _split(equation: str) -> tuple[list[str], str]:
     sides = equation.split("->")
     if len(sides) > 2:
         at = equation.rindex("->")
-        raise _refuse(equation, "einsum-form", "there is more than one ->", at, at + 2)
+        says, advice = "there is more than one ->", "write the operands, one ->, and the output"
+        raise _refuse(equation, "einsum-form", says, at, at + 2, help=advice)
     if not equation.strip():
         raise refuse(
             "einsum-form",
