@@ -63,7 +63,9 @@ def test_not_rational(text: str, name: str) -> None:
     assert caught.value.diagnostic.says == f"{name} has no exact value in fractions"
 
 
-LEAVES = ["x[i]", "A[i,j]", "c", "2", "0.5", "i", "N", "-1/3"]
+LEAVES = ["x[i]", "A[i,j]", "c", "2", "0.5", "i", "N", "-1/3", "-x[i]**2", "(-x[j])**2", "2**-2"]
+LEAVES += ["(i - 2) // 2", "-i // 2", "(i*j - 4) % 3", "N // 2 % 3", "-(i + 1) % (j + 2)"]
+LEAVES += ["A[(i + j) // 2, (i - j) % N]", "abs(i - j)", "clip(i - j, -1, 1)"]
 
 
 def fresh(text: str) -> str:
@@ -80,6 +82,10 @@ rational = st.recursive(
         inner.map(lambda t: f"({t}) / (x[i]**2 + 1)"),
         inner.map(lambda t: f"({t}) * [i <= j]"),
         inner.map(lambda t: f"where(x[i] > c, {t}, j)"),
+        inner.map(lambda t: f"where(not ({t} > 0 and i < j) or x[i] == c, {t}, 1)"),
+        inner.map(lambda t: f"where(i != j, 2, {t})"),
+        inner.map(lambda t: f"-({t})"),
+        inner.map(lambda t: f"c - ({t}) / -2"),
         inner.map(lambda t: f"max({t}, A[i,j])"),
         inner.map(lambda t: "sum[k](A[i,k] + {})".replace("k", fresh(t)).format(t)),
         inner.map(lambda t: "mean[k, k <= i](x[k] * {})".replace("k", fresh(t)).format(t)),
@@ -131,6 +137,7 @@ def _read(body: str, values: dict[str, Any], at: dict[str, int]) -> float:
         **values,
         **at,
         "where": lambda c, a, b: a if c else b,
+        "clip": lambda value, low, high: min(max(value, low), high),
         "sum_all": lambda g: sum(all_k(g)),
         "mean_to_i": lambda g: np.mean(all_k(g)[: at["i"] + 1]),
     }

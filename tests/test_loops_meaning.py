@@ -293,6 +293,49 @@ def test_lambdify_agrees() -> None:
     same(run(right, **values), wanted)
 
 
+def test_truth_values_as_results_and_as_numbers() -> None:
+    m, w = tensors("m", dtype="bool"), tensors("w", N, N, dtype="bool")
+    formula = Formula(Eq(m[i, j], i <= j), Eq(y[i], Sum(w[i, j] * x[j], j)), outputs=("m", "y"))
+    found, sums = evaluate_loops(formula, {"x": torch.ones(2), "w": torch.eye(2).bool()})
+    assert found.dtype == torch.bool
+    assert found.tolist() == [[True, True], [False, True]]
+    assert sums.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        torch.tensor([1.5, 2.0], dtype=torch.bfloat16, requires_grad=True),
+        torch.tensor([[1.5, 0.0], [2.0, 0.0]])[:, 0],
+        np.array([1.5, 2.0], dtype=np.float16),
+        (1.5, 2),
+    ],
+)
+def test_whatever_holds_numbers(values: Any) -> None:
+    assert list(run(2 * x[i], x=values)) == [3.0, 4.0]
+
+
+def test_more_letters_than_python_nests() -> None:
+    letters = sp.symbols("a:z", integer=True)
+    B, w = IndexedBase("B", shape=(1,) * 26), IndexedBase("out")
+    total = Sum(w[letters], *((letter, 0, 0) for letter in letters))
+    formula = Formula(Eq(w[letters], B[letters]), Eq(Symbol("total"), total))
+    assert evaluate_loops(formula, {"B": torch.full((1,) * 26, 3.0)}) == 3.0
+
+
+def test_integers_beyond_floats() -> None:
+    with pytest.raises(DeriveError, match="number-too-large"):
+        run(x[i] * 10**400, x=[0.5])
+    formula = Formula(Eq(y[i], x[i] * 10**400))
+    assert evaluate_loops(formula, {"x": [0.5]}, exact=True) == [5 * 10**399]
+
+
+def test_sizes_of_one_name_are_one_size() -> None:
+    bare = Symbol("a"), IndexedBase("B", shape=(Symbol("N"),))
+    formula = Formula(Eq(y[bare[0]], x[bare[0]] + bare[1][bare[0]]))
+    assert evaluate_loops(formula, {"x": [1, 2], "B": [3, 4]}) == [4.0, 6.0]
+
+
 def test_unknown_functions_and_dangling_indices() -> None:
     with pytest.raises(DeriveError, match="function-unknown: nothing is known about sgn"):
         run(sp.Function("sgn")(x[i]), x=[1.0])

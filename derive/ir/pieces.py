@@ -100,7 +100,10 @@ def _write(expr: Expr) -> tuple[Pieces, int]:
             return [*_pieces(base, ATOM), ("**", None), *_pieces(exponent, ATOM)], POWER
         case Call(function, (left, right)) if function in _INFIX:
             infix = f" {_INFIX[function]} "
-            return [*_pieces(left, PRODUCT), (infix, None), *_pieces(right, SIGN)], PRODUCT
+            over = _pieces(left, PRODUCT)
+            if "".join(text for text, _ in over).startswith("-"):  # the sign is of `left` alone
+                over = [("(", None), *over, (")", None)]
+            return [*over, (infix, None), *_pieces(right, SIGN)], PRODUCT
         case Call(function, ()):
             return [(function, None)], ATOM
         case Call(function, arguments):
@@ -187,13 +190,16 @@ def _write_sum(terms: tuple[Expr, ...]) -> Pieces:
     return out
 
 
-def _write_product(factors: tuple[Expr, ...]) -> tuple[Pieces, int]:
-    """Factors joined by `*`, or by `/` before a power of -1; a leading -1 is a sign."""
+def _write_product(factors: tuple[Expr, ...], *, is_negated: bool = False) -> tuple[Pieces, int]:
+    """Factors joined by `*`, or by `/` before a power of -1; a leading -1 is a sign.
+
+    A sign holds tighter than `//`, so that -(a // b) keeps its parentheses.
+    """
     match factors:
         case (Number(value), *_) if (
             value == -1 and len(factors) > 1 and not _is_divisor(factors[1])
         ):
-            rest, _ = _write_product(factors[1:])
+            rest, _ = _write_product(factors[1:], is_negated=True)
             return [("-", None), *rest], SUM
     out: Pieces = []
     for k, factor in enumerate(factors):
@@ -204,8 +210,17 @@ def _write_product(factors: tuple[Expr, ...]) -> tuple[Pieces, int]:
             continue
         if k:
             out.append((" * ", None))
-        out += _pieces(factor, SIGN if k else PRODUCT)
+        out += _pieces(
+            factor, SIGN if k or (is_negated and _is_whole_quotient(factor)) else PRODUCT
+        )
     return out, PRODUCT
+
+
+def _is_whole_quotient(factor: Expr) -> bool:
+    """Does its text begin with `a // b` or `a % b`?"""
+    while isinstance(factor, Mul):
+        factor = factor.factors[0]
+    return isinstance(factor, Call) and factor.function in _INFIX
 
 
 def _is_divisor(factor: Expr) -> bool:

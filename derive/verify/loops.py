@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     from derive.notation.formula import Formula
 
+MOST_LOOPS = 16  # in one another; Python takes 20
+
 _ROW_NAMES = {
     "Sum": "total",
     "Product": "product",
@@ -79,6 +81,12 @@ def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = F
         exec(compile_text(_to_text(formula, names), exact), namespace)  # our own text
     except OutsideError as error:
         raise _outside(error, namespace, names) from None
+    except OverflowError:
+        raise refuse(
+            "number-too-large",
+            "an integer of the formula is too large for a float",
+            help="evaluate it with exact=True",
+        ) from None
     found = tuple(
         to_result(name, namespace[names.python[name]], tensors, exact, _is_integer(name, names))
         for name in results
@@ -106,40 +114,47 @@ def _write_equation(equation: Any, names: Names, empty_row: str, *, begun: bool)
         raise refuse("place-filled-twice", f"{name} is defined twice")
     scope = Scope(names, frozenset(letters), empty_row=empty_row)
     rows = loops_rows.find_rows(equation.rhs, frozenset(letters), names)
-    ordered, depths = _order_loops(list(letters), rows, names)
+    loops, depths = _order_loops(list(letters), rows, names)
     lines = []
     if places and not begun:
         shape = ", ".join(put(extent, scope) for extent in names.shapes[name])
-        lines.append(f"{left} = tensor({shape})")
-    for depth in range(len(ordered) + 1):
+        lines += fold_line(f"{left} = tensor({shape})")
+    for depth in range(len(loops) + 1):
         for row in (row for row in rows if depths[row] == depth):
             spelt = _name_row(row, scope)
             text = f"{spelt} = {loops_rows.write_reduction(row, scope)}"
             lines += fold_line(text, INDENT * depth)
             scope.rows[row] = spelt
-        if depth < len(ordered):
-            letter = ordered[depth]
-            extent = put(names.letters[letter], scope)
-            lines.append(f"{INDENT * depth}for {names.python[letter]} in range({extent}):")
+        if depth < len(loops):
+            lines += fold_line(_write_loop(loops[depth], scope), INDENT * depth)
     if places:
         left += f"[{', '.join(put(place, scope) for place in places)}]"
-    return lines + fold_line(f"{left} = {put(equation.rhs, scope)}", INDENT * len(ordered))
+    return lines + fold_line(f"{left} = {put(equation.rhs, scope)}", INDENT * len(loops))
+
+
+def _write_loop(letters: tuple[str, ...], scope: Scope) -> str:
+    names = ", ".join(scope.names.python[letter] for letter in letters)
+    extents = ", ".join(put(scope.names.letters[letter], scope) for letter in letters)
+    return f"for {names} in {'range' if len(letters) == 1 else 'places'}({extents}):"
 
 
 def _order_loops(
     letters: list[str], rows: Iterable[Any], names: Names
-) -> tuple[list[str], dict[Any, int]]:
+) -> tuple[list[tuple[str, ...]], dict[Any, int]]:
     """The loops as on the left side, those outside that rows need; and each row's depth."""
     needs = {row: set(loops_rows.find_row_letters(row, names)) for row in rows}
     ordered: list[str] = []
     for need in sorted(needs.values(), key=len):
         ordered += [k for k in letters if k in need and k not in ordered]
     ordered += [k for k in letters if k not in ordered]
+    merged = max(1, len(ordered) - MOST_LOOPS + 1)
+    loops = [tuple(ordered[:merged]), *((letter,) for letter in ordered[merged:])]
+    loops = loops if ordered else []
     depths = {
-        row: max((ordered.index(letter) + 1 for letter in need), default=0)
+        row: max((k for k, loop in enumerate(loops, 1) if need & set(loop)), default=0)
         for row, need in needs.items()
     }
-    return ordered, depths
+    return loops, depths
 
 
 def _name_row(row: Any, scope: Scope) -> str:

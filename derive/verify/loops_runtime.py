@@ -14,6 +14,7 @@ import ast
 import math
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import refuse
@@ -69,6 +70,11 @@ def to_extent(value: Value) -> int:
 def count(*bounds: Value) -> range:
     """`range` of whole numbers."""
     return range(*map(to_extent, bounds))
+
+
+def places(*extents: Value) -> Iterator[tuple[int, ...]]:
+    """All index values of several loops in one, the last running fastest."""
+    return product(*map(count, extents))
 
 
 def add(values: Iterable[Value]) -> Value:
@@ -174,6 +180,7 @@ def make_namespace(exact: bool) -> dict[str, Any]:
     rational: dict[str, Any] = {
         "tensor": Tensor,
         "range": count,
+        "places": places,
         "sum": add,
         "prod": multiply,
         "max": _one_or_many(numbers.largest),

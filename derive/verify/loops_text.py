@@ -250,7 +250,7 @@ def _(value: Any, scope: Scope) -> Text:
     if is_whole(above, scope.names) and is_whole(below, scope.names):
         if below == 1:
             return write(above, scope)
-        return f"{put(above, scope, PRODUCT)} // {put(below, scope, SIGN)}", PRODUCT
+        return _write_whole(above, "//", below, scope)
     return f"floor({put(inside, scope)})", ATOM
 
 
@@ -282,8 +282,14 @@ def is_whole(value: Any, names: Names) -> bool:
 
 @write.register(sympy.Mod)
 def _(value: Any, scope: Scope) -> Text:
-    left, right = value.args
-    return f"{put(left, scope, PRODUCT)} % {put(right, scope, SIGN)}", PRODUCT
+    return _write_whole(value.args[0], "%", value.args[1], scope)
+
+
+def _write_whole(left: Any, sign: str, right: Any, scope: Scope) -> Text:
+    """`left // right` or `left % right`; a minus sign must not seem to stand before the whole."""
+    text = put(left, scope, PRODUCT)
+    text = f"({text})" if text.startswith("-") else text
+    return f"{text} {sign} {put(right, scope, SIGN)}", PRODUCT
 
 
 @write.register(KroneckerDelta)

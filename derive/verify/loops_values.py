@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from fractions import Fraction
 from itertools import product
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from sympy import Symbol, expand
@@ -117,15 +118,23 @@ def _convert(name: str, kind: str, element: Any, exact: bool) -> Any:
             raise refuse("tensor-not-boolean", f"{name} holds truth values, not {element!r}")
         return bool(element)
     if kind == "int":
-        if isinstance(element, float) and not element.is_integer():
+        number = _to_number(name, element)
+        if number != number or number in {inf, -inf} or number != int(number):
             raise refuse("tensor-not-whole", f"{name} holds integers, not {element!r}")
         return int(element)
     if getattr(element, "is_Rational", False):
         element = Fraction(int(element.p), int(element.q))
-    number = float(element)
+    number = _to_number(name, element)
     if not exact or number - number != 0:  # inf and nan stay what they are
         return number
     return Fraction(element if isinstance(element, (int, float, Fraction)) else number)
+
+
+def _to_number(name: str, element: Any) -> float:
+    try:
+        return float(element)
+    except (TypeError, ValueError):
+        raise refuse("tensor-not-number", f"{name} holds numbers, not {element!r}") from None
 
 
 def _find_sizes(
