@@ -6,6 +6,7 @@ by solving an extent with one unknown (`H*D_k` with H known). Every other place 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ def write_check(system: System, is_used: Callable[[str], bool]) -> tuple[list[st
     if not lines:
         return [], ""
     sizes = [size for size in known if is_used(size)]
+    lines = _drop_idle(lines, sizes)
     arguments = [f"{t.name}: Tensor" for t in system.inputs if isinstance(t, Tensor)]
     arguments += [f"{s.name}: int" for s in system.sizes]
     several = f"tuple[{', '.join(['int'] * len(sizes))}]"
@@ -50,6 +52,18 @@ def write_check(system: System, is_used: Callable[[str], bool]) -> tuple[list[st
     return sizes, "\n".join(
         [fit_signature(CHECK, arguments, returns), *(f"{INDENT}{row}" for row in body), ""]
     )
+
+
+def _drop_idle(lines: list[str], sizes: list[str]) -> list[str]:
+    """The lines without the reading of sizes that nothing is compared with."""
+
+    def is_idle(line: str) -> bool:
+        size, is_assigned, _ = line.partition(" = ")
+        others = "\n".join(row for row in lines if row is not line)
+        used = size in sizes or re.search(rf"\b{size}\b", others)
+        return bool(is_assigned) and size.isidentifier() and not used
+
+    return [line for line in lines if not is_idle(line)]
 
 
 def _read_all(system: System) -> tuple[tuple[str, ...], list[str]]:
@@ -109,9 +123,8 @@ def _read_tensor(tensor: Tensor, system: System, reading: Reading) -> None:
     ]
     if new or any(_sizes_in(e) - set(reading.known) for e in tensor.shape):
         lines.append(f"if {name}.ndim != {rank}:")
-        lines.append(
-            f'{INDENT}raise ValueError(f"{shown} has {_count_places(rank)}, got {{list({name}.shape)}}")'
-        )
+        message = f"{shown} has {_count_places(rank)}, got {{list({name}.shape)}}"
+        lines.append(f'{INDENT}raise ValueError(f"{message}")')
     if len(new) == rank and rank > 1:
         lines.append(f"{', '.join(to_python(e) for e in tensor.shape)} = {name}.shape")
     else:

@@ -33,7 +33,7 @@ def make_plan(system: System, sizes: Mapping[str, int]) -> Plan:
     results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
     steps = drop_unused(tuple(context.steps), results)
     steps, results = inline_result(steps, results)
-    steps = split_long(share_ops(steps, set(sources)), context.names)
+    steps = split_long(share_ops(steps, set(sources), context.names), context.names)
     return Plan(system, steps, results, dict(sizes), notes)
 
 

@@ -153,7 +153,8 @@ def push_number(product: Product, context: Context) -> tuple[Expr, ...] | None:
                 inside = (body,)
             case _:
                 return None
-        if min(context.count(find_free(f)) for f in inside if find_free(f)) >= size:
+        counts = (context.count(find_free(f)) for f in inside if find_free(f))
+        if min(counts, default=size) >= size:
             return None
         scaled.append(Reduce("sum", bound, condition, Mul((product.number, *inside))))
     return tuple(scaled)

@@ -70,7 +70,7 @@ def spell_out(reduce: Reduce) -> Expr:
     average = Mul((total, Pow(count, MINUS_ONE)))
     if reduce.kind == "mean":
         return average
-    taken = {i.name for i in (*reduce.bound, *find_free(reduce.body))}
+    taken = {i.name for i in reduce.bound}
     bound, condition, body = rename_bound(reduce, taken)
     spread_out = Pow(Add((body, Mul((MINUS_ONE, average)))), TWO)
     left = ONE if reduce.kind == "sample_var" else ZERO

@@ -41,12 +41,15 @@ SHORTEST = 12  # columns below which a part needs no name
 COLUMNS = {Einsum: 34, Along: 23, Fill: 23, Reduction: 9, Cast: 14, Arrange: 9, Unflatten: 21}
 
 
-def share_ops(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step, ...]:
+def share_ops(
+    steps: tuple[Step, ...], kept: Collection[str], names: Collection[str]
+) -> tuple[Step, ...]:
     """Operations that stand more than once, each computed in a step of its own.
 
-    A step that is left with nothing but another step goes too, unless its name is among `kept`.
+    A step that is left with nothing but another step goes too, unless it is among `kept`. No new
+    step takes one of the `names`.
     """
-    taken = {step.name for step in steps}
+    taken = {*names, *(step.name for step in steps)}
     while True:
         found = [op for step in steps for op in walk_ops(step.op) if _is_work(op)]
         counts = Counter(map(to_key, found))

@@ -164,10 +164,10 @@ def count_unused(expr: Expr) -> Expr | None:
     refuses="q, u[M, D]; k[N, D]; s[i,j] = sum[e]((q[i,e] + u[i,e]) * k[j,e])",
 )
 def distribute_product(expr: Expr) -> Expr | None:
-    """A product is distributed over a sum that is wider than all its terms: that tensor goes.
+    """A product is distributed over a sum that is wider than some of its terms: that tensor goes.
 
-    The sum spans the product's whole loop nest, while each term has fewer indices and meets the
-    other factors in a contraction. A difference is left alone: there, distributing loses digits.
+    The sum spans the product's whole loop nest, while each term meets the other factors in a
+    contraction. A difference is left alone: there, distributing loses digits.
     """
     match expr:
         case Reduce("sum", bound, condition, Mul(factors)):
@@ -185,11 +185,10 @@ def distribute_product(expr: Expr) -> Expr | None:
 
 
 def _is_wide(wide: Add, volume: set[Index]) -> bool:
-    """Does it span the volume, when none of its terms does, and are they all added?"""
+    """Does it span the volume, when some term does not, and are its terms all added?"""
     terms = [set(find_free(term)) for term in wide.terms]
-    return volume <= set().union(*terms) and not any(
-        volume <= term or _is_negative(part) for term, part in zip(terms, wide.terms, strict=True)
-    )
+    spans = volume <= set().union(*terms) and not all(volume <= term for term in terms)
+    return spans and not any(map(_is_negative, wide.terms))
 
 
 def _is_negative(term: Expr) -> bool:
@@ -217,7 +216,8 @@ def contract_mean(expr: Expr) -> Expr | None:
 
 def rename_bound(reduce: Reduce, taken: set[str]) -> tuple[tuple[Index, ...], Expr, Expr]:
     """Bound indices, condition and body under letters that are not taken outside."""
-    used = {*taken, *(i.name for i in reduce.bound), *(i.name for i in find_free(reduce.body))}
+    inside = (*reduce.bound, *find_free(reduce.body), *find_free(reduce.condition))
+    used = {*taken, *(i.name for i in inside)}
     new: dict[Expr, Expr] = {}
     for index in reduce.bound:
         if index.name in taken:
