@@ -91,16 +91,19 @@ def _show(
 ) -> None:
     """A formula: indices, einsum strings, steps, costs."""
     from derive.cli_formulas import find_one
-    from derive.cli_show import print_code, print_formula, print_loops
+    from derive.cli_show import print_code, print_data, print_formula, print_loops
     from derive.cli_sizes import parse_sizes
 
     found, numbers = find_one(where), parse_sizes(sizes)
+    if as_json:
+        print_data(found, numbers, loops=loops, code=code)
+        return
     if loops:
         print_loops(found)
     if code:
         print_code(found, numbers)
     if not loops and not code:
-        print_formula(found, numbers, as_json)
+        print_formula(found, numbers)
 
 
 @app.command("build")

@@ -123,7 +123,7 @@ def show_path(path: Path) -> str:
 def _find(argument: str, name: str | None) -> tuple[Found, ...]:
     path, _, member = argument.rpartition(":")
     if argument == "-":
-        return (_from_text(sys.stdin.read(), name),)
+        return (_from_text(_read_input(), name),)
     if path.endswith(".py"):
         return (_find_member(Path(path), member),)
     if _is_file(argument) and not argument.isidentifier():
@@ -140,6 +140,14 @@ def _is_file(argument: str) -> bool:
         return Path(argument).is_file()
     except (OSError, ValueError):  # too long for a path, or it holds what no path may
         return False
+
+
+def _read_input() -> str:
+    """All of standard input."""
+    try:
+        return sys.stdin.read() if sys.stdin is not None else ""
+    except UnicodeDecodeError as error:
+        raise refuse("file-unreadable", "standard input is not UTF-8 text") from error
 
 
 def _from_file(path: Path) -> tuple[Found, ...]:

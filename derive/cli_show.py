@@ -9,6 +9,7 @@ from derive.cli_roles import print_roles, to_roles_data
 from derive.cli_sizes import check_sizes
 from derive.cli_steps import print_costs, print_steps, to_plan_data
 from derive.cli_tables import print_heading, print_json, print_line
+from derive.ir.text import to_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,32 +18,16 @@ if TYPE_CHECKING:
     from derive.compiler import Built
 
 
-def print_formula(found: Found, sizes: Mapping[str, int], as_json: bool) -> None:
+def print_formula(found: Found, sizes: Mapping[str, int]) -> None:
     """All that is known about a formula, at its typical sizes or at those that are given."""
-    from derive.ir.text import to_lines
-
     built = _build(found, sizes)
     formula, system = found.formula, built.system
-    lines = to_lines(system)
-    if as_json:
-        print_json(
-            {
-                "name": found.name,
-                "title": formula.title,
-                "source": formula.source,
-                "origin": found.origin,
-                "formula": list(lines),
-                "indices": to_roles_data(system, built.plan.sizes),
-                **to_plan_data(built.plan),
-            }
-        )
-        return
     print_heading(f"{found.name}: {formula.title}" if formula.title else found.name)
     if formula.source:
         print_line(f"Source: {formula.source}", "dim")
     if found.origin != FROM_TEXT:
         print_line(f"From {found.origin}", "dim")
-    print_line("\n".join(["", *lines]))
+    print_line("\n".join(["", *to_lines(system)]))
     print_heading("\nindices")
     print_roles(system, built.plan.sizes)
     print_heading("\nsteps")
@@ -53,18 +38,42 @@ def print_formula(found: Found, sizes: Mapping[str, int], as_json: bool) -> None
         print_line(f"  by {note}")
 
 
+def print_data(found: Found, sizes: Mapping[str, int], *, loops: bool, code: bool) -> None:
+    """The same as JSON, with the loops and the code where they are asked for."""
+    built = _build(found, sizes)
+    data = {
+        "name": found.name,
+        "title": found.formula.title,
+        "source": found.formula.source,
+        "origin": found.origin,
+        "formula": list(to_lines(built.system)),
+        "indices": to_roles_data(built.system, built.plan.sizes),
+        **to_plan_data(built.plan),
+    }
+    if loops:
+        data["loops"] = _find_loops(found)
+    if code:
+        data["code"] = built.source
+    print_json(data)
+
+
 def print_loops(found: Found) -> None:
     """The formula as loops over single numbers, in Python."""
     from derive.compiler import to_system
-    from derive.verify.loops import to_loops
 
     to_system(found.formula)  # refuses what is wrong in it
-    print_line(to_loops(found.formula).rstrip("\n"))
+    print_line(_find_loops(found).rstrip("\n"))
 
 
 def print_code(found: Found, sizes: Mapping[str, int]) -> None:
     """The text of the file that `derive build` writes."""
     print_line(_build(found, sizes).source.rstrip("\n"))
+
+
+def _find_loops(found: Found) -> str:
+    from derive.verify.loops import to_loops
+
+    return to_loops(found.formula)
 
 
 def _build(found: Found, sizes: Mapping[str, int]) -> Built:

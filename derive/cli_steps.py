@@ -42,8 +42,8 @@ def print_costs(plan: Plan) -> None:
     if at:
         print_line(f"at {at}:")
     for label, cost in (("flops", plan.flops), ("peak elements", plan.peak_elements)):
-        number = plan.at_sizes(cost)
-        print_line(f"  {label:<13}  {to_compact(cost.to_expr())} = {number:,}")
+        equals = f" = {plan.at_sizes(cost):,}" if cost.constant is None else ""
+        print_line(f"  {label:<13}  {to_compact(cost.to_expr())}{equals}")
     memory = plan.at_sizes(plan.peak_elements) * FLOAT_BYTES
     print_line(f"  {'in float32':<13}  {to_bytes(memory)} for steps and results")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 if TYPE_CHECKING:
@@ -101,12 +102,12 @@ def track(items: Sequence[Item], label: str) -> Iterator[Item]:
 
 def to_short(number: int) -> str:
     """A cost as a person reads it: 34.4 M."""
-    value = float(number)
-    for unit in UNITS[:-1]:
-        if value < 999.5:
-            return f"{value:.3g}{unit}"
+    value = Decimal(number)
+    for unit in UNITS:
+        if value < Decimal("999.5"):
+            return f"{float(value):.3g}{unit}"
         value /= 1000
-    return f"{value:.3g}{UNITS[-1]}"
+    return f"{Decimal(number):.2e}"
 
 
 def _align(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
