@@ -53,11 +53,12 @@ class Formula:
                 f'empty_row is "nan" or "zeros", not {empty_row!r}',
                 help='write empty_row="zeros" for a row of zeros where a mask leaves nothing',
             )
+        _check_words(name=name, title=title, source=source)
         self.equations = equations
         self.name = name
         self.title = title
         self.source = source
-        self.typical = dict(typical or {})
+        self.typical = _check_typical(typical)
         self.outputs = tuple(outputs) if outputs is not None else None
         self.scalars = _defaults(scalars)
         self.empty_row = empty_row
@@ -65,6 +66,31 @@ class Formula:
 
     def __repr__(self) -> str:
         return f"Formula({self.name or 'unnamed'}, {len(self.equations)} equations)"
+
+
+def _check_words(**words: object) -> None:
+    for argument, word in words.items():
+        if not isinstance(word, str | None):
+            raise refuse(
+                "formula-word", f"{argument} is text, not {word!r}", help="write it in quotes"
+            )
+
+
+def _check_typical(typical: Mapping[str, int] | None) -> dict[str, int]:
+    if not isinstance(typical, Mapping | None):
+        raise refuse(
+            "typical-form",
+            f"typical maps the names of sizes to numbers, {typical!r} does not",
+            help="write typical=dict(B=8, S=512)",
+        )
+    for size, number in (typical or {}).items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise refuse(
+                "typical-form",
+                f"a typical size is a whole number above 0, {size} is {number!r}",
+                help="write typical=dict(B=8, S=512)",
+            )
+    return dict(typical or {})
 
 
 def _defaults(scalars: Mapping[str, Any] | Iterable[str] | None) -> dict[str, Any]:
