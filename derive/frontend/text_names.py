@@ -100,10 +100,10 @@ class Names:
 
 def find_places(tree: ast.expr) -> Iterable[tuple[str, int, ast.expr]]:
     """Give (tensor, number, place) for each place of each access, in the order of the text."""
-    heads = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    heads = {n.func for n in ast.walk(tree) if isinstance(n, ast.Call)}
     for node in walk_in_order(tree):
         match node:
-            case ast.Subscript(ast.Name(tensor), bracket) if id(node) not in heads:
+            case ast.Subscript(ast.Name(tensor), bracket) if node not in heads:
                 for number, place in enumerate(read_elements(bracket)):
                     yield tensor, number, place
 

@@ -99,11 +99,7 @@ def _write(expr: Expr) -> tuple[Pieces, int]:
         case Pow(base, exponent):
             return [*_pieces(base, ATOM), ("**", None), *_pieces(exponent, ATOM)], POWER
         case Call(function, (left, right)) if function in _INFIX:
-            infix = f" {_INFIX[function]} "
-            over = _pieces(left, PRODUCT)
-            if "".join(text for text, _ in over).startswith("-"):  # the sign is of `left` alone
-                over = [("(", None), *over, (")", None)]
-            return [*over, (infix, None), *_pieces(right, SIGN)], PRODUCT
+            return _write_whole_quotient(left, f" {_INFIX[function]} ", right), PRODUCT
         case Call(function, ()):
             return [(function, None)], ATOM
         case Call(function, arguments):
@@ -127,6 +123,13 @@ def _write(expr: Expr) -> tuple[Pieces, int]:
             return [(kind, None), *_over((index,), condition), *_parens((body,))], ATOM
         case _:
             return _write_condition(expr)
+
+
+def _write_whole_quotient(left: Expr, infix: str, right: Expr) -> Pieces:
+    over = _pieces(left, PRODUCT)
+    if "".join(text for text, _ in over).startswith("-"):  # the sign is of `left` alone
+        over = [("(", None), *over, (")", None)]
+    return [*over, (infix, None), *_pieces(right, SIGN)]
 
 
 def _write_condition(expr: Expr) -> tuple[Pieces, int]:
