@@ -58,10 +58,11 @@ def _drop_idle(lines: list[str], sizes: list[str]) -> list[str]:
     """The lines without the reading of sizes that nothing is compared with."""
 
     def is_idle(line: str) -> bool:
-        size, is_assigned, _ = line.partition(" = ")
+        size, assigned, _ = line.partition(" = ")
+        if not assigned or not size.isidentifier() or size in sizes:
+            return False
         others = "\n".join(row for row in lines if row is not line)
-        used = size in sizes or re.search(rf"\b{size}\b", others)
-        return bool(is_assigned) and size.isidentifier() and not used
+        return re.search(rf"\b{size}\b", others) is None
 
     return [line for line in lines if not is_idle(line)]
 
