@@ -37,10 +37,13 @@ def read_extent(names: Names, node: ast.expr) -> Any:
         if advice:
             says = "an extent is a whole number"
             raise names.source.refuse("extent-form", says, span(part), help=advice)
+        match part:
+            case ast.BinOp(left, ast.FloorDiv(), ast.Constant(1)):
+                return read(left)  # extents are whole, so this says nothing
+            case ast.Name(name):
+                return to_size(name)
         if is_arithmetic(part):
             return read_arithmetic(names.source, part, read)
-        if isinstance(part, ast.Name):
-            return to_size(part.id)
         raise names.source.refuse(
             "extent-form",
             "an extent is made of sizes, numbers and + - * // %",
