@@ -243,6 +243,16 @@ MISTAKES = {
         "  in refused.py, line 2\n"
         '  help: write empty_row="zeros" for a row of zeros where a mask leaves nothing\n',
     ),
+    "a title that is no text": (
+        ["show", "title.py"],
+        "formula-word: title is text, not 3\n  in title.py, line 2\n  help: write it in quotes\n",
+    ),
+    "typical sizes that are no sizes": (
+        ["show", "typical.py"],
+        "typical-form: a typical size is a whole number above 0, N is 'many'\n"
+        "  in typical.py, line 2\n"
+        "  help: write typical=dict(B=8, S=512)\n",
+    ),
     "a file without formulas": (
         ["build", "nothing.py"],
         "file-empty: nothing.py has no formula\n"
@@ -332,6 +342,8 @@ def test_mistakes(run, tmp_path, case):
         "leaves.py": "raise SystemExit(3)\n",
         "syntax.py": "x = 1\ny = (1\n",
         "refused.py": 'import derive\nf = derive.Formula(empty_row="ones")\n',
+        "title.py": "import derive\nf = derive.Formula(title=3)\n",
+        "typical.py": 'import derive\nf = derive.Formula(typical={"N": "many"})\n',
         "nothing.py": "x = 1\n",
         "two.py": TWO,
     }
