@@ -13,15 +13,14 @@ import statistics
 import time
 
 import torch
-from torch import Tensor
-
 from generated.relative_attention import relative_attention
+from torch import Tensor
 
 SIZES = ((8, 256, 8, 64), (10, 20, 30, 40))
 RUNS = 5
 
 
-def broadcast_attention(  # noqa: PLR0913, PLR0917 - the formula's own arguments
+def broadcast_attention(  # noqa: PLR0917 - the formula's own arguments
     X: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor, A_K: Tensor, A_V: Tensor
 ) -> Tensor:
     """The formula with every product broadcast, multiplied and summed."""
