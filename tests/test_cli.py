@@ -72,7 +72,7 @@ def test_an_interrupt_is_no_traceback(run, monkeypatch):
     def interrupt(as_json):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("derive.cli_list.print_list", interrupt)
+    monkeypatch.setattr("derive.cli.list.print_list", interrupt)
     assert run("list") == Answer(130, "", "")
 
 

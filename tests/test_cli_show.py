@@ -8,7 +8,7 @@ import pytest
 import torch
 from cli_runs import MATMUL, run  # noqa: F401
 
-from derive.cli_einsum_remarks import Parts, find_plain, find_remarks
+from derive.cli.einsum_remarks import Parts, find_plain, find_remarks
 
 ATTENTION = """\
 scalar tau

@@ -1,32 +1,244 @@
-"""Which size comes from which shape, and which extent an index has in each place it reads."""
+"""Sizes and extents: which size comes from which shape, and one extent for each letter."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-from derive.ir.nodes import Expr, Size, System, Tensor
-from derive.ir.walk import walk
+from derive.analysis.letters import find_letters
+from derive.analysis.marks import find_marks
+from derive.analysis.names import find_symbols
+from derive.errors import DeriveError, Diagnostic, suggest
+from derive.ir.nodes import Expr, Index, Size, SizeInput, System, Tensor
+from derive.ir.polynomial import Polynomial, evaluate_atom, is_same_extent
+from derive.ir.text import to_text
+from derive.ir.walk import find_accesses, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+@dataclass(frozen=True, slots=True)
+class FromShape:
+    """The size is the extent of one place of an argument."""
+
+    name: str
+    tensor: Tensor
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromEquation:
+    """The size solves `coefficient * size + rest == extent of that place`."""
+
+    name: str
+    tensor: Tensor
+    place: int
+    coefficient: Expr
+    rest: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class FromKeyword:
+    """The size is an argument."""
+
+    name: str
+    default: int | None
+
+
+SizeSource: TypeAlias = FromShape | FromEquation | FromKeyword
+
+
+def find_sizes(system: System) -> tuple[str, ...]:
+    """The names of all sizes, in order of appearance."""
+    found: dict[str, None] = {}
+    for entry in system.inputs:
+        if isinstance(entry, Tensor):
+            found |= dict.fromkeys(find_symbols(entry))
+    found |= dict.fromkeys(size.name for size in system.sizes)
+    inside = [index.extent for index in find_letters(system)]
+    for equation in system.equations:
+        inside += [*equation.target.places, equation.value, *equation.target.tensor.shape]
+    for expr in inside:
+        found |= dict.fromkeys(here.name for here in walk(expr) if isinstance(here, Size))
+    return tuple(found)
+
+
+def find_size_sources(system: System) -> tuple[SizeSource, ...]:
+    """How each size is obtained, in an order in which each needs only those before it.
+
+    Raises DeriveError (`size-untold`) for a size that nothing tells.
+    """
+    for mistake in find_size_mistakes(system):
+        raise DeriveError(mistake)
+    return _find_told(system)
+
+
+def find_size_mistakes(system: System) -> Iterator[Diagnostic]:
+    """Sizes that nothing tells."""
+    told = sorted(source.name for source in _find_told(system))
+    for name in find_sizes(system):
+        if name not in told:
+            yield _untold(name, system, told)
+
+
 def find_open_sizes(system: System) -> tuple[str, ...]:
-    """The sizes that no shape of an argument tells, in order of appearance."""
-    told = {
-        size.name
+    """The sizes that nothing tells: they must be arguments.
+
+    An extent with several unknowns, `H*D`, is solved for its last one if the others are arguments.
+    """
+    keywords: dict[str, None] = {}
+    while True:
+        trial = _with_keywords(system, tuple(keywords))
+        told = {source.name for source in _find_told(trial)}
+        missing = [name for name in find_sizes(system) if name not in told]
+        if not missing:
+            return tuple(keywords)
+        keywords[missing[0]] = None
+
+
+def _with_keywords(system: System, names: tuple[str, ...]) -> System:
+    keywords = tuple(SizeInput(name) for name in names)
+    return System(
+        system.name, system.inputs, (*system.sizes, *keywords), system.equations, system.results
+    )
+
+
+def _find_told(system: System) -> tuple[SizeSource, ...]:
+    sources: dict[str, SizeSource] = {
+        size.name: FromKeyword(size.name, size.default) for size in system.sizes
+    }
+    places = [
+        (tensor, place, extent)
         for tensor in system.inputs
         if isinstance(tensor, Tensor)
-        for extent in tensor.shape
-        for size in find_sizes(extent)
-    }
-    return tuple(name for name in _find_all_sizes(system) if name not in told)
+        for place, extent in enumerate(tensor.shape)
+    ]
+    for tensor, place, extent in places:
+        if isinstance(extent, Size):
+            sources.setdefault(extent.name, FromShape(extent.name, tensor, place))
+    count = -1
+    while count != len(sources):
+        count = len(sources)
+        for tensor, place, extent in places:
+            solved = _solve(tensor, place, extent, sources)
+            if solved is not None:
+                sources.setdefault(solved.name, solved)
+    return tuple(sources.values())
 
 
-def find_sizes(expr: Expr) -> tuple[Size, ...]:
-    """The size symbols in an expression."""
-    return tuple(here for here in walk(expr) if isinstance(here, Size))
+def _solve(
+    tensor: Tensor, place: int, extent: Expr, known: dict[str, SizeSource]
+) -> FromEquation | None:
+    """The one unknown size of an extent that is linear in it."""
+    inside = dict.fromkeys(here for here in walk(extent) if isinstance(here, Size))
+    unknown = [size for size in inside if size.name not in known]
+    if len(unknown) != 1:
+        return None
+    value = Polynomial.of(extent)
+    if any(atom is not unknown[0] and unknown[0] in walk(atom) for atom in value.atoms):
+        return None
+    split = value.split(unknown[0])
+    if split is None:
+        return None
+    coefficient, rest = split
+    return FromEquation(unknown[0].name, tensor, place, coefficient.to_expr(), rest.to_expr())
 
 
-def _find_all_sizes(system: System) -> Iterator[str]:
-    return iter(())
+def _untold(name: str, system: System, told: list[str]) -> Diagnostic:
+    facts = []
+    for tensor in system.inputs:
+        for place, extent in enumerate(tensor.shape if isinstance(tensor, Tensor) else ()):
+            if any(isinstance(here, Size) and here.name == name for here in walk(extent)):
+                facts.append(
+                    f"place {place} of {tensor.name} has extent {to_text(extent)}, "
+                    f"which alone does not tell {name}"
+                )
+    for index in find_letters(system):
+        if any(isinstance(here, Size) and here.name == name for here in walk(index.extent)):
+            facts.append(f"index {index.name} has extent {to_text(index.extent)}")
+    return Diagnostic(
+        "size-untold",
+        f"no shape tells the size {name}",
+        facts=tuple(facts),
+        help=("" if facts else suggest(name, told))
+        or f"make it an argument by a line before: size {name}",
+    )
+
+
+def find_extent_mistakes(system: System) -> Iterator[Diagnostic]:
+    """Letters with two extents, and extents that are no whole numbers."""
+    first: dict[str, Index] = {}
+    for index in find_letters(system):
+        if not is_whole(index.extent):
+            extent = to_text(index.extent)
+            yield Diagnostic(
+                "extent-form",
+                f"the extent {extent} of index {index.name} is no whole number",
+                help="divide with //: floor(a/b) in SymPy",
+            )
+        known = first.setdefault(index.name, index)
+        if not is_same_extent(known.extent, index.extent):
+            yield _two_extents(known, index, system)
+    for tensor in system.inputs:
+        for place, length in enumerate(tensor.shape if isinstance(tensor, Tensor) else ()):
+            if not is_whole(length):
+                yield Diagnostic(
+                    "extent-form",
+                    f"the extent {to_text(length)} of place {place} of {tensor.name} "
+                    "is no whole number",
+                    help="divide with //: floor(a/b) in SymPy",
+                )
+
+
+def is_whole(extent: Expr) -> bool:
+    """Is the extent a whole number at a few sizes?"""
+    value = Polynomial.of(extent)
+    sizes = dict.fromkeys(here.name for here in walk(extent) if isinstance(here, Size))
+    for start in range(1, 7):
+        chosen = {name: start + k for k, name in enumerate(sizes)}
+        try:
+            if value.evaluate(lambda atom, at=chosen: evaluate_atom(atom, at)).denominator != 1:  # type: ignore[misc]
+                return False
+        except (TypeError, KeyError, ZeroDivisionError, OverflowError):
+            return True  # no arithmetic over sizes; judged where it is used
+    return True
+
+
+def _two_extents(one: Index, other: Index, system: System) -> Diagnostic:
+    equation = next((e for e in system.equations if find_marks(e, other)), system.equations[-1])
+    return Diagnostic(
+        "index-extents",
+        f"index {one.name} has two extents, {to_text(one.extent)} and {to_text(other.extent)}",
+        find_marks(equation, other),
+        (say_extent(one, system), say_extent(other, system)),
+        "give one of them a letter of its own",
+    )
+
+
+def say_extent(index: Index, system: System) -> str:
+    """`c has extent 64, from place 2 of K`."""
+    says = f"{index.name} has extent {to_text(index.extent)}"
+    origin = find_origin(index, system)
+    if origin is None:
+        return f"{says}, as declared"
+    return f"{says}, from place {origin[1]} of {origin[0].name}"
+
+
+def find_origin(index: Index, system: System) -> tuple[Tensor, int] | None:
+    """The first plain use that has the index's extent: its tensor and place, arguments first."""
+    given = {entry for entry in system.inputs if isinstance(entry, Tensor)}
+    uses = [
+        (access.tensor, number)
+        for equation in system.equations
+        for access in (*find_accesses(equation.value), equation.target)
+        for number, place in enumerate(access.places)
+        if place is index and number < len(access.tensor.shape)
+    ]
+    fitting = [
+        (tensor, number)
+        for tensor, number in uses
+        if is_same_extent(tensor.shape[number], index.extent)
+    ]
+    fitting.sort(key=lambda use: use[0] not in given)
+    return fitting[0] if fitting else None

@@ -1,9 +1,234 @@
-"""Names."""
+"""What the names of a system stand for: each is known, has one role, and is defined before use."""
 
 from __future__ import annotations
 
-from derive.ir.nodes import System
+from keyword import iskeyword
+from typing import TYPE_CHECKING
+
+from derive.analysis.letters import find_letters
+from derive.analysis.marks import find_marks, to_count
+from derive.errors import DeriveError, Diagnostic, suggest
+from derive.ir.nodes import (
+    Access,
+    Call,
+    Equation,
+    Expr,
+    Index,
+    Scalar,
+    ScalarInput,
+    Size,
+    System,
+    Tensor,
+)
+from derive.ir.walk import find_accesses, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# function: fewest and most arguments
+FUNCTIONS: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(("exp", "log", "sin", "cos", "tanh", "sigmoid", "relu", "elu", "gelu"), (1, 1)),
+    **dict.fromkeys(("silu", "softplus", "erf", "abs", "sign", "floor"), (1, 1)),
+    **dict.fromkeys(("floordiv", "mod"), (2, 2)),
+    "leaky_relu": (1, 2),
+    "clip": (3, 3),
+    "max": (1, 64),
+    "min": (1, 64),
+    "pi": (0, 0),
+}
+
+_INSTEAD = {
+    "Heaviside": "write the bracket [x > 0]: Piecewise((1, x > 0), (0, True))",
+    "ceiling": "write -floor(-x)",
+    "ln": "write log",
+    "tan": "write sin(x) / cos(x)",
+    "sinh": "write (exp(x) - exp(-x)) / 2",
+    "cosh": "write (exp(x) + exp(-x)) / 2",
+    "erfc": "write 1 - erf(x)",
+}
 
 
 def check_names(system: System) -> None:
-    """Refuse."""
+    """Raise the first name that is unknown or has two roles."""
+    for mistake in find_name_mistakes(system):
+        raise DeriveError(mistake)
+
+
+def find_name_mistakes(system: System) -> Iterator[Diagnostic]:
+    """Names that are unknown, have two roles, or cannot be names in code."""
+    roles = find_names(system)
+    yield from _find_bad_names(roles)
+    yield from _find_clashes(roles)
+    for equation in system.equations:
+        for here in walk(equation.value):
+            match here:
+                case Scalar(name) if ("scalar", "an argument") not in roles.get(name, ()):
+                    yield _unknown_name(here, equation, list(roles))
+                case Call(function, arguments):
+                    yield from _find_bad_call(here, function, len(arguments), equation)
+
+
+def find_names(system: System) -> dict[str, tuple[tuple[str, str], ...]]:
+    """name: its roles as (kind, how it came by it); a name with two roles is a mistake."""
+    found: dict[str, dict[tuple[str, str], None]] = {}
+
+    def note(name: str, kind: str, how: str) -> None:
+        found.setdefault(name, {})[kind, how] = None
+
+    for entry in system.inputs:
+        if isinstance(entry, ScalarInput):
+            note(entry.name, "scalar", "an argument")
+            continue
+        note(entry.name, "tensor", "an argument")
+        for size in find_symbols(entry):
+            note(size, "size", f"an extent of {entry.name}")
+    for keyword in system.sizes:
+        note(keyword.name, "size", "an argument")
+    for equation in system.equations:
+        note(equation.target.tensor.name, "tensor", "defined by an equation")
+    for index in find_letters(system):
+        note(index.name, "index", "an index letter")
+        for here in walk(index.extent):
+            if isinstance(here, Size):
+                note(here.name, "size", f"the extent of index {index.name}")
+    return {name: tuple(roles) for name, roles in found.items()}
+
+
+def find_symbols(tensor: Tensor) -> tuple[str, ...]:
+    """The sizes in a tensor's shape and bounds, in order."""
+    parts = (*tensor.shape, tensor.below, tensor.lower, tensor.upper)
+    inside = (here for part in parts if part is not None for here in walk(part))
+    return tuple(dict.fromkeys(here.name for here in inside if isinstance(here, Size)))
+
+
+def _find_bad_names(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[Diagnostic]:
+    for name, ((kind, _), *_) in roles.items():
+        if name.isidentifier() and not iskeyword(name):
+            continue
+        fresh = "".join(c if f"a{c}".isidentifier() else "_" for c in name)
+        yield Diagnostic(
+            "name-form",
+            f"{name} cannot be a name in Python, and the generated code needs one",
+            facts=(f"{name} is {_article(kind)}",),
+            help=f"call it {fresh if fresh.isidentifier() and fresh != name else f'{fresh}_'}",
+        )
+
+
+def _find_clashes(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[Diagnostic]:
+    for name, claims in roles.items():
+        kinds = dict(reversed(claims))
+        if len(kinds) > 1:
+            (one, how), (other, why) = list(dict(reversed(kinds.items())).items())[:2]
+            yield Diagnostic(
+                "name-clash",
+                f"{name} is {_article(one)} and {_article(other)}",
+                facts=(
+                    f"{name} is {_article(one)}: {how}",
+                    f"{name} is {_article(other)}: {why}",
+                ),
+                help="give one of them another name",
+            )
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _unknown_name(here: Scalar, equation: Equation, known: list[str]) -> Diagnostic:
+    return Diagnostic(
+        "unknown-name",
+        f"{here.name} is not declared",
+        find_marks(equation, here),
+        (f"known are {', '.join(known)}",),
+        suggest(here.name, known)
+        or f'make it an argument, Formula(..., scalars="{here.name}"), or use it in a shape',
+    )
+
+
+def _find_bad_call(
+    here: Expr, function: str, count: int, equation: Equation
+) -> Iterator[Diagnostic]:
+    if function not in FUNCTIONS:
+        yield Diagnostic(
+            "unknown-function",
+            f"there is no function {function}",
+            find_marks(equation, here),
+            help=_INSTEAD.get(function)
+            or suggest(function, FUNCTIONS)
+            or f"known are {', '.join(sorted(FUNCTIONS))}",
+        )
+        return
+    fewest, most = FUNCTIONS[function]
+    if not fewest <= count <= most:
+        wanted = to_count(fewest, "argument") if fewest == most else f"{fewest} to {most} arguments"
+        yield Diagnostic(
+            "argument-count",
+            f"{function} takes {wanted}, not {count}",
+            find_marks(equation, here),
+        )
+
+
+def find_order_mistakes(system: System) -> Iterator[Diagnostic]:
+    """Tensors used before they are defined, defined twice, or by themselves."""
+    given = {entry.name for entry in system.inputs}
+    places = {equation.target.tensor.name: k for k, equation in reversed(_numbered(system))}
+    for number, equation in _numbered(system):
+        name = equation.target.tensor.name
+        if name in given:
+            yield Diagnostic(
+                "defined-twice",
+                f"{name} is declared as an argument and defined by an equation",
+                find_marks(equation, equation.target),
+                help="give the result a name of its own",
+            )
+        yield from _find_second(system, equation, places[name], number)
+        for access in find_accesses(equation.value):
+            yield from _find_early(access, equation, places, number, system)
+
+
+def _numbered(system: System) -> list[tuple[int, Equation]]:
+    return list(enumerate(system.equations))
+
+
+def _find_second(
+    system: System, equation: Equation, first: int, number: int
+) -> Iterator[Diagnostic]:
+    """Is this the second equation of its tensor?"""
+    if first == number:
+        return
+    name = equation.target.tensor.name
+    before = system.equations[first]
+    marks = (*find_marks(before, before.target), *find_marks(equation, equation.target))
+    targets = (before.target, equation.target)
+    if all(isinstance(place, Index) for target in targets for place in target.places):
+        help_ = f"give the second one a name of its own, {name}2"
+        yield Diagnostic("defined-twice", f"{name} is defined twice", marks, help=help_)
+        return
+    yield Diagnostic(
+        "not-yet",
+        "several equations that fill one tensor cannot be used yet",
+        marks,
+        help="write it in one equation, for now: where(condition, a, b)",
+    )
+
+
+def _find_early(
+    access: Access, equation: Equation, places: dict[str, int], number: int, system: System
+) -> Iterator[Diagnostic]:
+    """Does an equation use a tensor that is not defined yet?"""
+    name = access.tensor.name
+    if name == equation.target.tensor.name:
+        yield Diagnostic(
+            "not-yet",
+            f"a recurrence cannot be used yet: {name} is defined by itself",
+            find_marks(equation, access),
+            help="write it without, for now",
+        )
+    elif places.get(name, -1) > number:
+        later = system.equations[places[name]]
+        yield Diagnostic(
+            "used-before-defined",
+            f"{name} is used before it is defined",
+            (*find_marks(equation, access), *find_marks(later, later.target)),
+            help=f"move the equation of {name} up",
+        )

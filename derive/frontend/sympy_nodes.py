@@ -136,8 +136,8 @@ def _read_extent(letter: str, context: Context) -> Expr:
     extents = _plain_extents(letter, context)
     if not extents:
         raise refuse(
-            "index-open",
-            f"nothing tells how far index {letter} runs",
+            "extent-unknown",
+            f"nothing tells the extent of index {letter}",
             help=f'give it an extent, {letter} = Idx("{letter}", S)',
         )
     return extents[0]

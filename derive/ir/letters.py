@@ -3,6 +3,8 @@
 A reader of the text takes the extent of a letter from its first plain use, alone in a place of a
 tensor whose extent there is known; where that gives another extent, or none, an `index` line must
 tell it. The reading is repeated here, so that the text holds the lines it needs and no others.
+A letter that stands on a left side only has such a line in any case: a reader could think that it
+was forgotten on the right.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Access, Along, Expr, Index, Reduce, Tensor
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import find_accesses, walk
+from derive.ir.walk import find_accesses, find_free, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from derive.ir.nodes import System
+    from derive.ir.nodes import Equation, System
 
 
 def find_untold(system: System) -> tuple[Index, ...]:
@@ -24,14 +26,21 @@ def find_untold(system: System) -> tuple[Index, ...]:
     uses = tuple(_find_uses(system))
     letters = {index.name: index for index in reversed(tuple(_find_indices(system)))}
     ordered = dict.fromkeys(index.name for index in _find_indices(system))
-    untold: dict[str, Index] = {}
+    untold = {index.name: index for e in system.equations for index in _find_left_only(e)}
     while True:
         told = _read_extents(system, uses, {n: i.extent for n, i in untold.items()})
         missing = (n for n in ordered if n not in told or not _is_told(letters[n], told[n]))
         name = next((n for n in missing if n not in untold), None)
         if name is None:
-            return tuple(untold.values())
+            return tuple(letters[n] for n in ordered if n in untold)
         untold[name] = letters[name]
+
+
+def _find_left_only(equation: Equation) -> Iterator[Index]:
+    """The letters of the left side that the right side does not hold."""
+    free = find_free(equation.value)
+    for place in equation.target.places:
+        yield from (index for index in find_free(place) if index not in free)
 
 
 def _is_told(index: Index, extent: Expr) -> bool:

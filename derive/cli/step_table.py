@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from derive.cli_sizes import to_option
-from derive.cli_tables import print_line, print_table, to_short
+from derive.cli.sizes import to_option
+from derive.cli.tables import print_line, print_table, to_short
 from derive.ir.polynomial import add_all
 from derive.ir.text import to_text
 from derive.plan.costs import find_flops, find_kept

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.cli_formulas import check_name, show_path
-from derive.cli_tables import print_line
+from derive.cli.formulas import check_name, show_path
+from derive.cli.tables import print_line
 from derive.errors import refuse
 
 if TYPE_CHECKING:

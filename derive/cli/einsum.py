@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.cli_einsum_remarks import Parts, find_plain, find_remarks
-from derive.cli_sizes import check_sizes
-from derive.cli_steps import print_costs, print_steps, to_plan_data
-from derive.cli_tables import print_heading, print_json, print_line
+from derive.cli.einsum_remarks import Parts, find_plain, find_remarks
+from derive.cli.sizes import check_sizes
+from derive.cli.step_table import print_costs, print_steps, to_plan_data
+from derive.cli.tables import print_heading, print_json, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,8 +18,8 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derive.cli_files import read_text, run_file
-from derive.cli_sizes import to_option
+from derive.cli.files import read_text, run_file
+from derive.cli.sizes import to_option
 from derive.errors import DeriveError, refuse, suggest
 
 if TYPE_CHECKING:

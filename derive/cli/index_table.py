@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.letters import find_broadcast, find_left, find_letters
-from derive.cli_tables import print_table
+from derive.cli.tables import print_table
 from derive.ir.nodes import Add, Along, Equation, Index, Reduce
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text

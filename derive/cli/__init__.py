@@ -1,8 +1,8 @@
 """The command line: derive new | list | show | build | check | einsum | lint | bench.
 
 Exit codes: 0 fine, 1 the answer is no, 2 the input cannot be used. A refusal is a diagnostic on
-standard error; an exception that reaches the user is a mistake of ours. Each verb lives in a module
-`cli_VERB`, which is loaded when the verb is used, so that `--help` loads nothing else.
+standard error; an exception that reaches the user is a mistake of ours. Each verb has a module of its
+own, which is loaded when the verb is used, so that `--help` loads nothing else.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _start(
 @app.command("list")
 def _list(as_json: Json = False) -> None:
     """The formulas of the library."""
-    from derive.cli_list import print_list
+    from derive.cli.list import print_list
 
     print_list(as_json)
 
@@ -90,9 +90,9 @@ def _show(
     as_json: Json = False,
 ) -> None:
     """A formula: indices, einsum strings, steps, costs."""
-    from derive.cli_formulas import find_one
-    from derive.cli_show import print_code, print_data, print_formula, print_loops
-    from derive.cli_sizes import parse_sizes
+    from derive.cli.formulas import find_one
+    from derive.cli.show import print_code, print_data, print_formula, print_loops
+    from derive.cli.sizes import parse_sizes
 
     found, numbers = find_one(where), parse_sizes(sizes)
     if as_json:
@@ -121,8 +121,8 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
 
     Without arguments for all formulas of the library.
     """
-    from derive.cli_build import check_all, find_order, write_all
-    from derive.cli_sizes import parse_sizes
+    from derive.cli.build import check_all, find_order, write_all
+    from derive.cli.sizes import parse_sizes
 
     order = find_order(where or (), out, parse_sizes(sizes), name)
     raise typer.Exit((check_all if check else write_all)(order, as_json))
@@ -134,7 +134,7 @@ def _new(
     out: Out = Path(),
 ) -> None:
     """A commented formula file to start from."""
-    from derive.cli_new import write_new
+    from derive.cli.new import write_new
 
     write_new(name, out)
 
@@ -146,8 +146,8 @@ def _einsum(
     as_json: Json = False,
 ) -> None:
     """What an einsum string means, and what it costs."""
-    from derive.cli_einsum import print_einsum
-    from derive.cli_sizes import parse_sizes
+    from derive.cli.einsum import print_einsum
+    from derive.cli.sizes import parse_sizes
 
     print_einsum(equation, parse_sizes(sizes), as_json)
 
@@ -178,7 +178,7 @@ def _refuse_verb(verb: str) -> DeriveError:
 
 
 def _leave(diagnostic: Diagnostic) -> None:
-    from derive.cli_tables import print_diagnostic
+    from derive.cli.tables import print_diagnostic
 
     print_diagnostic(diagnostic)
     raise SystemExit(2)
@@ -190,7 +190,3 @@ def _flush() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-if __name__ == "__main__":
-    main()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.cli_formulas import FROM_TEXT, build_found
-from derive.cli_roles import print_roles, to_roles_data
-from derive.cli_sizes import check_sizes
-from derive.cli_steps import print_costs, print_steps, to_plan_data
-from derive.cli_tables import print_heading, print_json, print_line
+from derive.cli.formulas import FROM_TEXT, build_found
+from derive.cli.index_table import print_roles, to_roles_data
+from derive.cli.sizes import check_sizes
+from derive.cli.step_table import print_costs, print_steps, to_plan_data
+from derive.cli.tables import print_heading, print_json, print_line
 from derive.ir.text import to_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from derive.cli_formulas import Found
+    from derive.cli.formulas import Found
     from derive.compiler import Built
 
 

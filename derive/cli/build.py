@@ -18,10 +18,10 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from derive.cli_formulas import LIBRARY, build_found, find_formulas, find_library, show_path
-from derive.cli_sizes import check_sizes, to_option
-from derive.cli_steps import to_plan_data
-from derive.cli_tables import (
+from derive.cli.formulas import LIBRARY, build_found, find_formulas, find_library, show_path
+from derive.cli.sizes import check_sizes, to_option
+from derive.cli.step_table import to_plan_data
+from derive.cli.tables import (
     print_diagnostic,
     print_json,
     print_line,
@@ -34,7 +34,7 @@ from derive.errors import DeriveError, refuse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from derive.cli_formulas import Found
+    from derive.cli.formulas import Found
     from derive.compiler import Built
     from derive.ir.nodes import System
 

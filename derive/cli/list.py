@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from derive.cli_formulas import find_library
-from derive.cli_tables import print_json, print_line, print_table
+from derive.cli.formulas import find_library
+from derive.cli.tables import print_json, print_line, print_table
 
 
 def print_list(as_json: bool) -> None:

@@ -1,0 +1,231 @@
+"""Reads within their tensors: every place stays in range, by itself or by the guard around it.
+
+Guards: the condition of a `where` (for its first branch; its contrary for the other), that of a
+reduction, every Iverson bracket of a product, which guards all its other factors at any depth, and
+in an `and` the parts before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from derive.analysis.extents import say_extent
+from derive.analysis.marks import find_marks
+from derive.analysis.ranges import Facts, find_facts, find_range, is_nonnegative
+from derive.errors import Diagnostic, Mark
+from derive.ir.letters import find_untold
+from derive.ir.nodes import (
+    ONE,
+    ZERO,
+    Access,
+    Along,
+    And,
+    Equation,
+    Expr,
+    Index,
+    Mul,
+    Not,
+    Number,
+    Pow,
+    Reduce,
+    System,
+    Where,
+)
+from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.text import to_text
+from derive.ir.walk import find_children, find_free, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ONE = Polynomial.of(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One place of an access in an equation."""
+
+    access: Access
+    number: int
+    equation: Equation
+    system: System
+
+    @property
+    def place(self) -> Expr:
+        """The position that is read."""
+        return self.access.places[self.number]
+
+    @property
+    def extent(self) -> Expr:
+        """The extent of the tensor there."""
+        return self.access.tensor.shape[self.number]
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The carets under the place."""
+        return find_marks(self.equation, self.access, self.place)
+
+
+def find_read_mistakes(system: System) -> Iterator[Diagnostic]:
+    """Reads that may leave their tensors, and places of another extent than their index."""
+    declared = {index.name for index in find_untold(system)}
+    for equation in system.equations:
+        for access, facts in find_guarded(equation.value, ()):
+            for number in range(len(access.places)):
+                read = Read(access, number, equation, system)
+                yield from _find_position_mistakes(read)
+                yield from _judge(read, facts, declared)
+        for number, place in enumerate(equation.target.places):
+            read = Read(equation.target, number, equation, system)
+            if isinstance(place, Index) and not is_same_extent(place.extent, read.extent):
+                yield _two_extents(read, place)
+
+
+def find_guarded(expr: Expr, facts: Facts) -> Iterator[tuple[Access, Facts]]:
+    """Every access with what the guards around it keep >= 0."""
+    match expr:
+        case Access(_, places):
+            yield expr, facts
+            for place in places:
+                yield from find_guarded(place, facts)
+        case Where(condition, then, other):
+            yield from find_guarded(condition, facts)
+            yield from find_guarded(then, (*facts, *find_facts(condition)))
+            yield from find_guarded(other, (*facts, *find_facts(Not(condition))))
+        case Reduce(_, _, condition, body) | Along(_, _, condition, body):
+            yield from find_guarded(condition, facts)
+            yield from find_guarded(body, (*facts, *find_facts(condition)))
+        case And(parts):
+            for number, part in enumerate(parts):
+                before = And(parts[:number]) if number else And(())
+                yield from find_guarded(part, (*facts, *find_facts(before)))
+        case Mul(factors):
+            yield from _find_guarded_product(factors, facts)
+        case _:
+            for child in find_children(expr):
+                yield from find_guarded(child, facts)
+
+
+def _find_guarded_product(
+    factors: tuple[Expr, ...], facts: Facts
+) -> Iterator[tuple[Access, Facts]]:
+    brackets = [bracket for factor in factors for bracket in find_brackets(factor)]
+    for factor in factors:
+        own = set(find_brackets(factor))
+        around = [bracket for bracket in brackets if bracket not in own]
+        known = [fact for bracket in around for fact in find_facts(bracket.condition)]
+        yield from find_guarded(factor, (*facts, *known))
+
+
+def find_brackets(factor: Expr) -> tuple[Where, ...]:
+    """The Iverson brackets that a factor multiplies by: itself, or in nested products."""
+    match factor:
+        case Where(_, then, other) if then is ONE and other is ZERO:
+            return (factor,)
+        case Mul(factors):
+            return tuple(bracket for part in factors for bracket in find_brackets(part))
+        case Pow(base, Number(value)) if value > 0:
+            return find_brackets(base)
+    return ()
+
+
+def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
+    """Positions told by tensors that hold no integers, or integers without a bound."""
+    access, equation = read.access, read.equation
+    for here in walk(read.place):
+        if not isinstance(here, Access):
+            continue
+        name = here.tensor.name
+        if here.tensor.kind != "int":
+            yield Diagnostic(
+                "position-not-integer",
+                f"{name} tells a position of {access.tensor.name} but holds no integers",
+                find_marks(equation, access, here),
+                help=f"declare {_declare_int(here, read)}",
+            )
+        elif here.tensor.below is None:
+            yield Diagnostic(
+                "position-unbounded",
+                f"{name} tells a position of {access.tensor.name} but has no bound",
+                find_marks(equation, access, here),
+                help=f"declare {_declare_int(here, read)}",
+            )
+
+
+def _declare_int(here: Access, read: Read) -> str:
+    shape = ", ".join(map(to_text, here.tensor.shape))
+    below = to_text(read.extent) if read.place is here else "N"
+    return f"int {here.tensor.name}[{shape}] < {below}"
+
+
+def _judge(read: Read, facts: Facts, declared: set[str]) -> Iterator[Diagnostic]:
+    """Is this read in range?"""
+    place, extent = read.place, read.extent
+    if isinstance(place, Index) and is_same_extent(place.extent, extent):
+        return
+    value, length = Polynomial.of(place), Polynomial.of(extent)
+    starts = is_nonnegative(value, facts)
+    ends = is_nonnegative(length - _ONE - value, facts)
+    if isinstance(place, Index):
+        # A letter that took its extent from a shape must not fall short of another one unnoticed.
+        falls_short = is_nonnegative(length - Polynomial.of(place.extent))
+        if not ends or (falls_short and place.name not in declared):
+            yield _two_extents(read, place)
+    elif not (starts and ends):
+        yield _outside(read, starts=starts, ends=ends)
+
+
+def _two_extents(read: Read, index: Index) -> Diagnostic:
+    here, there = to_text(read.extent), to_text(index.extent)
+    tensor = read.access.tensor.name
+    told = f"{index.name} has extent {here}, from place {read.number} of {tensor}"
+    return Diagnostic(
+        "index-extents",
+        f"index {index.name} has two extents, {there} and {here}",
+        read.marks,
+        (say_extent(index, read.system), told),
+        f"give one of them a letter of its own, or guard {tensor} with [{index.name} < {here}]",
+    )
+
+
+def _outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:
+    place, tensor = read.place, read.access.tensor.name
+    written, bounds = to_text(place), find_range(place)
+    facts = [f"place {read.number} of {tensor} has extent {to_text(read.extent)}"]
+    if bounds.low is not None and bounds.high is not None and find_free(place):
+        low, high = to_text(bounds.low.to_expr()), to_text(bounds.high.to_expr())
+        facts.append(f"{written} runs from {low} to {high}")
+    facts += [say_extent(index, read.system) for index in find_free(place)]
+    return Diagnostic(
+        "reads-outside",
+        f"{to_text(read.access)} may read outside {tensor}",
+        read.marks,
+        tuple(facts),
+        _propose_guard(read, starts=starts, ends=ends),
+    )
+
+
+def _propose_guard(read: Read, *, starts: bool, ends: bool) -> str:
+    written, extent = to_text(read.place), to_text(read.extent)
+    if not find_free(read.place):
+        return f"positions run from 0 to {to_text((Polynomial.of(read.extent) - _ONE).to_expr())}"
+    if ends:
+        guard = f"{written} >= 0"
+    else:
+        guard = f"{written} < {extent}" if starts else f"0 <= {written} < {extent}"
+    return f"guard it with a factor [{guard}]" + ("" if ends else _propose_extent(read, starts))
+
+
+def _propose_extent(read: Read, starts: bool) -> str:
+    """A shorter letter on the left, where that alone keeps the read inside."""
+    value = Polynomial.of(read.place)
+    for index in read.equation.target.places:
+        split = value.split(index) if isinstance(index, Index) and starts else None
+        if split is None or split[0].constant != 1:
+            continue
+        rest = find_range(split[1].to_expr()).high
+        if rest is not None:
+            less = (Polynomial.of(read.extent) - rest).to_expr()
+            return f", or declare index {to_text(index)} < {to_text(less)}"
+    return ""

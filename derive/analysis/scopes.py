@@ -1,0 +1,210 @@
+"""Where each index may stand: on the left, or bound around it, and bound only once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derive.analysis.extents import say_extent
+from derive.analysis.letters import find_letters
+from derive.analysis.marks import find_marks, to_count
+from derive.errors import Diagnostic
+from derive.ir.nodes import Access, Along, Equation, Expr, Index, Reduce, System
+from derive.ir.polynomial import is_same_extent
+from derive.ir.text import to_text
+from derive.ir.walk import find_accesses, find_children, find_free, rename_apart, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Reductions that an index can be counted by: what does not hold it is only multiplied, or raised.
+_COUNTING = {"sum", "prod", "logsumexp"}
+
+
+def find_scope_mistakes(system: System) -> Iterator[Diagnostic]:
+    """Indices that repeat on the left, dangle, are bound twice, or are not where they are bound."""
+    for equation in system.equations:
+        yield from _find_left_mistakes(equation)
+        yield from _find_rank_mistakes(equation)
+        letters = {index.name for place in equation.target.places for index in find_free(place)}
+        yield from _find_binding_mistakes(equation.value, equation, letters, system)
+        yield from _find_dangling(equation, system)
+
+
+def _find_left_mistakes(equation: Equation) -> Iterator[Diagnostic]:
+    target = equation.target
+    met: dict[str, None] = {}
+    for number, place in enumerate(target.places):
+        free = find_free(place)
+        if not free:
+            yield Diagnostic(
+                "not-yet",
+                "a fixed place on the left side cannot be used yet: it fills only a part of "
+                f"{target.tensor.name}",
+                find_marks(equation, target, place),
+                help="write an index letter there",
+            )
+        for index in free:
+            if index.name in met:
+                yield Diagnostic(
+                    "index-repeats",
+                    f"index {index.name} stands twice on the left side",
+                    find_marks(equation, target),
+                    (f"places off the diagonal of {target.tensor.name} would have no value",),
+                    _propose_diagonal(equation, number, index),
+                )
+            met[index.name] = None
+
+
+def _propose_diagonal(equation: Equation, number: int, index: Index) -> str:
+    fresh = rename_apart(index, {i.name for i in _find_all(equation)})
+    places = [*equation.target.places]
+    if places[number] is not index:
+        return "take another letter for one of them"
+    places[number] = fresh
+    target = to_text(Access(equation.target.tensor, tuple(places)))
+    return f"write {target} and multiply by [{index.name} == {fresh.name}] for a diagonal"
+
+
+def _find_all(equation: Equation) -> tuple[Index, ...]:
+    return find_letters(System("", (), (), (equation,), ()))
+
+
+def _find_rank_mistakes(equation: Equation) -> Iterator[Diagnostic]:
+    for access in (equation.target, *find_accesses(equation.value)):
+        tensor = access.tensor
+        if len(access.places) != len(tensor.shape):
+            wanted = to_count(len(tensor.shape), "place")
+            shape = ", ".join(map(to_text, tensor.shape))
+            yield Diagnostic(
+                "wrong-rank",
+                f"{tensor.name} has {wanted}, not {len(access.places)}",
+                find_marks(equation, access),
+                (f"{tensor.name} has shape [{shape}]",),
+                f"give {wanted} to {tensor.name}" if tensor.shape else f"write {tensor.name} alone",
+            )
+
+
+def _find_binding_mistakes(
+    expr: Expr, equation: Equation, scope: set[str], system: System
+) -> Iterator[Diagnostic]:
+    """What is wrong with the indices that reductions inside bind, given the letters around them."""
+    inner = scope
+    match expr:
+        case Reduce(kind, bound, _, _):
+            inner = set(scope)
+            for index in bound:
+                if index.name in inner:
+                    yield _bound_again(expr, index, equation, system)
+                inner.add(index.name)
+            yield from _find_absent(expr, kind, bound, equation)
+        case Along(kind, index, _, _):
+            inner = scope | {index.name}
+            yield from _find_absent(expr, kind, (index,), equation)
+    for child in find_children(expr):
+        yield from _find_binding_mistakes(child, equation, inner, system)
+
+
+def _bound_again(expr: Expr, index: Index, equation: Equation, system: System) -> Diagnostic:
+    fresh = rename_apart(index, {i.name for i in find_letters(system)} | {index.name})
+    return Diagnostic(
+        "index-bound-again",
+        f"index {index.name} is bound again where it already has a meaning",
+        find_marks(equation, expr, index),
+        help=f"take a fresh letter here, {fresh.name}",
+    )
+
+
+def _find_absent(
+    expr: Reduce | Along, kind: str, bound: tuple[Index, ...], equation: Equation
+) -> Iterator[Diagnostic]:
+    """An index that is reduced over and does not occur in what is reduced."""
+    if kind in _COUNTING:
+        return
+    inside = {index.name for index in (*find_free(expr.body), *find_free(expr.condition))}
+    for index in bound:
+        if index.name not in inside:
+            yield Diagnostic(
+                "index-absent",
+                f"{kind} runs over {index.name}, which does not occur in what it is taken of",
+                find_marks(equation, expr, index),
+                (f"{to_text(expr.body)} holds {_list(find_free(expr.body))}",),
+                f"name an index of it, or leave {kind}[{index.name}] out",
+            )
+
+
+def _list(indices: tuple[Index, ...]) -> str:
+    names = [index.name for index in indices]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "none"
+
+
+def _find_dangling(equation: Equation, system: System) -> Iterator[Diagnostic]:
+    left = {index.name for place in equation.target.places for index in find_free(place)}
+    dangling = [index for index in find_free(equation.value) if index.name not in left]
+    for index in dangling:
+        use = _find_free_use(equation.value, index)
+        marks = find_marks(equation, *([use, index] if use is not None else [index]))
+        others = [other for other in dangling if other is not index]
+        facts = [say_extent(index, system)]
+        facts += [say_extent(other, system) for other in others[:1]]
+        facts += [
+            f"{to_text(idle)} adds up what does not hold {', '.join(i.name for i in idle.bound)}"
+            for idle in find_idle_sums(equation)
+        ]
+        yield Diagnostic(
+            "index-dangles",
+            f"index {index.name} stands on the right but is neither summed nor on the left",
+            marks,
+            tuple(facts),
+            _propose_end(index, use, others, equation),
+        )
+
+
+def _find_free_use(expr: Expr, index: Index) -> Access | Along | None:
+    """The first access or kept index through which the index is free."""
+    match expr:
+        case Reduce(_, bound, _, _) if index in bound:
+            return None
+        case Access(_, places) if index in places:
+            return expr
+        case Along(_, kept, _, _) if kept is index:
+            return expr
+    found = (_find_free_use(child, index) for child in find_children(expr))
+    return next((use for use in found if use is not None), None)
+
+
+def _propose_end(
+    index: Index, use: Access | Along | None, others: list[Index], equation: Equation
+) -> str:
+    """Another letter of the same extent in this place, a sum, or a place on the left."""
+    name = index.name
+    if isinstance(use, Access):
+        known = [*others, *(i for i in find_free(equation.value) if i not in use.places)]
+        same = [i for i in known if i is not index and is_same_extent(i.extent, index.extent)]
+        for other in same:
+            partner = _find_partner(equation.value, other, use)
+            if partner is not None and other in others:
+                swapped = tuple(other if place is index else place for place in use.places)
+                return (
+                    f"write {to_text(Access(use.tensor, swapped))} to contract with "
+                    f"{partner.tensor.name}, or sum[{name}](...) to add it up"
+                )
+    places = ",".join([*map(to_text, equation.target.places), name])
+    target = f"{equation.target.tensor.name}[{places}]"
+    return f"write sum[{name}](...) to add it up, or {target} = ... to keep it"
+
+
+def _find_partner(value: Expr, index: Index, use: Access) -> Access | None:
+    """Another access that holds the index."""
+    inside = (access for access in find_accesses(value) if access is not use)
+    return next((access for access in inside if index in access.places), None)
+
+
+def find_idle_sums(equation: Equation) -> tuple[Reduce, ...]:
+    """The sums over an index that their body does not hold: they multiply by its extent."""
+    return tuple(
+        here
+        for here in walk(equation.value)
+        if isinstance(here, Reduce)
+        and here.kind in _COUNTING
+        and not set(here.bound) & {*find_free(here.body), *find_free(here.condition)}
+    )
