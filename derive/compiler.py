@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from derive.ir.nodes import System
     from derive.notation.formula import Formula
     from derive.plan.steps import Plan
+    from derive.verify.compare import Judgement
 
 TYPICAL = 64  # the extent that a plan assumes where the formula says nothing
 
@@ -47,13 +48,15 @@ class Built:
 
         return load_function(self.source, self.name)
 
-    def judge(self, count: int = 3) -> None:
+    def judge(self, count: int = 3) -> Judgement:
         """Execute the file's text and compare it with the loops; DeriveError where they differ."""
         from derive.verify.compare import judge_source, raise_unless_agrees
         from derive.verify.samples import choose_sizes
 
         draws = choose_sizes(self.system, count=count)
-        raise_unless_agrees(judge_source(self.source, self.name, self.formula, self.system, draws))
+        judgement = judge_source(self.source, self.name, self.formula, self.system, draws)
+        raise_unless_agrees(judgement, self.name)
+        return judgement
 
     def write(self, directory: str | Path) -> Path:
         """Judge the file, then write it as NAME.py; what does not agree is not written."""
@@ -62,8 +65,11 @@ class Built:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.name}.py"
         beside = folder / f".{self.name}.{os.getpid()}.part"
-        beside.write_text(self.source, encoding="utf-8")
-        beside.replace(path)
+        try:
+            beside.write_text(self.source, encoding="utf-8")
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
         return path
 
 
@@ -97,8 +103,15 @@ def to_system(formula: Formula, name: str | None = None) -> System:
     """The checked system of a formula; DeriveError for every mistake that it holds."""
     from dataclasses import replace
 
-    system = from_sympy(formula)
-    check_system(system)
+    try:
+        system = from_sympy(formula)
+        check_system(system)
+    except RecursionError:
+        raise refuse(
+            "too-deep",
+            "an expression is nested too deeply",
+            help="give its parts names: write them as equations of their own",
+        ) from None
     return replace(system, name=name) if name else system
 
 

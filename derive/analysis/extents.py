@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.letters import find_letters
-from derive.analysis.marks import find_marks
-from derive.analysis.names import find_symbols
+from derive.analysis.marks import find_marks, write_extent
 from derive.errors import DeriveError, Diagnostic, suggest
 from derive.ir.nodes import Expr, Index, Size, SizeInput, System, Tensor
 from derive.ir.polynomial import Polynomial, evaluate_atom, is_same_extent
-from derive.ir.text import to_text
+from derive.ir.sizes import find_sizes
 from derive.ir.walk import find_accesses, walk
 
 if TYPE_CHECKING:
@@ -47,21 +46,6 @@ class FromKeyword:
 
 
 SizeSource: TypeAlias = FromShape | FromEquation | FromKeyword
-
-
-def find_sizes(system: System) -> tuple[str, ...]:
-    """The names of all sizes, in order of appearance."""
-    found: dict[str, None] = {}
-    for entry in system.inputs:
-        if isinstance(entry, Tensor):
-            found |= dict.fromkeys(find_symbols(entry))
-    found |= dict.fromkeys(size.name for size in system.sizes)
-    inside = [index.extent for index in find_letters(system)]
-    for equation in system.equations:
-        inside += [*equation.target.places, equation.value, *equation.target.tensor.shape]
-    for expr in inside:
-        found |= dict.fromkeys(here.name for here in walk(expr) if isinstance(here, Size))
-    return tuple(found)
 
 
 def find_size_sources(system: System) -> tuple[SizeSource, ...]:
@@ -151,12 +135,12 @@ def _untold(name: str, system: System, told: list[str]) -> Diagnostic:
         for place, extent in enumerate(tensor.shape if isinstance(tensor, Tensor) else ()):
             if any(isinstance(here, Size) and here.name == name for here in walk(extent)):
                 facts.append(
-                    f"place {place} of {tensor.name} has extent {to_text(extent)}, "
+                    f"place {place} of {tensor.name} has extent {write_extent(extent)}, "
                     f"which alone does not tell {name}"
                 )
     for index in find_letters(system):
         if any(isinstance(here, Size) and here.name == name for here in walk(index.extent)):
-            facts.append(f"index {index.name} has extent {to_text(index.extent)}")
+            facts.append(f"index {index.name} has extent {write_extent(index.extent)}")
     return Diagnostic(
         "size-untold",
         f"no shape tells the size {name}",
@@ -171,7 +155,7 @@ def find_extent_mistakes(system: System) -> Iterator[Diagnostic]:
     first: dict[str, Index] = {}
     for index in find_letters(system):
         if not is_whole(index.extent):
-            extent = to_text(index.extent)
+            extent = write_extent(index.extent)
             yield Diagnostic(
                 "extent-form",
                 f"the extent {extent} of index {index.name} is no whole number",
@@ -185,7 +169,7 @@ def find_extent_mistakes(system: System) -> Iterator[Diagnostic]:
             if not is_whole(length):
                 yield Diagnostic(
                     "extent-form",
-                    f"the extent {to_text(length)} of place {place} of {tensor.name} "
+                    f"the extent {write_extent(length)} of place {place} of {tensor.name} "
                     "is no whole number",
                     help="divide with //: floor(a/b) in SymPy",
                 )
@@ -209,7 +193,8 @@ def _two_extents(one: Index, other: Index, system: System) -> Diagnostic:
     equation = next((e for e in system.equations if find_marks(e, other)), system.equations[-1])
     return Diagnostic(
         "index-extents",
-        f"index {one.name} has two extents, {to_text(one.extent)} and {to_text(other.extent)}",
+        f"index {one.name} has two extents, "
+        f"{write_extent(one.extent)} and {write_extent(other.extent)}",
         find_marks(equation, other),
         (say_extent(one, system), say_extent(other, system)),
         "give one of them a letter of its own",
@@ -218,7 +203,7 @@ def _two_extents(one: Index, other: Index, system: System) -> Diagnostic:
 
 def say_extent(index: Index, system: System) -> str:
     """`c has extent 64, from place 2 of K`."""
-    says = f"{index.name} has extent {to_text(index.extent)}"
+    says = f"{index.name} has extent {write_extent(index.extent)}"
     origin = find_origin(index, system)
     if origin is None:
         return f"{says}, as declared"
@@ -231,7 +216,7 @@ def find_origin(index: Index, system: System) -> tuple[Tensor, int] | None:
     uses = [
         (access.tensor, number)
         for equation in system.equations
-        for access in (*find_accesses(equation.value), equation.target)
+        for access in find_accesses(equation.value)
         for number, place in enumerate(access.places)
         if place is index and number < len(access.tensor.shape)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.analysis.marks import find_marks
+from derive.analysis.marks import find_marks, write_extent
 from derive.errors import Diagnostic
 from derive.ir.nodes import (
     Access,
@@ -87,7 +87,7 @@ def _no_condition(expr: Expr, equation: Equation) -> Diagnostic:
 
 
 def _declare(access: Access) -> str:
-    return f"bool {access.tensor.name}[{', '.join(map(to_text, access.tensor.shape))}]"
+    return f"bool {access.tensor.name}[{', '.join(map(write_extent, access.tensor.shape))}]"
 
 
 def _describe(kind: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.errors import Mark
-from derive.ir.text import find_span, to_text
+from derive.ir.nodes import Add, Mul, Number
+from derive.ir.pieces import OR, find_span, join, tighten, to_text
+from derive.ir.polynomial import Polynomial
 
 if TYPE_CHECKING:
     from derive.ir.nodes import Equation, Expr
@@ -22,6 +24,21 @@ def find_marks(equation: Equation, *path: Expr) -> tuple[Mark, ...]:
         column, end = column + span[0], column + span[1]
         whole = part
     return (Mark(to_text(equation), column, end),)
+
+
+def write_extent(extent: Expr | Polynomial) -> str:
+    """An extent or a position as declarations write it, what is taken off behind what is there."""
+    expr = extent.to_expr() if isinstance(extent, Polynomial) else extent
+    if isinstance(expr, Add) and isinstance(extent, Polynomial):
+        expr = Add(tuple(sorted(expr.terms, key=lambda t: (isinstance(t, Number), _is_less(t)))))
+    return "".join(piece for piece, _ in tighten(join((expr,), ", ", OR)))
+
+
+def _is_less(term: Expr) -> bool:
+    match term:
+        case Mul((Number(value), *_)) | Number(value):
+            return value < 0
+    return False
 
 
 def to_count(number: int, noun: str) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derive.analysis.extents import say_extent
-from derive.analysis.marks import find_marks
+from derive.analysis.extents import find_origin, say_extent
+from derive.analysis.marks import find_marks, write_extent
 from derive.analysis.ranges import Facts, find_facts, find_range, is_nonnegative
 from derive.errors import Diagnostic, Mark
 from derive.ir.letters import find_untold
@@ -154,8 +154,8 @@ def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
 
 
 def _declare_int(here: Access, read: Read) -> str:
-    shape = ", ".join(map(to_text, here.tensor.shape))
-    below = to_text(read.extent) if read.place is here else "N"
+    shape = ", ".join(map(write_extent, here.tensor.shape))
+    below = write_extent(read.extent) if read.place is here else "N"
     return f"int {here.tensor.name}[{shape}] < {below}"
 
 
@@ -177,7 +177,7 @@ def _judge(read: Read, facts: Facts, declared: set[str]) -> Iterator[Diagnostic]
 
 
 def _two_extents(read: Read, index: Index) -> Diagnostic:
-    here, there = to_text(read.extent), to_text(index.extent)
+    here, there = write_extent(read.extent), write_extent(index.extent)
     tensor = read.access.tensor.name
     told = f"{index.name} has extent {here}, from place {read.number} of {tensor}"
     return Diagnostic(
@@ -185,16 +185,27 @@ def _two_extents(read: Read, index: Index) -> Diagnostic:
         f"index {index.name} has two extents, {there} and {here}",
         read.marks,
         (say_extent(index, read.system), told),
-        f"give one of them a letter of its own, or guard {tensor} with [{index.name} < {here}]",
+        _propose_letters(read, index, here),
     )
+
+
+def _propose_letters(read: Read, index: Index, here: str) -> str:
+    """Another letter, a fixed place for what has one element, or a guard."""
+    tensor = read.access.tensor.name
+    if Polynomial.of(read.extent) == _ONE:
+        return f"nothing is stretched silently: write 0 for {index.name} in {tensor}"
+    origin = find_origin(index, read.system)
+    if Polynomial.of(index.extent) == _ONE and origin is not None:
+        return f"nothing is stretched silently: write 0 for {index.name} in {origin[0].name}"
+    return f"give one of them a letter of its own, or guard {tensor} with [{index.name} < {here}]"
 
 
 def _outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:
     place, tensor = read.place, read.access.tensor.name
-    written, bounds = to_text(place), find_range(place)
-    facts = [f"place {read.number} of {tensor} has extent {to_text(read.extent)}"]
+    written, bounds = write_extent(place), find_range(place)
+    facts = [f"place {read.number} of {tensor} has extent {write_extent(read.extent)}"]
     if bounds.low is not None and bounds.high is not None and find_free(place):
-        low, high = to_text(bounds.low.to_expr()), to_text(bounds.high.to_expr())
+        low, high = write_extent(bounds.low), write_extent(bounds.high)
         facts.append(f"{written} runs from {low} to {high}")
     facts += [say_extent(index, read.system) for index in find_free(place)]
     return Diagnostic(
@@ -207,9 +218,9 @@ def _outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:
 
 
 def _propose_guard(read: Read, *, starts: bool, ends: bool) -> str:
-    written, extent = to_text(read.place), to_text(read.extent)
+    written, extent = write_extent(read.place), write_extent(read.extent)
     if not find_free(read.place):
-        return f"positions run from 0 to {to_text((Polynomial.of(read.extent) - _ONE).to_expr())}"
+        return f"positions run from 0 to {write_extent(Polynomial.of(read.extent) - _ONE)}"
     if ends:
         guard = f"{written} >= 0"
     else:
@@ -226,6 +237,6 @@ def _propose_extent(read: Read, starts: bool) -> str:
             continue
         rest = find_range(split[1].to_expr()).high
         if rest is not None:
-            less = (Polynomial.of(read.extent) - rest).to_expr()
-            return f", or declare index {to_text(index)} < {to_text(less)}"
+            less = write_extent(Polynomial.of(read.extent) - rest)
+            return f", or declare index {to_text(index)} < {less}"
     return ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.analysis.extents import say_extent
-from derive.analysis.letters import find_letters
-from derive.analysis.marks import find_marks, to_count
+from derive.analysis.letters import find_broadcast, find_letters
+from derive.analysis.marks import find_marks, to_count, write_extent
 from derive.errors import Diagnostic
 from derive.ir.nodes import Access, Along, Equation, Expr, Index, Reduce, System
 from derive.ir.polynomial import is_same_extent
@@ -14,7 +14,7 @@ from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, find_free, rename_apart, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 # Reductions that an index can be counted by: what does not hold it is only multiplied, or raised.
 _COUNTING = {"sum", "prod", "logsumexp"}
@@ -28,6 +28,21 @@ def find_scope_mistakes(system: System) -> Iterator[Diagnostic]:
         letters = {index.name for place in equation.target.places for index in find_free(place)}
         yield from _find_binding_mistakes(equation.value, equation, letters, system)
         yield from _find_dangling(equation, system)
+
+
+def find_missing(system: System, declared: Collection[str]) -> Iterator[Diagnostic]:
+    """Letters that only the left side holds, unless they are declared: a reader must know of it."""
+    for equation in system.equations:
+        for index in find_broadcast(equation):
+            if index.name not in declared:
+                yield Diagnostic(
+                    "index-missing",
+                    f"index {index.name} stands on the left but not on the right",
+                    find_marks(equation, equation.target, index),
+                    (say_extent(index, system),),
+                    f"use {index.name} on the right; to repeat the values along {index.name}, "
+                    f"add the line: index {index.name} < {write_extent(index.extent)}",
+                )
 
 
 def _find_left_mistakes(equation: Equation) -> Iterator[Diagnostic]:
@@ -74,7 +89,7 @@ def _find_rank_mistakes(equation: Equation) -> Iterator[Diagnostic]:
         tensor = access.tensor
         if len(access.places) != len(tensor.shape):
             wanted = to_count(len(tensor.shape), "place")
-            shape = ", ".join(map(to_text, tensor.shape))
+            shape = ", ".join(map(write_extent, tensor.shape))
             yield Diagnostic(
                 "wrong-rank",
                 f"{tensor.name} has {wanted}, not {len(access.places)}",

@@ -21,7 +21,8 @@ from sympy import Indexed, IndexedBase, Rational
 
 from derive.analysis.extents import find_open_sizes
 from derive.analysis.names import check_names
-from derive.errors import refuse, suggest
+from derive.analysis.scopes import find_missing
+from derive.errors import DeriveError, refuse, suggest
 from derive.frontend.sympy_names import Names, find_label, find_names, find_order
 from derive.frontend.sympy_nodes import Context, to_node
 from derive.frontend.sympy_tensors import find_tensors
@@ -66,6 +67,9 @@ def from_sympy(formula: Formula) -> System:
             system.empty_row,
         )
     check_names(system)
+    if formula.declarations is not None:
+        for mistake in find_missing(system, formula.declarations.indices):
+            raise DeriveError(mistake)
     return system
 
 
