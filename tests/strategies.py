@@ -32,9 +32,27 @@ DECLARED = {
 }
 SCALARS = {"alpha": "scalar alpha", "eps": "scalar eps = 1/4"}
 
+FUNCTIONS = {
+    "phi": "phi(u) = where(u > 0, u + 1, exp(-u**2))",
+    "psi": "psi(u) = u * sigmoid(2 * u) + 1",
+}
+
 NUMBERS = ("2", "1", "3", "1/2", "0.25", "(-1)", "2/3")
 BOUNDED = ("tanh", "sin", "sigmoid", "cos", "erf")
-SMOOTH = ("tanh", "relu", "abs", "sin", "sigmoid", "silu", "gelu", "softplus", "leaky_relu", "elu", "cos", "erf")
+SMOOTH = (
+    "tanh",
+    "relu",
+    "abs",
+    "sin",
+    "sigmoid",
+    "silu",
+    "gelu",
+    "softplus",
+    "leaky_relu",
+    "elu",
+    "cos",
+    "erf",
+)
 RELATIONS = ("<=", "<", "==", "!=", ">=", ">")
 
 
@@ -47,6 +65,8 @@ class Draft:
     scalars: set = field(default_factory=set)
     sizes: set = field(default_factory=set)
     results: dict = field(default_factory=dict)  # name: extents
+    seen: list = field(default_factory=list)  # (expression, letters it was drawn under)
+    functions: set = field(default_factory=set)
 
     def use(self, letter):
         self.letters.add(letter)
@@ -86,12 +106,15 @@ def _declare(draft):
     lines = [f"{n}[{', '.join(TENSORS[n])}]" for n in TENSORS if n in draft.tensors]
     lines += [line for name, (line, _) in DECLARED.items() if name in draft.tensors]
     lines += [line for name, line in SCALARS.items() if name in draft.scalars]
+    lines += [line for name, line in FUNCTIONS.items() if name in draft.functions]
     shapes = {**TENSORS, **{name: shape for name, (_, shape) in DECLARED.items()}}
     told = {extent for name in draft.tensors for extent in shapes[name]}
     if "R" in draft.tensors:
         draft.sizes |= {"H", "D"}
     lines += [f"size {size}" for size in "MNDH" if size in draft.sizes and not _is_told(size, told)]
-    lines += [f"index {letter} < {LETTERS[letter]}" for letter in LETTERS if letter in draft.letters]
+    lines += [
+        f"index {letter} < {LETTERS[letter]}" for letter in LETTERS if letter in draft.letters
+    ]
     return lines
 
 
@@ -127,7 +150,33 @@ def _values(draw, draft, scope, depth):
     if depth == 0:
         return draw(_atoms(draft, scope))
     form = draw(st.sampled_from(FORMS))
-    return draw(form(draft, scope, depth - 1))
+    text = draw(form(draft, scope, depth - 1))
+    draft.seen.append((text, scope))
+    return text
+
+
+@st.composite
+def _copies(draw, draft, scope, depth):
+    """An expression that stands elsewhere too, perhaps under another letter of the same extent."""
+    able = [(text, letters) for text, letters in draft.seen if set(letters) <= set(scope)]
+    if not able:
+        return draw(_values(draft, scope, depth))
+    text, letters = draw(st.sampled_from(able))
+    pairs = [(a, b) for a in letters for b in scope if a != b and LETTERS[a] == LETTERS[b]]
+    pairs = [(a, b) for a, b in pairs if not _binds(text, (a, b))]
+    if pairs and draw(st.booleans()):
+        one, other = draw(st.sampled_from(pairs))
+        return _rename(text, one, other)
+    return text
+
+
+def _binds(text, letters):
+    """Does one of the letters stand in the brackets of a reduction?"""
+    return any(re.search(rf"\w\[[^\]()]*\b{letter}\b[^\]]*\]\(", text) for letter in letters)
+
+
+def _rename(text, one, other):
+    return re.sub(rf"\b{one}\b", other, text)
 
 
 @st.composite
@@ -138,7 +187,8 @@ def _atoms(draw, draft, scope):
     if kind == 8:
         return draw(st.sampled_from(NUMBERS))
     if kind == 9 and scope:
-        return draft.use(draw(st.sampled_from(scope)))
+        letter = draft.use(draw(st.sampled_from(scope)))
+        return draw(st.sampled_from(["{}", "{}", "({} % 2)", "({} // 2)"])).format(letter)
     if kind == 10:
         name = draw(st.sampled_from(list(SCALARS)))
         draft.scalars.add(name)
@@ -217,10 +267,17 @@ def _quotients(draw, draft, scope, depth):
 @st.composite
 def _functions(draw, draft, scope, depth):
     inner = draw(_values(draft, scope, depth))
-    kind = draw(st.integers(0, 11))
+    kind = draw(st.integers(0, 13))
     match kind:
         case 0 | 1 | 2:
             return f"{draw(st.sampled_from(SMOOTH))}({inner})"
+        case 12:
+            name = draw(st.sampled_from(list(FUNCTIONS)))
+            draft.functions.add(name)
+            return f"{name}({inner})"
+        case 13:
+            jump = draw(st.sampled_from(["sign({})", "floor({})", "floor({} * 2)"]))
+            return jump.format(draw(_accesses(draft, scope, ("x", "A", "w", "t"))))
         case 3:
             return f"exp({draw(st.sampled_from(BOUNDED))}({inner}))"
         case 4:
@@ -281,7 +338,7 @@ def _mention(body, letters):
 
 @st.composite
 def _rows(draw, draft, scope, depth):
-    """softmax and its kin along a letter that is there, or inside a sum that binds it."""
+    """A softmax or its kin along a letter that is there, or inside a sum that binds it."""
     free = [letter for letter in LETTERS if letter not in scope]
     outside = not scope or (free and draw(st.integers(0, 2)) == 2)
     letter = draft.use(draw(st.sampled_from(free if outside else list(scope))))
@@ -289,9 +346,21 @@ def _rows(draw, draft, scope, depth):
     body = _mention(draw(_values(draft, inner, depth)), letter)
     kind = draw(st.sampled_from(["softmax", "softmax", "softmax", "log_softmax", "cumsum"]))
     over = letter
-    if draw(st.integers(0, 2)) == 2:
-        over += ", " + draw(_conditions(draft, inner, 1))
+    style = draw(st.integers(0, 7))
+    if style > 4:
+        condition = draw(_conditions(draft, inner, 1))
+        kind = "softmax" if style > 5 else kind
+        if style == 5:
+            over += ", " + condition
+        elif style == 6:
+            body = f"where({condition}, {body}, -oo)"
+        else:
+            body = f"{body} + where({condition}, 0, -oo)"
     text = f"{kind}[{over}]({body})"
+    twins = [s for s in LETTERS if LETTERS[s] == LETTERS[letter] and s not in inner]
+    if style == 4 and twins and not _binds(body, (letter, *twins)):
+        twin, wave = draft.use(twins[0]), f"sin({body})"
+        text = f"(exp({wave}) / sum[{twin}](exp({_rename(wave, letter, twin)})))"
     if kind == "log_softmax" and over != letter:
         text = f"exp({text})"
     if outside:
@@ -303,9 +372,12 @@ def _rows(draw, draft, scope, depth):
 def _choices(draw, draft, scope, depth):
     condition = draw(_conditions(draft, scope, 1))
     one = draw(_values(draft, scope, depth))
-    kind = draw(st.integers(0, 4))
+    kind = draw(st.integers(0, 5))
     if kind == 0:
         return f"[{condition}]"
+    if kind == 5 and scope:
+        pair = [draft.use(draw(st.sampled_from(scope))) for _ in range(2)]
+        return f"(delta({', '.join(pair)}) * {one})"
     if kind == 1:
         return f"({one} * [{condition}])"
     if kind == 2:
@@ -378,4 +450,5 @@ FORMS = (
     _quotients,
     _choices,
     _rows,
+    _copies,
 )

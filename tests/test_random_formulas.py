@@ -15,7 +15,11 @@ from derive.verify.loops import evaluate_loops
 
 TOLERANCE = 1e-9
 calm = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+    ]
 )
 
 
@@ -34,7 +38,9 @@ def draw_inputs(system, sizes, seed=0):
             case "bool":
                 values = values > 0.3
             case "int":
-                values = torch.randint(evaluate_extent(entry.below, sizes), shape, generator=generator)
+                values = torch.randint(
+                    evaluate_extent(entry.below, sizes), shape, generator=generator
+                )
             case _ if entry.lower is not None:
                 values = values.abs() + 0.1
         inputs[entry.name] = values
@@ -43,10 +49,12 @@ def draw_inputs(system, sizes, seed=0):
 
 def check_close(value, expected, source):
     """Equal to 1e-9 of the magnitude; nan equals nan."""
-    pairs = zip(value, expected, strict=True) if isinstance(expected, tuple) else [(value, expected)]
-    for one, given in pairs:
+    pairs = (
+        zip(value, expected, strict=True) if isinstance(expected, tuple) else [(value, expected)]
+    )
+    for one, answer in pairs:
         with in_double():
-            other = torch.as_tensor(given)  # the loops answer numbers with a number
+            other = torch.as_tensor(answer)  # the loops answer numbers with a number
         finite = other[torch.isfinite(other)]
         scale = 1 + (finite.abs().max().item() if finite.numel() else 0)
         torch.testing.assert_close(
@@ -56,7 +64,7 @@ def check_close(value, expected, source):
             atol=TOLERANCE * scale,
             equal_nan=True,
             check_dtype=True,
-            msg=lambda m: f"{m}\n{source}",  # noqa: B023 - used at once
+            msg=lambda m: f"{m}\n{source}",
         )
 
 

@@ -1,4 +1,4 @@
-"""Each rule of the algebra does what its example says, leaves alone what it must, and keeps values."""
+"""Each rule does what its example says, leaves alone what it must, and keeps values."""
 
 import pytest
 import torch

@@ -1,0 +1,426 @@
+"""Generated functions under inputs that people do pass: empty, strided, huge, masked, wrong."""
+
+import pytest
+import torch
+from examples import (
+    CAUSAL,
+    DISTANCES,
+    EXAMPLES,
+    LAYER_NORM,
+    LOGSUMEXP,
+    MASKED,
+    MASKED_ZEROS,
+    MULTI_HEAD,
+    RELATIVE,
+)
+
+from derive.compiler import build
+from derive.frontend.from_text import parse
+from derive.verify.loops import evaluate_loops
+
+REFUSAL = (RuntimeError, TypeError, NotImplementedError)  # what torch raises for a dtype
+each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
+
+
+def check_reference(example, tensors, sizes, **tolerance):
+    value = example.build().function(**tensors, **sizes)
+    expected = example.reference(**tensors, **sizes)
+    assert (value.dtype, value.device) == (expected.dtype, expected.device)
+    torch.testing.assert_close(value, expected, equal_nan=True, **tolerance)
+    return value
+
+
+@each_example
+def test_agrees_with_hand_written_code(example):
+    tensors, sizes = example.draw()
+    check_reference(example, tensors, sizes, rtol=1e-12, atol=1e-12)
+
+
+@each_example
+def test_takes_arguments_in_order_of_declaration(example):
+    tensors, sizes = example.draw()
+    function = example.build().function
+    torch.testing.assert_close(function(*tensors.values(), **sizes), function(**tensors, **sizes))
+
+
+@pytest.mark.filterwarnings("ignore:var")  # torch's, for a variance of nothing
+@each_example
+def test_zero_sizes_agree_with_the_loops(example):
+    built = example.build()
+    for empty in example.sizes:
+        if empty in example.divisors:
+            continue
+        tensors, sizes = example.draw({empty: 0})
+        expected = evaluate_loops(built.formula, {**tensors, **sizes})
+        torch.testing.assert_close(built.function(**tensors, **sizes), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("example", [e for e in EXAMPLES if e.divisors], ids=str)
+def test_a_size_of_zero_that_divides_is_told(example):
+    """D**-0.5 has no value at D = 0, nor tells an empty H*D what D is."""
+    for empty in example.divisors:
+        tensors, sizes = example.draw({empty: 0})
+        with pytest.raises((ZeroDivisionError, ValueError)):
+            example.build().function(**tensors, **sizes)
+
+
+@each_example
+def test_sizes_of_one_agree_with_hand_written_code(example):
+    for single in example.sizes:
+        check_reference(example, *example.draw({single: 1}), rtol=1e-12, atol=1e-12)
+    check_reference(example, *example.draw(dict.fromkeys(example.sizes, 1)), rtol=1e-12, atol=1e-12)
+
+
+def _transpose_storage(values):
+    return (
+        values.permute(*reversed(range(values.ndim)))
+        .contiguous()
+        .permute(*reversed(range(values.ndim)))
+    )
+
+
+def _stride(values):
+    wide = values.new_zeros([2 * n for n in values.shape])
+    view = wide[(slice(None, None, 2),) * values.ndim]
+    view.copy_(values)
+    return view
+
+
+def _expand(values):
+    """The first entry of every place but the last, repeated: strides of zero."""
+    first = values[(slice(0, 1),) * (values.ndim - 1)]
+    return first.expand(values.shape)
+
+
+@each_example
+@pytest.mark.parametrize("change", [_transpose_storage, _stride, _expand])
+def test_strides_do_not_matter(example, change):
+    tensors, sizes = example.draw()
+    changed = {name: change(values) for name, values in tensors.items()}
+    dense = {name: values.contiguous().clone() for name, values in changed.items()}
+    function = example.build().function
+    torch.testing.assert_close(
+        function(**changed, **sizes), function(**dense, **sizes), equal_nan=True
+    )
+
+
+@each_example
+def test_inputs_are_left_as_they_are(example):
+    tensors, sizes = example.draw()
+    before = {name: values.clone() for name, values in tensors.items()}
+    versions = [values._version for values in tensors.values()]
+    value = example.build().function(**tensors, **sizes)
+    value.add_(1)  # what the caller does with the result is no matter of the inputs
+    assert [values._version for values in tensors.values()] == versions
+    for name, values in tensors.items():
+        assert torch.equal(values, before[name])
+
+
+@each_example
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_dtype_is_kept(example, dtype):
+    tensors, sizes = example.draw(dtype=dtype)
+    value = example.build().function(**tensors, **sizes)
+    exact = {n: v.double() if v.is_floating_point() else v for n, v in tensors.items()}
+    expected = example.reference(**exact, **sizes)
+    assert value.dtype == dtype
+    # distances and norms of random numbers: some ten roundings of the dtype
+    tolerance = 30 * torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        value.double(), expected, rtol=tolerance, atol=tolerance, equal_nan=True
+    )
+
+
+@each_example
+def test_meta_tensors_give_the_shape(example):
+    tensors, sizes = example.draw()
+    expected = example.reference(**tensors, **sizes)
+    value = example.build().function(**{n: v.to("meta") for n, v in tensors.items()}, **sizes)
+    assert value.device.type == "meta"
+    assert (value.shape, value.dtype) == (expected.shape, expected.dtype)
+
+
+@pytest.mark.parametrize("example", [DISTANCES], ids=str)
+def test_integers_stay_integers_where_torch_keeps_them(example):
+    tensors = {n: (3 * v).round().long() for n, v in example.draw()[0].items()}
+    assert torch.equal(example.build().function(**tensors), example.reference(**tensors))
+
+
+@pytest.mark.parametrize("example", [RELATIVE, MASKED, MULTI_HEAD], ids=str)
+def test_integers_are_refused_where_torch_refuses_them(example):
+    tensors, sizes = example.draw()
+    tensors = {n: v if v.dtype == torch.bool else v.long() for n, v in tensors.items()}
+    with pytest.raises(REFUSAL):
+        example.build().function(**tensors, **sizes)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64, torch.complex128, torch.bool])
+def test_contractions_do_what_torch_does(dtype):
+    """Equal to torch.einsum, or refused where it refuses."""
+    function = build(parse("A[M, N]; B[N, D]; y[i,d] = sum[j](A[i,j] * B[j,d])")).function
+    A, B = (3 * torch.randn(3, 4)).to(dtype), (3 * torch.randn(4, 2)).to(dtype)
+    try:
+        expected = torch.einsum("ij,jd->id", A, B)
+    except REFUSAL:
+        with pytest.raises(REFUSAL):
+            function(A, B)
+        return
+    torch.testing.assert_close(function(A, B), expected)
+
+
+def test_complex_softmax_is_refused():
+    tensors, _ = RELATIVE.draw()
+    with pytest.raises(REFUSAL):
+        RELATIVE.build().function(**{n: v.to(torch.complex64) for n, v in tensors.items()})
+
+
+def test_mixed_dtypes_are_refused():
+    tensors, _ = RELATIVE.draw()
+    with pytest.raises(REFUSAL):
+        RELATIVE.build().function(**{**tensors, "A_K": tensors["A_K"].float()})
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.int64, torch.uint8])
+@pytest.mark.parametrize("example", [MASKED, MASKED_ZEROS], ids=str)
+def test_masks_must_be_truth_values(example, kind):
+    tensors, _ = example.draw()
+    with pytest.raises(REFUSAL):
+        example.build().function(**{**tensors, "m": tensors["m"].to(kind)})
+
+
+def empty_rows(example):
+    """Inputs with one masked row for each kind: all, none, alternating."""
+    tensors, sizes = example.draw()
+    tensors["m"][0, 0] = False
+    tensors["m"][1, 2] = False
+    tensors["m"][0, 1] = True
+    return tensors, sizes
+
+
+def test_empty_rows_are_nan():
+    tensors, sizes = empty_rows(MASKED)
+    value = check_reference(MASKED, tensors, sizes, rtol=1e-12, atol=1e-12)
+    gone = ~tensors["m"].any(-1)
+    assert value.isnan().any(-1).eq(gone[:, None]).all()
+
+
+def test_empty_rows_are_zeros():
+    tensors, sizes = empty_rows(MASKED_ZEROS)
+    value = check_reference(MASKED_ZEROS, tensors, sizes, rtol=1e-12, atol=1e-12)
+    gone = ~tensors["m"].any(-1)
+    assert value[gone[:, None].expand(value.shape[:3])].eq(0).all()
+    assert value.isfinite().all()
+
+
+def test_empty_rows_have_finite_gradients():
+    tensors, sizes = empty_rows(MASKED_ZEROS)
+    wanted = [tensors[n].requires_grad_() for n in "qkv"]
+    MASKED_ZEROS.build().function(**tensors, **sizes).pow(2).sum().backward()
+    assert all(w.grad.isfinite().all() for w in wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("example", [RELATIVE, MASKED_ZEROS, CAUSAL, MULTI_HEAD], ids=str)
+def test_huge_logits_stay_finite(example, dtype):
+    """Logits of ten thousand: exponentials that are not shifted overflow from 89 on."""
+    tensors, sizes = example.draw(dtype=dtype)
+    first = next(iter(tensors))
+    tensors[first] = tensors[first] * (100 if example in (RELATIVE, MULTI_HEAD) else 1e4)
+    leaves = [v.requires_grad_() for v in tensors.values() if v.is_floating_point()]
+    value = example.build().function(**tensors, **sizes)
+    assert value.isfinite().all()
+    value.float().sum().backward()
+    assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves)
+
+
+WRITTEN_OUT = {
+    "softmax": ("y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))", lambda x: x.softmax(-1)),
+    "logsumexp": ("y[i] = log(sum[j](exp(x[i,j])))", lambda x: x.logsumexp(-1)),
+    "log_softmax": ("y[i,j] = x[i,j] - log(sum[k](exp(x[i,k])))", lambda x: x.log_softmax(-1)),
+    "log of softmax": ("y[i,j] = log(softmax[j](x[i,j]))", lambda x: x.log_softmax(-1)),
+    "average": (
+        "y[i] = sum[j](exp(x[i,j]) * x[i,j]) / sum[k](exp(x[i,k]))",
+        lambda x: (x.softmax(-1) * x).sum(-1),
+    ),
+    "scaled": ("y[i,j] = 2 * exp(x[i,j]) / sum[k](exp(x[i,k]))", lambda x: 2 * x.softmax(-1)),
+    "causal": (
+        "y[i,j] = exp(where(j <= i, x[i,j], -oo)) / sum[k, k <= i](exp(x[i,k]))",
+        lambda x: x.masked_fill(~torch.ones_like(x, dtype=torch.bool).tril(), -torch.inf).softmax(
+            -1
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_written_out_exponentials_are_recognised(name, dtype):
+    line, reference = WRITTEN_OUT[name]
+    built = build(parse(f"x[M, N]; {line}"))
+    x = (torch.randn(4, 6, generator=torch.Generator().manual_seed(0)) * 1e4).to(dtype)
+    value = built.function(x)
+    assert value.dtype == dtype
+    assert not value.isnan().any(), built.source
+    tolerance = dict(rtol=1e-5, atol=1e-5) if dtype == torch.float32 else dict(rtol=0.02, atol=0.02)
+    torch.testing.assert_close(value.double(), reference(x.double()), **tolerance)
+
+
+def test_layer_norm_of_large_offsets():
+    """The variance of numbers around ten thousand is no difference of squares."""
+    tensors, _ = LAYER_NORM.draw(dtype=torch.float32)
+    tensors["x"] = tensors["x"] + 1e4
+    exact = LAYER_NORM.reference(**{n: v.double() for n, v in tensors.items()}).float()
+    torch.testing.assert_close(LAYER_NORM.build().function(**tensors), exact, rtol=1e-2, atol=1e-2)
+
+
+def test_small_distances_of_large_vectors():
+    """Squares are not expanded without asking: that loses all digits of a small distance."""
+    x = torch.full((2, 5), 1e4) + torch.arange(10.0).reshape(2, 5) / 8
+    torch.testing.assert_close(
+        DISTANCES.build().function(x, x), DISTANCES.reference(x, x), rtol=1e-5, atol=0
+    )
+
+
+def find_wrong_shapes(example, change):
+    """(tensor, place, extent now, inputs) with one place changed, where that is a mistake."""
+    tensors, sizes = example.draw()
+    for name, values in tensors.items():
+        for place, extent in enumerate(values.shape):
+            if (name, place) in example.free:
+                continue
+            shape = list(values.shape)
+            shape[place] = change(extent)
+            changed = values.new_zeros(shape)
+            yield name, extent, shape[place], {**tensors, name: changed}, sizes
+
+
+@each_example
+@pytest.mark.parametrize(
+    "change", [lambda n: n + 7, lambda n: 1, lambda n: 0], ids=["more", "1", "0"]
+)
+def test_every_wrong_extent_is_refused(example, change):
+    """The message names a tensor, its places, and both extents; 1 is never broadcast."""
+    function = example.build().function
+    count = 0
+    for name, extent, now, tensors, sizes in find_wrong_shapes(example, change):
+        with pytest.raises(ValueError) as caught:
+            function(**tensors, **sizes)
+        message = str(caught.value)
+        assert any(f"{other}[" in message for other in tensors), (name, message)
+        assert str(now) in message, (name, extent, now, message)
+        count += 1
+    assert count or example is LOGSUMEXP
+
+
+@each_example
+@pytest.mark.parametrize("change", [lambda v: v[0], lambda v: v[None]], ids=["less", "more"])
+def test_every_wrong_rank_is_refused(example, change):
+    tensors, sizes = example.draw()
+    for name, values in tensors.items():
+        wrong = {**tensors, name: change(values)}
+        with pytest.raises(ValueError, match=rf"\b{name}\b"):
+            example.build().function(**wrong, **sizes)
+
+
+def test_a_wrong_shape_names_tensor_index_and_extents():
+    tensors, _ = RELATIVE.draw()
+    wrong = {**tensors, "A_K": torch.zeros(5, 5, 2, 4, dtype=torch.float64)}
+    with pytest.raises(ValueError) as caught:
+        RELATIVE.build().function(**wrong)
+    assert "A_K[i,j,h,e]" in str(caught.value)
+    assert "H=3" in str(caught.value)
+    assert "[5, 5, 2, 4]" in str(caught.value)
+
+
+def test_keyword_sizes():
+    tensors, _ = MULTI_HEAD.draw()
+    function = MULTI_HEAD.build().function
+    with pytest.raises(TypeError, match="H"):
+        function(**tensors)
+    with pytest.raises(TypeError):
+        function(*tensors.values(), 3)
+    for heads in (5, 24, 7):  # 12 columns
+        with pytest.raises(ValueError, match="W_q"):
+            function(**tensors, H=heads)
+    for heads in (1, 2, 12):
+        check_reference(MULTI_HEAD, tensors, {"H": heads}, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match="H"):
+        function(**tensors, H=0)
+
+
+def test_a_default_size_may_be_given():
+    function = build(
+        parse("x[N*P]; size P = 2; index n < N; index p < P; y[n] = sum[p](x[n*P + p])")
+    ).function
+    x = torch.arange(12.0)
+    torch.testing.assert_close(function(x), x.reshape(6, 2).sum(1))
+    torch.testing.assert_close(function(x, P=3), x.reshape(4, 3).sum(1))
+
+
+class TestScalars:
+    """Numbers, 0-d tensors and defaults."""
+
+    text = "x[M, N]\nscalar tau\nscalar eps = 1/4\ny[i,j] = softmax[j](x[i,j] / tau) + eps * tau"
+
+    def reference(self, x, tau, eps=0.25):
+        return torch.softmax(x / tau, dim=-1) + eps * tau
+
+    @pytest.mark.parametrize("tau", [2, 0.5, torch.tensor(0.5, dtype=torch.float64)])
+    def test_values(self, tau):
+        x = torch.randn(3, 4, dtype=torch.float64)
+        function = build(parse(self.text)).function
+        torch.testing.assert_close(function(x, tau), self.reference(x, tau))
+        torch.testing.assert_close(function(x, tau, 3), self.reference(x, tau, 3))
+        torch.testing.assert_close(function(x, tau=tau, eps=2.5), self.reference(x, tau, 2.5))
+
+    def test_tensors_are_differentiated(self):
+        x = torch.randn(3, 4, dtype=torch.float64)
+        tau, eps = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.5, 0.3))
+        function = build(parse(self.text)).function
+        assert torch.autograd.gradcheck(lambda t, e: function(x, t, e), (tau, eps))
+
+    def test_a_number_keeps_the_dtype(self):
+        function = build(parse(self.text)).function
+        assert function(torch.randn(3, 4), 0.5).dtype == torch.float32
+        assert function(torch.randn(3, 4).bfloat16(), 0.5).dtype == torch.bfloat16
+
+    @pytest.mark.parametrize(
+        "line", ["z = tau", "z = tau * eps", "z = exp(tau) / 2", "z = tau + 1"]
+    )
+    def test_formulas_of_scalars_alone(self, line):
+        function = build(parse(f"scalar tau, eps\n{line}")).function
+        tau = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+        expected = {"z = tau": tau, "z = tau * eps": tau * 3}.get(line)
+        value = function(tau, 3)
+        if expected is not None:
+            torch.testing.assert_close(value, expected)
+        assert value.dtype == torch.float64
+        (gradient,) = torch.autograd.grad(value, tau)
+        assert gradient.isfinite()
+        assert isinstance(function(0.5, 3), torch.Tensor)
+
+
+def test_guards_protect_values_and_gradients():
+    """The branch that is not taken has no say, in the value or in the gradient."""
+    function = build(
+        parse("x[N]; y[i] = where(x[i] > 0, log(x[i]) + 1/x[i] + sqrt(x[i]), 0)")
+    ).function
+    x = torch.tensor([-1.0, 0.0, 4.0], dtype=torch.float64, requires_grad=True)
+    value = function(x)
+    torch.testing.assert_close(
+        value, torch.tensor([0, 0, torch.tensor(4.0).log() + 2.25], dtype=torch.float64)
+    )
+    value.sum().backward()
+    torch.testing.assert_close(
+        x.grad, torch.tensor([0, 0, 1 / 4 - 1 / 16 + 1 / 4], dtype=torch.float64)
+    )
+
+
+def test_brackets_guard_what_is_infinite():
+    function = build(parse("x[N]; w[N]; y = sum[i](w[i] * [w[i] > 0] / x[i])")).function
+    x = torch.tensor([0.0, 2.0, 0.0], dtype=torch.float64, requires_grad=True)
+    w = torch.tensor([0.0, 3.0, -1.0], dtype=torch.float64)
+    value = function(x, w)
+    assert value.item() == 1.5
+    value.backward()
+    torch.testing.assert_close(x.grad, torch.tensor([0, -0.75, 0], dtype=torch.float64))
