@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from derive.ir.sizes import find_sizes
 from derive.plan.build import make_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from derive.ir.nodes import System
     from derive.notation.formula import Formula
@@ -87,15 +88,17 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     `origin` and `rebuild` are what the file's header says of where it comes from. Raises
     DeriveError for a formula that cannot be used.
     """
-    system = to_system(formula, name)
-    unplanned = find_unplanned(system)
-    if unplanned is not None:
-        raise DeriveError(unplanned)
     if memory is not None:
         raise refuse("not-yet", "a memory budget is not used yet", help="leave `memory` out")
-    plan = make_plan(system, _find_typical(system, formula, sizes))
-    header = Header(formula.title, formula.source, origin, rebuild or f"derive build {system.name}")
-    source = to_module(plan, system.name, header)
+    with _refuse_depth():
+        system = to_system(formula, name)
+        unplanned = find_unplanned(system)
+        if unplanned is not None:
+            raise DeriveError(unplanned)
+        plan = make_plan(system, _find_typical(system, formula, sizes))
+        command = rebuild or f"derive build {system.name}"
+        header = Header(formula.title, formula.source, origin, command)
+        source = to_module(plan, system.name, header)
     return Built(system.name, formula, system, plan, source)
 
 
@@ -103,16 +106,23 @@ def to_system(formula: Formula, name: str | None = None) -> System:
     """The checked system of a formula; DeriveError for every mistake that it holds."""
     from dataclasses import replace
 
-    try:
+    with _refuse_depth():
         system = from_sympy(formula)
         check_system(system)
+    return replace(system, name=name) if name else system
+
+
+@contextmanager
+def _refuse_depth() -> Iterator[None]:
+    """A diagnostic in place of Python's limit of recursion."""
+    try:
+        yield
     except RecursionError:
         raise refuse(
             "too-deep",
             "an expression is nested too deeply",
             help="give its parts names: write them as equations of their own",
         ) from None
-    return replace(system, name=name) if name else system
 
 
 def _find_typical(

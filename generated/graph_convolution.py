@@ -1,6 +1,6 @@
 """Graph convolution with self-loops and symmetric normalisation.
 
-    A[N, N]; X[N, F]; W[F, G]
+    A[N, N] >= 0; X[N, F]; W[F, G]
     hat[i,j] = A[i,j] + [i == j]
     degree[i] = sum[j](hat[i,j])
     Y[i,g] = relu(sum[j, f](hat[i,j] / sqrt(degree[i]) / sqrt(degree[j]) * X[j,f] * W[f,g]))

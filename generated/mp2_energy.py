@@ -1,6 +1,6 @@
 """Closed-shell second-order Moller-Plesset energy from integrals (ia|jb).
 
-    v[O, V, O, V]; e_o[O]; e_v[V]
+    v[O, V, O, V]; e_o[O] < 0; e_v[V] > 0
     E = sum[i, a, j, b](v[i,a,j,b] * (2 * v[i,a,j,b] - v[i,b,j,a]) / (e_o[i] + e_o[j] - e_v[a] -
         e_v[b]))
 

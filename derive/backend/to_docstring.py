@@ -10,8 +10,7 @@ from derive.backend.to_python import to_python
 from derive.ir.nodes import System, Tensor
 from derive.ir.text import to_declaration, to_lines, to_text
 from derive.ir.walk import find_accesses
-from derive.plan.ops import Einsum
-from derive.plan.steps import assign_letters, walk_ops
+from derive.plan.steps import find_letters
 
 if TYPE_CHECKING:
     from derive.plan.steps import Plan
@@ -99,15 +98,10 @@ def _results(plan: Plan) -> list[str]:
 
 def _letters(plan: Plan) -> list[str]:
     """Which letter stands for an index with a longer name."""
-    longer: dict[str, str] = {}
-    for step in plan.steps:
-        for op in walk_ops(step.op):
-            if isinstance(op, Einsum):
-                longer |= {i.name: c for i, c in assign_letters(op).items() if i.name != c}
-    if not longer:
-        return []
-    pairs = ", ".join(f"{letter} for {name}" for name, letter in sorted(longer.items()))
-    return [f"Letters in the einsum strings: {pairs}."]
+    longer = {i.name: c for i, c in find_letters(plan.steps).items() if i.name != c}
+    pairs = ", ".join(f"{letter} for {name}" for name, letter in longer.items())
+    text = f"Letters in the einsum strings: {pairs}."
+    return wrap_text(text, later="    ", width=INNER) if longer else []
 
 
 def _notes(plan: Plan) -> list[str]:

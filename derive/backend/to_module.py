@@ -13,6 +13,7 @@ from derive.backend.to_torch import Printer
 from derive.ir.nodes import ScalarInput, System, Tensor
 from derive.ir.text import to_text
 from derive.plan.meaning import to_step_equation
+from derive.plan.steps import find_letters
 
 if TYPE_CHECKING:
     from derive.plan.steps import Plan, Step
@@ -41,7 +42,7 @@ def to_module(plan: Plan, name: str, header: Header) -> str:
 
 def _write_body(plan: Plan) -> list[str]:
     """A comment and a line for each step; a lone last result is returned without a name."""
-    printer = _make_printer(plan.system)
+    printer = _make_printer(plan)
     body: list[str] = []
     if not any(isinstance(entry, Tensor) for entry in plan.system.inputs):
         first = [entry.name for entry in plan.system.inputs[:1]]
@@ -65,18 +66,19 @@ def _find_returned(plan: Plan) -> Step | None:
             return None
 
 
-def _make_printer(system: System) -> Printer:
+def _make_printer(plan: Plan) -> Printer:
     """New tensors are made like the first argument; the dtype is that of the first real one."""
-    tensors = [t for t in system.inputs if isinstance(t, Tensor)]
+    letters = find_letters(plan.steps)
+    inputs = plan.system.inputs
+    tensors = [t for t in inputs if isinstance(t, Tensor)]
     real = [t for t in tensors if t.kind == "real"]
     if real:
-        return Printer(real[0].name, f"{real[0].name}.dtype")
+        return Printer(real[0].name, f"{real[0].name}.dtype", letters)
     if tensors:
-        return Printer(tensors[0].name, "torch.get_default_dtype()")
-    scalars = [entry.name for entry in system.inputs]
-    if scalars:
-        return Printer(scalars[0], f"{scalars[0]}.dtype")
-    return Printer("torch.empty(())", "torch.get_default_dtype()")
+        return Printer(tensors[0].name, "torch.get_default_dtype()", letters)
+    if inputs:
+        return Printer(inputs[0].name, f"{inputs[0].name}.dtype", letters)
+    return Printer("torch.empty(())", "torch.get_default_dtype()", letters)
 
 
 def _comment(step: Step) -> list[str]:

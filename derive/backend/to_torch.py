@@ -25,7 +25,7 @@ from derive.plan.ops import Op, axes_of
 from derive.plan.steps import to_equation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 INFIX = {
     "+": ADD,
@@ -57,10 +57,11 @@ CORRECTIONS = {"var": ", correction=0", "sample_var": ", correction=1"}
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """Which tensor new ones are made like, and the text of the formula's dtype."""
+    """Which tensor new ones are made like, the text of the dtype, the letters of the einsums."""
 
     like: str
     dtype: str
+    letters: Mapping[Index, str]
 
     def text(self, op: Op, holds: int = 0) -> str:
         """The expression, in parentheses where its place asks for a tighter hold."""
@@ -84,7 +85,7 @@ class Printer:
                 return f"{self._ones((rows, columns), 'torch.bool')}.{side}({by})", ATOM
             case ops.Einsum(args, _):
                 parts = ", ".join(self.text(a) for a in args)
-                return f'torch.einsum("{to_equation(op)}", {parts})', ATOM
+                return f'torch.einsum("{to_equation(op, self.letters)}", {parts})', ATOM
             case ops.Apply(function, args, _):
                 return self._apply(function, args)
             case ops.Reduction():

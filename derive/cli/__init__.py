@@ -1,8 +1,8 @@
 """The command line: derive new | list | show | build | check | einsum | lint | bench.
 
 Exit codes: 0 fine, 1 the answer is no, 2 the input cannot be used. A refusal is a diagnostic on
-standard error; an exception that reaches the user is a mistake of ours. Each verb has a module of its
-own, which is loaded when the verb is used, so that `--help` loads nothing else.
+standard error; an exception that reaches the user is a mistake of ours. Each verb has a module of
+its own, which is loaded when the verb is used, so that `--help` loads nothing else.
 """
 
 from __future__ import annotations

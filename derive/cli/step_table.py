@@ -10,8 +10,7 @@ from derive.ir.polynomial import add_all
 from derive.ir.text import to_text
 from derive.plan.costs import find_flops, find_kept
 from derive.plan.meaning import to_step_equation
-from derive.plan.ops import Einsum
-from derive.plan.steps import to_equation, walk_ops
+from derive.plan.steps import walk_ops
 
 if TYPE_CHECKING:
     from derive.ir.nodes import Expr
@@ -26,7 +25,7 @@ def print_steps(plan: Plan) -> None:
     rows = [
         (
             step.name,
-            "\n".join(find_einsums(step)),
+            "\n".join(plan.find_einsums(step)),
             find_shape(step),
             to_short(plan.at_sizes(_count(step))),
             to_text(to_step_equation(step)),
@@ -55,7 +54,7 @@ def to_plan_data(plan: Plan) -> dict[str, Any]:
         "steps": [
             {
                 "name": step.name,
-                "einsums": list(find_einsums(step)),
+                "einsums": list(plan.find_einsums(step)),
                 "shape": [to_compact(index.extent) for index in step.axes],
                 "flops": plan.at_sizes(_count(step)),
                 "elements": plan.at_sizes(find_kept(step.op)),
@@ -70,11 +69,6 @@ def to_plan_data(plan: Plan) -> dict[str, Any]:
         "peak_elements_at_sizes": plan.at_sizes(plan.peak_elements),
         "notes": list(plan.notes),
     }
-
-
-def find_einsums(step: Step) -> tuple[str, ...]:
-    """The einsum strings of one step, innermost first."""
-    return tuple(to_equation(op) for op in walk_ops(step.op) if isinstance(op, Einsum))
 
 
 def find_shape(step: Step) -> str:

@@ -39,7 +39,7 @@ luong_attention = parse(
     return c, a
     """,
     title="Luong attention with the general (bilinear) score",
-    source="Luong, Pham, Manning 2015, eq. 7-8",
+    source="Luong, Pham, Manning 2015, section 3.1",
     typical=dict(B=32, T=32, S=64, D=512, E=512),
 )
 

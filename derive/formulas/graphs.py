@@ -4,7 +4,7 @@ from derive.frontend.from_text import parse
 
 graph_convolution = parse(
     """
-    A[N, N]; X[N, F]; W[F, G]
+    A[N, N] >= 0; X[N, F]; W[F, G]
     index i, j < N
     hat[i,j] = A[i,j] + delta(i, j)
     degree[i] = sum[j](hat[i,j])

@@ -24,12 +24,12 @@ bilinear = parse(
 
 biaffine = parse(
     """
-    h_dep[B, N, D]; h_head[B, N, D]; U[R, D, D]; W[R, D]; bias[R]
+    h_dep, h_head[B, N, D]; U[R, D, D]; W_dep, W_head[R, D]; bias[R]
     s[b,r,i,j] = (sum[d, e](h_dep[b,i,d] * U[r,d,e] * h_head[b,j,e])
-        + sum[d](W[r,d] * h_head[b,j,d]) + bias[r])
+        + sum[d](W_dep[r,d] * h_dep[b,i,d]) + sum[d](W_head[r,d] * h_head[b,j,d]) + bias[r])
     """,
     title="Biaffine scores of every dependent with every head",
-    source="Dozat, Manning 2017, Deep Biaffine Attention, eq. 2-3",
+    source="Dozat, Manning 2017, Deep Biaffine Attention, eq. 3",
     typical=dict(B=16, N=64, D=256, R=40),
 )
 
@@ -72,7 +72,7 @@ tucker = parse(
     z[b,o] = sum[i, j, p, q, r](G[p,q,r] * x[b,i] * U[i,p] * y[b,j] * V[j,q] * W[o,r])
     """,
     title="Bilinear fusion with a Tucker-decomposed weight",
-    source="Ben-younes et al. 2017, MUTAN, eq. 3-4",
+    source="Ben-younes et al. 2017, MUTAN",
     typical=dict(B=128, I=512, J=512, O=512, P=64, Q=64, R=64),
 )
 
@@ -92,6 +92,6 @@ matrix_chain = parse(
     Y[k,q] = sum[l, m, n, p](A[k,l] * B[l,m] * C[m,n] * D[n,p] * E[p,q])
     """,
     title="Product of five matrices whose extents differ a thousandfold",
-    source="Cormen et al., Introduction to Algorithms, section 15.2",
+    source="Cormen et al., Introduction to Algorithms, 3rd edition, section 15.2",
     typical=dict(K=1000, L=10, M=1000, N=2, P=1000, Q=500),
 )

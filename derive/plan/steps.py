@@ -10,9 +10,12 @@ from derive.plan.costs import find_flops, find_kept
 from derive.plan.ops import Einsum, Op, args_of, axes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from derive.ir.nodes import Index, System
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,13 @@ class Plan:
     @property
     def einsums(self) -> tuple[str, ...]:
         """The einsum strings over the user's letters, in order of the steps."""
-        return tuple(
-            to_equation(op)
-            for step in self.steps
-            for op in walk_ops(step.op)
-            if isinstance(op, Einsum)
-        )
+        return tuple(string for step in self.steps for string in self.find_einsums(step))
+
+    def find_einsums(self, step: Step) -> tuple[str, ...]:
+        """The einsum strings of one step, innermost first."""
+        letters = find_letters(self.steps)
+        parts = (op for op in walk_ops(step.op) if isinstance(op, Einsum))
+        return tuple(to_equation(op, letters) for op in parts)
 
     @property
     def flops(self) -> Polynomial:
@@ -71,27 +75,32 @@ def walk_ops(op: Op) -> Iterator[Op]:
     yield op
 
 
-def assign_letters(op: Einsum) -> dict[Index, str]:
-    """A letter for each index of an einsum: its own where it is one letter, else a free one."""
-    indices = dict.fromkeys(i for arg in op.args for i in axes_of(arg)) | dict.fromkeys(op.axes)
-    letters = {
-        i: i.name for i in indices if len(i.name) == 1 and i.name.isascii() and i.name.isalpha()
-    }
-    free = [
-        c
-        for c in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-        if c not in letters.values()
-    ]
+def find_letters(steps: Iterable[Step]) -> dict[Index, str]:
+    """A letter for each index of the einsums: its own where it is one letter, else a free one.
+
+    One letter means one index throughout, as long as there are letters enough.
+    """
+    einsums = [op for step in steps for op in walk_ops(step.op) if isinstance(op, Einsum)]
+    return _assign_letters(tuple(dict.fromkeys(i for op in einsums for i in _indices_of(op))))
+
+
+def _indices_of(op: Einsum) -> tuple[Index, ...]:
+    return tuple(dict.fromkeys(i for arg in op.args for i in axes_of(arg)))
+
+
+def _assign_letters(indices: tuple[Index, ...]) -> dict[Index, str]:
+    letters = {i: i.name for i in indices if len(i.name) == 1 and i.name in LETTERS}
+    free = [c for c in LETTERS if c not in letters.values()]
     for index in indices:
-        if index not in letters:
-            wish = [c for c in index.name if c in free]
-            letters[index] = wish[0] if wish else free[0]
+        if index not in letters and free:
+            letters[index] = next((c for c in index.name if c in free), free[0])
             free.remove(letters[index])
     return letters
 
 
-def to_equation(op: Einsum) -> str:
-    """The einsum string."""
-    letters = assign_letters(op)
+def to_equation(op: Einsum, letters: Mapping[Index, str]) -> str:
+    """The einsum string; letters of its own where there are not enough for the whole plan."""
+    if any(index not in letters for index in _indices_of(op)):
+        letters = _assign_letters(_indices_of(op))
     inputs = ",".join("".join(letters[i] for i in axes_of(arg)) for arg in op.args)
     return f"{inputs}->{''.join(letters[i] for i in op.axes)}"
