@@ -220,7 +220,9 @@ def _outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:
 def _propose_guard(read: Read, *, starts: bool, ends: bool) -> str:
     written, extent = write_extent(read.place), write_extent(read.extent)
     if not find_free(read.place):
-        return f"positions run from 0 to {write_extent(Polynomial.of(read.extent) - _ONE)}"
+        last = f"positions run from 0 to {write_extent(Polynomial.of(read.extent) - _ONE)}"
+        is_open = starts and Polynomial.of(read.extent).constant is None
+        return f"{last}; guard it with a factor [{written} < {extent}]" if is_open else last
     if ends:
         guard = f"{written} >= 0"
     else:

@@ -71,6 +71,7 @@ _FUNCTIONS = {
     **{function: name for name, function in FUNCTIONS.items()},
 }
 _KINDS = {reduction: name for name, reduction in REDUCTIONS.items()}
+_TURNED = {">": "<", ">=": "<="}
 _KEEPING = {"softmax", "log_softmax", "cumsum"}
 
 
@@ -335,7 +336,9 @@ def _(value: Any, context: Context) -> Expr:
 @to_node.register(Relational)
 def _(value: Any, context: Context) -> Expr:
     left, right = (to_node(arg, context) for arg in value.args)
-    return Compare(value.rel_op, left, right)
+    if context.is_ordered or isinstance(right, Number) or value.rel_op not in _TURNED:
+        return Compare(value.rel_op, left, right)
+    return Compare(_TURNED[value.rel_op], right, left)  # `j <= i` may have become `i >= j`
 
 
 @to_node.register(sympy.And)
