@@ -226,7 +226,7 @@ def test_a_file_that_differs_from_the_loops_is_not_written(run, tmp_path, monkey
     monkeypatch.setattr(compiler, "to_module", double)
     answer = run("build", MATMUL, "--name", "matmul")
     assert (answer.code, answer.out) == (2, "")
-    says = "gate-failed: the file does not compute what the formula says"
+    says = "gate-failed: matmul does not compute what the formula says"
     assert answer.err.splitlines()[0] == says
     assert not (tmp_path / "generated").exists()
 

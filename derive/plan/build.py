@@ -34,7 +34,7 @@ def make_plan(system: System, sizes: Mapping[str, int]) -> Plan:
     steps = drop_unused(tuple(context.steps), results)
     steps, results = inline_result(steps, results)
     steps = split_long(share_ops(steps, set(sources), context.names), context.names)
-    return Plan(system, steps, results, dict(sizes), notes)
+    return Plan(system, steps, results, dict(sizes), (*notes, *context.notes))
 
 
 def _reserved(system: System) -> set[str]:

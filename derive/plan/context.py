@@ -44,6 +44,7 @@ class Context:
     known: dict[Expr, tuple[Source, tuple[Index, ...]]] = field(default_factory=dict)
     stored: dict[str, tuple[tuple[Index, ...], ...]] = field(default_factory=dict)
     integers: set[str] = field(default_factory=set)  # tensors that equations make of integers
+    notes: dict[str, None] = field(default_factory=dict)  # what the reader is told, each once
     target: str = ""
 
     def lower(self, expr: Expr, order: tuple[Index, ...]) -> Op:

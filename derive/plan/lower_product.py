@@ -39,7 +39,6 @@ from derive.plan.ops import (
     Apply,
     Cast,
     Einsum,
-    Fill,
     Num,
     Op,
     Reduction,
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
 
     from derive.plan.context import Context
 
+FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
 ORDINARY = 3  # an operand of more operations than this gets a line of its own
 
 
@@ -189,7 +189,11 @@ def find_carrier(operands: Sequence[Op], part: Op, context: Context) -> int | No
 def mask_operands(
     operands: list[Op], condition: Expr, context: Context, order: tuple[Index, ...]
 ) -> list[Op]:
-    """Each part of the condition on the smallest operand with its indices; the rest as operands."""
+    """Each part of the condition on an operand that can carry it; the rest as operands.
+
+    An operand carries a mask if it has all its indices, or the mask all of the operand's: then what
+    is left out is not read at all. A mask that becomes a factor only multiplies by 0.
+    """
     left: list[Op] = []
     parts = condition.parts if isinstance(condition, And) else (condition,)
     for part in parts:
@@ -198,11 +202,19 @@ def mask_operands(
         mask = lower_condition(part, context, order)
         k = find_carrier(operands, mask, context)
         if k is None:
+            k = find_inner(operands, mask)
+        if k is None:
             left.append(Cast(mask))
+            context.notes[FINITE] = None
         else:
-            axes = axes_of(operands[k])
-            operands[k] = Fill(operands[k], arrange(mask, axes), Num(ZERO), False)
+            operands[k] = fill(operands[k], mask, Num(ZERO), False, order)
     return left
+
+
+def find_inner(operands: Sequence[Op], mask: Op) -> int | None:
+    """Which operand has indices of the mask alone: the one with most of them."""
+    able = [k for k, o in enumerate(operands) if set(axes_of(o)) < set(axes_of(mask))]
+    return max(able, key=lambda k: len(axes_of(operands[k])), default=None)
 
 
 def mask_result(op: Op, condition: Expr, context: Context, order: tuple[Index, ...]) -> Op:
