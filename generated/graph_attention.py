@@ -39,7 +39,9 @@ def graph_attention(
     # a_2_g[j] = sum[k](a_2[k] * g[j,k])  [N]
     a_2_g = torch.einsum("k,jk->j", a_2, g)
     # e[i,j] = leaky_relu(a_1_g[i] + a_2_g[j], slope)  [N, N]
-    e = torch.nn.functional.leaky_relu(a_1_g[:, None] + a_2_g, slope)
+    e = (
+        torch.nn.functional.prelu(a_1_g[:, None] + a_2_g, torch.as_tensor(slope, dtype=h.dtype, device=h.device))
+    )
     # alpha[i,j] = where(A[i,j], softmax[j](where(A[i,j], e[i,j], -oo)), 0)  [N, N]
     alpha = torch.softmax(e.masked_fill(~A, -torch.inf), dim=-1).masked_fill(~A, 0)
     # alpha_g[i,k] = sum[j](alpha[i,j] * g[j,k])  [N, G]

@@ -128,7 +128,7 @@ class Printer:
         return f"{self.like}.new_ones({sizes}, dtype={dtype})"
 
     def _number_tensor(self, value: Expr) -> str:
-        if any(isinstance(part, Scalar) for part in walk(value)):
+        if _has_scalar(ops.Num(value)):
             where = f"dtype={self.dtype}, device={self.like}.device"
             return f"torch.as_tensor({to_python(value)}, {where})"
         return f"{self.like}.new_full((), {to_python(value)}, dtype={self.dtype})"
@@ -146,19 +146,24 @@ class Printer:
             case "softplus", (arg,):
                 # torch's default threshold of 20 is off by 2e-9, which float64 shows
                 return f"torch.nn.functional.softplus({self.text(arg)}, threshold=40)", ATOM
+            case "leaky_relu", (arg, ops.Num() as slope) if _has_scalar(slope):
+                # torch's leaky_relu takes no tensor as slope, and a scalar may be one
+                weight = self._number_tensor(slope.value)
+                return f"torch.nn.functional.prelu({self.text(arg)}, {weight})", ATOM
+            case "leaky_relu", (arg, slope) if not isinstance(slope, ops.Num):
+                x = self.text(arg, ATOM)
+                return f"torch.where({x} > 0, {x}, {self.text(slope, ATOM)} * {x})", ATOM
             case "max" | "min", _:
                 return self._extreme(function, args), ATOM
             case "clip", (arg, low, high):
                 lower = self._extreme("max", (arg, low))
-                bounded = "clamp" if isinstance(high, ops.Num) else ""
-                if bounded and isinstance(low, ops.Num):
-                    return (
-                        f"{self.text(arg, ATOM)}.clamp({self.text(low)}, {self.text(high)})",
-                        ATOM,
-                    )
-                if bounded:
+                if not isinstance(high, ops.Num):
+                    return f"torch.minimum({lower}, {self.text(high)})", ATOM
+                # one clamp takes two numbers or two tensors, and a scalar may be either
+                if not isinstance(low, ops.Num) or _has_scalar(low, high):
                     return f"{lower}.clamp(max={self.text(high)})", ATOM
-                return f"torch.minimum({lower}, {self.text(high)})", ATOM
+                bounds = f"{self.text(low)}, {self.text(high)}"
+                return f"{self.text(arg, ATOM)}.clamp({bounds})", ATOM
             case _:
                 parts = ", ".join(self.text(a) for a in args)
                 return f"{FUNCTIONS[function]}({parts})", ATOM
@@ -205,6 +210,10 @@ class Printer:
 
 def _is_infix(op: Op, holds: int) -> bool:
     return isinstance(op, ops.Apply) and INFIX.get(op.function) == holds
+
+
+def _has_scalar(*numbers: ops.Num) -> bool:
+    return any(isinstance(part, Scalar) for number in numbers for part in walk(number.value))
 
 
 def _places(places: Sequence[int], rank: int) -> str:

@@ -1,0 +1,33 @@
+"""Variants of attention, through their whole matrices of weights."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def linear_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
+    """The quadratic form: a weight for every pair, each row divided by its sum."""
+    weights = (functional.elu(Q) + 1) @ (functional.elu(K) + 1).mT
+    return weights / weights.sum(dim=-1, keepdim=True) @ V
+
+
+def talking_heads_attention(Q: Tensor, K: Tensor, V: Tensor, P_l: Tensor, P_w: Tensor) -> Tensor:
+    scores = Q.transpose(1, 2) @ K.permute(0, 2, 3, 1) / math.sqrt(Q.shape[-1])
+    talked = functional.linear(scores.movedim(1, -1), P_l.T)  # [B, N, M, L]
+    weights = functional.linear(torch.softmax(talked, dim=2), P_w.T)  # [B, N, M, G]
+    return (weights.movedim(-1, 1) @ V.transpose(1, 2)).transpose(1, 2)
+
+
+def luong_attention(s: Tensor, h: Tensor, W_a: Tensor) -> tuple[Tensor, Tensor]:
+    weights = torch.bmm(functional.linear(s, W_a.T), h.transpose(1, 2)).softmax(dim=2)
+    return torch.bmm(weights, h), weights
+
+
+def bahdanau_attention(
+    s: Tensor, h: Tensor, W_a: Tensor, U_a: Tensor, v_a: Tensor
+) -> tuple[Tensor, Tensor]:
+    energies = torch.tanh((s @ W_a).unsqueeze(1) + h @ U_a) @ v_a
+    weights = functional.softmax(energies, dim=1)
+    return torch.bmm(weights.unsqueeze(1), h).squeeze(1), weights

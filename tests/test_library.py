@@ -1,0 +1,285 @@
+"""Every formula of the library against the code its field writes, which is in tests/references.
+
+The loops say what a formula means, the built function is what people run: both are compared with
+the reference, at pairwise distinct sizes, one of them 1, and where a mask leaves nothing in a row.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from inspect import getmembers, isfunction
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import derive.formulas
+from derive.compiler import Built, build
+from derive.errors import DeriveError
+from derive.formulas import FAMILIES, family_of, find_formula, find_in_module, load_formulas
+from derive.frontend.from_sympy import show
+from derive.frontend.from_text import parse
+from derive.notation.formula import Formula
+from derive.verify.loops import evaluate_loops
+from derive.verify.samples import choose_sizes, draw_inputs, find_sizes
+
+FORMULAS = load_formulas()
+MASKED = [name for name, formula in FORMULAS.items() if formula.empty_row == "zeros"]
+DRAWS = range(3)  # the second has a size 1
+
+every_formula = pytest.mark.parametrize("name", FORMULAS)
+every_draw = pytest.mark.parametrize("draw", DRAWS)
+one_sample = pytest.mark.filterwarnings(r"ignore:cov\(\)")  # of one sample: nan, and a warning
+
+
+@cache
+def built(name: str) -> Built:
+    return build(FORMULAS[name])
+
+
+def draw_from(name: str, draw: int, *, empty_row: bool = False) -> dict[str, Any]:
+    system = built(name).system
+    sizes = choose_sizes(system, count=len(DRAWS))[draw]
+    return draw_inputs(system, sizes, draw, empty_row=empty_row)
+
+
+def find_reference(name: str) -> Any:
+    family = family_of(name)
+    module = import_module(f"references.{family}")
+    assert hasattr(module, name), f"write {name}(...) in torch into tests/references/{family}.py"
+    return getattr(module, name)
+
+
+def to_tuple(results: Any) -> tuple[torch.Tensor, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+def assert_equal(found: Any, expected: Any, tolerance: float = 1e-9) -> None:
+    """As many results, of the same shape and float64, equal relative to the largest entry.
+
+    Where all entries are next to nothing, relative to inputs of order 1.
+    """
+    assert len(to_tuple(found)) == len(to_tuple(expected))
+    for one, other in zip(to_tuple(found), to_tuple(expected), strict=True):
+        finite = other[other.isfinite()]
+        largest = max([1e-3, *finite.abs().flatten().tolist()])
+        torch.testing.assert_close(
+            one, other, rtol=tolerance, atol=tolerance * largest, equal_nan=True
+        )
+
+
+def find_gradients(function: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+    """The gradients of a weighted sum of all results, with respect to every real tensor."""
+    leaves = {
+        name: value.clone().requires_grad_()
+        for name, value in inputs.items()
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+    }
+    total = torch.zeros((), dtype=torch.float64)
+    for result in to_tuple(function(**inputs | leaves)):
+        weights = torch.arange(1.0, result.numel() + 1, dtype=torch.float64).sin()
+        total = total + (result * weights.reshape(result.shape)).sum()
+    return torch.autograd.grad(total, list(leaves.values()))
+
+
+@one_sample
+@every_draw
+@every_formula
+def test_the_loops_agree_with_the_reference(name: str, draw: int) -> None:
+    inputs = draw_from(name, draw)
+    assert_equal(evaluate_loops(FORMULAS[name], inputs), find_reference(name)(**inputs))
+
+
+@one_sample
+@every_draw
+@every_formula
+def test_the_built_function_agrees_with_the_reference(name: str, draw: int) -> None:
+    inputs = draw_from(name, draw)
+    assert_equal(built(name).function(**inputs), find_reference(name)(**inputs))
+
+
+@one_sample
+@every_draw
+@every_formula
+def test_its_gradients_are_those_of_the_reference(name: str, draw: int) -> None:
+    inputs = draw_from(name, draw)
+    expected = find_gradients(find_reference(name), inputs)
+    assert_equal(find_gradients(built(name).function, inputs), expected, 1e-8)
+
+
+@every_formula
+def test_its_gradients_are_the_slopes(name: str) -> None:
+    """Of scalars too, which are given as tensors."""
+    inputs = draw_from(name, 0)
+    scalars = {scalar: torch.tensor(float(inputs[scalar])) for scalar in FORMULAS[name].scalars}
+    leaves = {
+        argument: value.double().requires_grad_()
+        for argument, value in (inputs | scalars).items()
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+    }
+
+    def of_leaves(*values: torch.Tensor) -> Any:
+        return built(name).function(**inputs | dict(zip(leaves, values, strict=True)))
+
+    assert torch.autograd.gradcheck(of_leaves, tuple(leaves.values()))
+
+
+@every_formula
+def test_large_inputs(name: str) -> None:
+    """At logits of 1e4 and more the function is finite wherever the reference is."""
+    inputs = {
+        argument: value * 100
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else value
+        for argument, value in draw_from(name, 0).items()
+    }
+    expected = find_reference(name)(**inputs)
+    assert all(bool(result.isfinite().any()) for result in to_tuple(expected))
+    assert_equal(built(name).function(**inputs), expected)
+
+
+def test_formulas_with_a_mask_have_zeros_in_empty_rows() -> None:
+    masked = []
+    for name in FORMULAS:
+        inputs = draw_from(name, 0).values()
+        masked += [name for v in inputs if isinstance(v, torch.Tensor) and v.dtype == torch.bool]
+    assert masked == MASKED
+    assert MASKED
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_an_empty_row(name: str) -> None:
+    inputs = draw_from(name, 2, empty_row=True)
+    (mask,) = (v for v in inputs.values() if isinstance(v, torch.Tensor) and v.dtype == torch.bool)
+    assert not bool(mask.any(dim=-1).all())
+    assert bool(mask.any(dim=-1).any())
+    reference, function = find_reference(name), built(name).function
+    expected = reference(**inputs)
+    assert_equal(evaluate_loops(FORMULAS[name], inputs), expected)
+    assert_equal(function(**inputs), expected)
+    gradients = find_gradients(function, inputs)
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+    assert_equal(gradients, find_gradients(reference, inputs), 1e-8)
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_nothing_but_empty_rows(name: str) -> None:
+    inputs = {
+        argument: torch.zeros_like(value)
+        if isinstance(value, torch.Tensor) and value.dtype == torch.bool
+        else value
+        for argument, value in draw_from(name, 0).items()
+    }
+    for result in to_tuple(built(name).function(**inputs)):
+        assert not bool(result.any())
+
+
+@every_formula
+def test_it_says_what_it_is(name: str) -> None:
+    formula = FORMULAS[name]
+    assert formula.name == name
+    for words in (formula.title, formula.source):
+        assert words
+        assert words == words.strip().rstrip(".")
+        assert "\n" not in words
+    assert set(formula.typical) == set(find_sizes(built(name).system))
+
+
+@every_formula
+def test_its_text_reads_back(name: str) -> None:
+    text = show(FORMULAS[name])
+    assert show(parse(text, name)) == text
+
+
+def test_families_are_the_files() -> None:
+    here = Path(derive.formulas.__file__).parent
+    assert sorted(FAMILIES) == sorted(p.stem for p in here.glob("*.py") if p.stem != "__init__")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_reference_is_left_over(family: str) -> None:
+    module = import_module(f"references.{family}")
+    own = [n for n, f in getmembers(module, isfunction) if f.__module__ == module.__name__]
+    assert sorted(own) == sorted(name for name in FORMULAS if family_of(name) == family)
+
+
+def test_a_formula_is_found_by_its_name() -> None:
+    for name, formula in FORMULAS.items():
+        assert find_formula(name) is formula
+    assert family_of("relative_attention") == "attention"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "layernorm",
+            "formula-unknown: the library has no formula layernorm\n"
+            "  help: did you mean layer_norm?",
+        ),
+        (
+            "zzz",
+            "formula-unknown: the library has no formula zzz\n"
+            "  help: derive list shows what there is",
+        ),
+    ],
+)
+def test_an_unknown_name(name: str, says: str) -> None:
+    for find in (find_formula, family_of):
+        with pytest.raises(DeriveError) as caught:
+            find(name)
+        assert str(caught.value) == says
+
+
+def test_a_formula_is_named_by_its_variable() -> None:
+    module = ModuleType("family")
+    module.product = parse("A[M]; y[i] = A[i]")
+    module.other = parse("A[M]; y[i] = A[i]", "chosen")
+    module.raw = Formula(*module.product.equations)
+    module._hidden = parse("A[M]; y[i] = A[i]")
+    module.number = 1
+    found = find_in_module(module)
+    assert {name: formula.name for name, formula in found.items()} == {
+        "product": "product",
+        "chosen": "chosen",
+        "raw": "raw",
+    }
+
+
+# The numbers that a reader of the notebook sees: x @ w for two heads, by loop and by reshape.
+NOTEBOOK_X = [
+    [1.5410, -0.2934, -2.1788],
+    [0.5684, -1.0845, -1.3986],
+    [0.4033, 0.8380, -0.7193],
+    [-0.4033, -0.5966, 0.1820],
+    [-0.8567, 1.1006, -1.0712],
+]
+NOTEBOOK_W = [
+    [[-0.3742, -0.2658], [-0.4034, -0.5407], [-0.3370, 0.4963]],
+    [[0.2576, 0.2798], [0.0304, -0.2960], [0.0977, -0.5391]],
+]
+NOTEBOOK_Q = [
+    [
+        [0.2760, -1.3322],
+        [0.6961, -0.2588],
+        [-0.2466, -0.9173],
+        [0.3303, 0.5202],
+        [0.2377, -0.8991],
+    ],
+    [[0.1753, 1.6926], [-0.0231, 1.2340], [0.0591, 0.2525], [-0.1042, -0.0344], [-0.2919, 0.0119]],
+]
+
+
+def test_three_forms_of_a_head_projection_are_equal() -> None:
+    x = torch.tensor([NOTEBOOK_X], dtype=torch.float64)
+    w = torch.tensor(NOTEBOOK_W, dtype=torch.float64)
+    merged = w.permute(1, 0, 2).reshape(3, -1)
+    loop = torch.stack([x @ one for one in w], dim=1)
+    assert_equal(built("head_projection").function(x, w), loop)
+    assert_equal(built("head_projection_merged").function(x, merged, N=2), loop)
+    assert_equal(torch.einsum("bit,ntk->bnik", x, w), loop)
+    printed = torch.tensor([NOTEBOOK_Q], dtype=torch.float64)
+    torch.testing.assert_close(loop, printed, rtol=0, atol=2e-4)
