@@ -127,6 +127,20 @@ def find_place(place: Expr, extent: Expr) -> Place:
     return OtherPlace(place)
 
 
+def fills_once(place: Expr, extent: Expr) -> bool:
+    """Does a place of a left side meet every position once: a letter, merged ones, one back?"""
+    match find_place(place, extent):
+        case PlainPlace() | MergedPlace():
+            return True
+        case AffinePlace(((index, step),), offset):
+            is_back = Polynomial.of(step).constant == -1
+            last = Polynomial.of(extent) - Polynomial.of(1)
+            return (
+                is_back and is_same_extent(index.extent, extent) and Polynomial.of(offset) == last
+            )
+    return False
+
+
 def _find_affine(place: Expr) -> AffinePlace | None:
     rest = Polynomial.of(place)
     steps = []

@@ -83,7 +83,7 @@ _CONTRARY = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
 def _compare(relation: str, left: Polynomial, right: Polynomial) -> Facts:
-    if not (_is_integer(left) and _is_integer(right)):
+    if not (is_integer(left) and is_integer(right)):
         return ()
     match relation:
         case "<=":
@@ -102,9 +102,28 @@ def _compare(relation: str, left: Polynomial, right: Polynomial) -> Facts:
     return (_tighten(right - left),) if is_nonnegative(right - left) else ()
 
 
-def _is_integer(value: Polynomial) -> bool:
-    """Is it made of indices, sizes and integers, so that > 0 means >= 1?"""
-    return not any(isinstance(atom, Access) and atom.tensor.kind != "int" for atom in value.atoms)
+def is_integer(value: Polynomial) -> bool:
+    """Is it made of indices, sizes and integers alone? Its coefficients may be fractions."""
+    return all(_is_integer_atom(atom) for atom in value.atoms)
+
+
+def _is_integer_atom(atom: Expr) -> bool:
+    match atom:
+        case Size() | Index() | Reduce("argmax", _, _, _):
+            return True
+        case Access(tensor, _):
+            return tensor.kind == "int"
+        case Call("floordiv" | "mod" | "clip" | "max" | "min" | "abs", arguments):
+            return all(is_whole(Polynomial.of(argument)) for argument in arguments)
+        case Where(_, then, other):
+            return is_whole(Polynomial.of(then)) and is_whole(Polynomial.of(other))
+    return False
+
+
+def is_whole(value: Polynomial) -> bool:
+    """Is it an integer for all sizes and indices: integers with integer coefficients?"""
+    whole = all(coefficient.denominator == 1 for coefficient in value.terms.values())
+    return whole and is_integer(value)
 
 
 def _tighten(value: Polynomial) -> Polynomial:
@@ -185,11 +204,13 @@ def _find_atom_range(atom: Expr) -> Range:
             high = Polynomial.of(tensor.below) - _ONE if tensor.below is not None else None
             return Range(Polynomial.of(0) if high is not None else None, high)
         case Call("floordiv", (over, under)):
+            if not is_nonnegative(Polynomial.of(under) - _ONE):
+                return Range(None, None)
             return _find_quotient_range(find_range(over), Polynomial.of(under))
         case Call("mod", (_, under)):
-            return Range(Polynomial.of(0), Polynomial.of(under) - _ONE)
+            return _find_remainder_range(Polynomial.of(under))
         case Call("clip", (_, least, most)):
-            return Range(find_range(least).low, find_range(most).high)
+            return _join(find_range(least), find_range(most))
         case Call("max", arguments):
             return Range(_choose([find_range(a).low for a in arguments], _is_at_least), None)
         case Call("min", arguments):
@@ -203,11 +224,18 @@ def _find_atom_range(atom: Expr) -> Range:
     return Range(None, None)
 
 
+def _find_remainder_range(under: Polynomial) -> Range:
+    if not is_nonnegative(under - _ONE):
+        return Range(None, None)
+    high = _find_sum_range(under).high
+    return Range(Polynomial.of(0), None if high is None else high - _ONE)
+
+
 def _find_quotient_range(over: Range, under: Polynomial) -> Range:
     """`over // under` for a divisor >= 1: a last value n*k - 1 divided by n is k - 1."""
     low = Polynomial.of(0) if over.low is not None and _is_size_nonnegative(over.low) else None
-    if over.high is None:
-        return Range(low, None)
+    if over.high is None or any(_is_ranged(atom) for atom in under.atoms):
+        return Range(low, over.high if low is not None else None)
     whole = divide_exactly(over.high + _ONE, under)
     if whole is not None:
         return Range(low, whole - _ONE)
@@ -276,9 +304,14 @@ def _pick(
 
 
 def _is_size_nonnegative(value: Polynomial) -> bool:
-    """Is a polynomial over sizes >= 0: are all its coefficients >= 0, written in size - 1?"""
+    """Is a polynomial over sizes >= 0, with its quotients as they are, or put at their bounds?"""
+    return _has_no_minus(value) or _has_no_minus(_relax(value))
+
+
+def _has_no_minus(value: Polynomial) -> bool:
+    """Are all its coefficients >= 0, written in size - 1?"""
     shifted = Polynomial({})
-    for monomial, coefficient in _relax(value).terms.items():
+    for monomial, coefficient in value.terms.items():
         term = Polynomial.of(coefficient)
         for atom, power in monomial:
             if not isinstance(atom, Size) and not _is_counting(atom):
@@ -311,8 +344,6 @@ def _relax(value: Polynomial) -> Polynomial:
                 above = Polynomial.of(over)
                 assert slope.constant is not None
                 if slope.constant > 0:
-                    if _is_counting(atom) and len(rest.terms) == 0:
-                        continue
                     above = above + _ONE - Polynomial.of(number)
                 return _relax(rest + slope * above * Polynomial.of(1 / number))
     return value

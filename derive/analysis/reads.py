@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.extents import find_origin, say_extent
 from derive.analysis.marks import find_marks, write_extent
-from derive.analysis.ranges import Facts, find_facts, find_range, is_nonnegative
+from derive.analysis.ranges import (
+    Facts,
+    find_facts,
+    find_range,
+    is_integer,
+    is_nonnegative,
+    is_whole,
+)
 from derive.errors import Diagnostic, Mark
 from derive.ir.letters import find_untold
 from derive.ir.nodes import (
@@ -75,6 +82,7 @@ def find_read_mistakes(system: System) -> Iterator[Diagnostic]:
             for number in range(len(access.places)):
                 read = Read(access, number, equation, system)
                 yield from _find_position_mistakes(read)
+                yield from _find_fractions(read)
                 yield from _judge(read, facts, declared)
         for number, place in enumerate(equation.target.places):
             read = Read(equation.target, number, equation, system)
@@ -151,6 +159,21 @@ def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
                 find_marks(equation, access, here),
                 help=f"declare {_declare_int(here, read)}",
             )
+
+
+def _find_fractions(read: Read) -> Iterator[Diagnostic]:
+    """Positions that are no whole numbers, though no tensor is to blame."""
+    value = Polynomial.of(read.place)
+    if is_whole(value) or any(isinstance(here, Access) for here in walk(read.place)):
+        return
+    yield Diagnostic(
+        "position-not-integer",
+        f"{write_extent(read.place)} is no whole number, as a place must be",
+        read.marks,
+        help="divide with //, i // 2, which is floor(i/2) in SymPy"
+        if is_integer(value)
+        else "a place holds indices, sizes, whole numbers and integer tensors",
+    )
 
 
 def _declare_int(here: Access, read: Read) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from derive.analysis.extents import say_extent
 from derive.analysis.letters import find_broadcast, find_letters
 from derive.analysis.marks import find_marks, to_count, write_extent
+from derive.analysis.places import fills_once
 from derive.errors import Diagnostic
 from derive.ir.nodes import Access, Along, Equation, Expr, Index, Reduce, System
 from derive.ir.polynomial import is_same_extent
@@ -23,7 +24,7 @@ _COUNTING = {"sum", "prod", "logsumexp"}
 def find_scope_mistakes(system: System) -> Iterator[Diagnostic]:
     """Indices that repeat on the left, dangle, are bound twice, or are not where they are bound."""
     for equation in system.equations:
-        yield from _find_left_mistakes(equation)
+        yield from _find_left_mistakes(equation, system)
         yield from _find_rank_mistakes(equation)
         letters = {index.name for place in equation.target.places for index in find_free(place)}
         yield from _find_binding_mistakes(equation.value, equation, letters, system)
@@ -45,8 +46,10 @@ def find_missing(system: System, declared: Collection[str]) -> Iterator[Diagnost
                 )
 
 
-def _find_left_mistakes(equation: Equation) -> Iterator[Diagnostic]:
+def _find_left_mistakes(equation: Equation, system: System) -> Iterator[Diagnostic]:
     target = equation.target
+    if len(target.places) != len(target.tensor.shape):
+        return
     met: dict[str, None] = {}
     for number, place in enumerate(target.places):
         free = find_free(place)
@@ -57,6 +60,15 @@ def _find_left_mistakes(equation: Equation) -> Iterator[Diagnostic]:
                 f"{target.tensor.name}",
                 find_marks(equation, target, place),
                 help="write an index letter there",
+            )
+        elif not fills_once(place, target.tensor.shape[number]):
+            yield Diagnostic(
+                "left-side",
+                f"the place {write_extent(place)} does not fill every position of "
+                f"{target.tensor.name} once",
+                find_marks(equation, target, place),
+                tuple(say_extent(index, system) for index in free),
+                "a place of the left side is a letter, or letters merged like h*D + d",
             )
         for index in free:
             if index.name in met:

@@ -112,15 +112,19 @@ def _rank_argument(name: str, names: Names) -> tuple[bool, int]:
 
 
 def _to_scalar(name: str, names: Names) -> ScalarInput:
-    return ScalarInput(name, _to_default(names.scalars.get(name)))
+    return ScalarInput(name, _to_default(name, names.scalars.get(name)))
 
 
-def _to_default(value: Any) -> Expr | None:
+def _to_default(name: str, value: Any) -> Expr | None:
     if value is None:
         return None
     if isinstance(value, Rational):
         return Number(Fraction(int(value.p), int(value.q)))
-    return Number(Fraction(str(value)))
+    try:
+        return Number(Fraction(str(value)))
+    except ValueError:
+        says = f"the default of {name} is no number: {value}"
+        raise refuse("default-form", says, help="write a finite number, 1e-5") from None
 
 
 def _find_sizes(formula: Formula) -> tuple[SizeInput, ...]:

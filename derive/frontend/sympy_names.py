@@ -122,7 +122,7 @@ def find_order(names: Names, name: str) -> tuple[bool, int, str]:
 
 def _declare(formula: Formula, names: Names) -> None:
     """Enter what the formula declares besides its equations."""
-    names.scalars.update(formula.scalars)
+    names.scalars.update({str(name): default for name, default in formula.scalars.items()})
     if formula.declarations is not None:
         for argument in formula.declarations.arguments:
             if isinstance(argument, IndexedBase):

@@ -376,9 +376,7 @@ def _(value: Any, context: Context) -> Expr:
             "index-wanted", f"{kind} names no index: {value}", help=f"write {kind}(expression, j)"
         )
     body, condition = to_node(value.body, context), to_node(value.condition, context)
-    if kind not in _KEEPING:
-        return Reduce(kind, bound, condition, body)
-    if len(bound) > 1:
+    if len(bound) > 1 and kind in {*_KEEPING, "argmax"}:
         raise refuse(
             "not-yet",
             f"{kind} runs along one index, not {len(bound)}: {value}",
@@ -386,4 +384,6 @@ def _(value: Any, context: Context) -> Expr:
             if kind == "softmax"
             else "name one index",
         )
-    return Along(kind, bound[0], condition, body)
+    if kind in _KEEPING:
+        return Along(kind, bound[0], condition, body)
+    return Reduce(kind, bound, condition, body)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     Order: TypeAlias = Callable[[str], tuple[bool, int, str]]
 
+_LARGEST_DIVISOR = 1000  # a fraction with a larger one is a decimal to its reader
+
 _NUMBER, _SIZE, _TENSOR, _SUM, _INDEX, _BRACKET, _DIVISOR = range(7)
 
 
@@ -81,6 +83,8 @@ def _split_fraction(number: Number) -> list[Expr]:
     if value.denominator == 1:
         return [number]
     sign: list[Expr] = [MINUS_ONE] if value < 0 else []
+    if value.denominator > _LARGEST_DIVISOR:
+        return [*sign, Number(abs(value))]
     above = abs(value.numerator)
     over: list[Expr] = [Number(value.__class__(above))] if above != 1 else []
     return [*sign, *over, Pow(Number(value.__class__(value.denominator)), MINUS_ONE)]
