@@ -28,8 +28,8 @@ def graph_attention(
 
     Returns z[i,k] [N, G].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 9*N**2 operations; 3*G*N + 2*N**2 + 2*N elements for steps
-        and results.
+    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; G*N + 4*N**2 + 2*N elements for steps and
+        results.
     """
     _check_shapes(h, W, a_1, a_2, A)
     # g[i,k] = sum[f](h[i,f] * W[f,k])  [N, G]
@@ -38,10 +38,11 @@ def graph_attention(
     a_1_g = torch.einsum("k,ik->i", a_1, g)
     # a_2_g[j] = sum[k](a_2[k] * g[j,k])  [N]
     a_2_g = torch.einsum("k,jk->j", a_2, g)
-    # e[i,j] = leaky_relu(a_1_g[i] + a_2_g[j], slope)  [N, N]
-    e = (
-        torch.nn.functional.prelu(a_1_g[:, None] + a_2_g, torch.as_tensor(slope, dtype=h.dtype, device=h.device))
-    )
+    # a_1_g_plus_a_2_g[i,j] = a_1_g[i] + a_2_g[j]  [N, N]
+    a_1_g_plus_a_2_g = a_1_g[:, None] + a_2_g
+    # e[i,j] = where(a_1_g_plus_a_2_g[i,j] > 0, a_1_g_plus_a_2_g[i,j], slope *
+    #     a_1_g_plus_a_2_g[i,j])  [N, N]
+    e = torch.where(a_1_g_plus_a_2_g > 0, a_1_g_plus_a_2_g, slope * a_1_g_plus_a_2_g)
     # alpha[i,j] = where(A[i,j], softmax[j](where(A[i,j], e[i,j], -oo)), 0)  [N, N]
     alpha = torch.softmax(e.masked_fill(~A, -torch.inf), dim=-1).masked_fill(~A, 0)
     # alpha_g[i,k] = sum[j](alpha[i,j] * g[j,k])  [N, G]

@@ -146,13 +146,6 @@ class Printer:
             case "softplus", (arg,):
                 # torch's default threshold of 20 is off by 2e-9, which float64 shows
                 return f"torch.nn.functional.softplus({self.text(arg)}, threshold=40)", ATOM
-            case "leaky_relu", (arg, ops.Num() as slope) if _has_scalar(slope):
-                # torch's leaky_relu takes no tensor as slope, and a scalar may be one
-                weight = self._number_tensor(slope.value)
-                return f"torch.nn.functional.prelu({self.text(arg)}, {weight})", ATOM
-            case "leaky_relu", (arg, slope) if not isinstance(slope, ops.Num):
-                x = self.text(arg, ATOM)
-                return f"torch.where({x} > 0, {x}, {self.text(slope, ATOM)} * {x})", ATOM
             case "max" | "min", _:
                 return self._extreme(function, args), ATOM
             case "clip", (arg, low, high):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import (
     TRUE,
+    ZERO,
     Access,
     Add,
     Along,
@@ -32,7 +33,7 @@ from derive.ir.nodes import (
     Truth,
     Where,
 )
-from derive.ir.walk import find_free, map_children, substitute
+from derive.ir.walk import find_free, map_children, substitute, walk
 from derive.plan.align import align, arrange, find_union
 from derive.plan.context import Context, is_truth, is_whole, layout_of
 from derive.plan.lower_mask import lower_choice, lower_condition, lower_index
@@ -44,6 +45,7 @@ from derive.plan.ops import Along as AlongOp
 from derive.plan.ops import (
     Apply,
     Cast,
+    Choose,
     Einsum,
     Expand,
     Num,
@@ -201,4 +203,14 @@ def lower_call(
     if isinstance(ops[0], Num):
         ops[0] = NumTensor(ops[0].value)
     args = align(ops, order)
-    return Apply(function, args, find_union(args, order))
+    axes = find_union(args, order)
+    if function == "leaky_relu" and not all(map(is_python_number, arguments[1:])):
+        arg, slope = args  # torch takes no tensor as slope, and a scalar may be one
+        scaled = Apply("*", (slope, arg), axes)
+        return Choose(Apply(">", (arg, Num(ZERO)), axes_of(arg)), arg, scaled, axes)
+    return Apply(function, args, axes)
+
+
+def is_python_number(expr: Expr) -> bool:
+    """Is it a number for sure? A scalar may be given as a tensor."""
+    return not any(isinstance(part, (Scalar, Access, Index)) for part in walk(expr))
