@@ -26,7 +26,7 @@ def biaffine(
 
     Returns s[b,r,i,j] [B, R, N, N].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*D*N**2*R + 2*B*D**2*N*R + 4*B*D*N*R + 3*B*N**2*R operations; B*D*N*R + 3*B*N**2*R +
+    Cost: 2*B*D*N**2*R + 2*B*D**2*N*R + 4*B*D*N*R + 3*B*N**2*R operations; B*D*N*R + 4*B*N**2*R +
         2*B*N*R elements for steps and results.
     """
     _check_shapes(h_dep, h_head, U, W_dep, W_head, bias)

@@ -19,7 +19,7 @@ def cosine_matrix(x: Tensor, y: Tensor) -> Tensor:
 
     Returns c[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*M*N + 2*D*M + 2*D*N + 2*M*N + M + N operations; 2*M*N + M + N elements for steps and
+    Cost: 2*D*M*N + 2*D*M + 2*D*N + 2*M*N + M + N operations; 3*M*N + 2*M + N elements for steps and
         results.
     """
     _check_shapes(x, y)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.analysis.marks import find_marks
+from derive.analysis.marks import find_marks, write_extent
 from derive.errors import Diagnostic
 from derive.ir.nodes import Access, Call, Equation, Expr, Index, System
 from derive.ir.polynomial import Polynomial, is_same_extent
@@ -220,7 +220,7 @@ def _find_unplanned(system: System) -> Iterator[Diagnostic]:
 def _not_yet(access: Access, place: Expr, kind: Place, equation: Equation) -> Diagnostic:
     return Diagnostic(
         "not-yet",
-        f"the place {to_text(place)} of {access.tensor.name} is {to_word(kind)}, "
+        f"the place {write_extent(place)} of {access.tensor.name} is {to_word(kind)}, "
         "which has a meaning but no code yet",
         find_marks(equation, access, place),
         help="places that are built: one index (a diagonal too), a fixed number, "

@@ -75,11 +75,26 @@ def find_facts(condition: Expr) -> Facts:
         case Not(Compare(relation, left, right)):
             return find_facts(Compare(_CONTRARY[relation], left, right))
         case Compare(relation, left, right):
-            return _compare(relation, Polynomial.of(left), Polynomial.of(right))
+            facts = _compare(relation, Polynomial.of(left), Polynomial.of(right))
+            return tuple(chain.from_iterable(_open_abs(fact) for fact in facts))
     return ()
 
 
 _CONTRARY = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+def _open_abs(fact: Polynomial) -> Facts:
+    """What is at least `abs(e)` is at least e and at least -e."""
+    for atom in fact.atoms:
+        match atom:
+            case Call("abs", (inside,)):
+                split = fact.split(atom)
+                if split is None or split[0].constant is None or split[0].constant > 0:
+                    continue
+                slope, rest = split
+                value = Polynomial.of(inside)
+                return (*_open_abs(rest + slope * value), *_open_abs(rest - slope * value))
+    return (fact,)
 
 
 def _compare(relation: str, left: Polynomial, right: Polynomial) -> Facts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, add_all
 from derive.plan.ops import (
     VIEWS,
     Along,
@@ -15,6 +15,7 @@ from derive.plan.ops import (
     Choose,
     Einsum,
     Fill,
+    Num,
     Op,
     Reduction,
     args_of,
@@ -67,4 +68,16 @@ def find_true_axes(op: Op) -> tuple[Index, ...]:
 
 def find_kept(op: Op) -> Polynomial:
     """Elements that the result keeps alive: none where it is a view."""
-    return Polynomial({}) if isinstance(op, VIEWS) else count_elements(axes_of(op))
+    return Polynomial({}) if isinstance(op, (*VIEWS, Num)) else count_elements(find_true_axes(op))
+
+
+def find_held(op: Op) -> Polynomial:
+    """Elements alive while an operation runs: its result, and what it works on that has no name."""
+    return add_all([find_kept(op), *(_find_unnamed(arg) for arg in args_of(op))])
+
+
+def _find_unnamed(op: Op) -> Polynomial:
+    """Elements of an operand that is computed in place; of a view, those of what it views."""
+    if isinstance(op, VIEWS) and args_of(op):
+        return _find_unnamed(args_of(op)[0])
+    return find_kept(op)

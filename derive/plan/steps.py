@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
-from derive.plan.costs import find_flops, find_kept
+from derive.plan.costs import find_flops, find_held, find_kept
 from derive.plan.ops import Einsum, Op, args_of, axes_of
 
 if TYPE_CHECKING:
@@ -59,8 +59,17 @@ class Plan:
 
     @property
     def peak_elements(self) -> Polynomial:
-        """Elements of all intermediates that are alive together at the end, results included."""
-        return add_all(find_kept(step.op) for step in self.steps)
+        """Elements alive together at the fullest moment, at the sizes of the plan.
+
+        All named steps stay alive to the end; within a line, an operation's result and what it
+        works on. Views and the arguments count for nothing.
+        """
+        moments = []
+        before = Polynomial({})
+        for step in self.steps:
+            moments += [before + find_held(op) for op in walk_ops(step.op)]
+            before = before + find_kept(step.op)
+        return max([*moments, before], key=self.at_sizes)
 
     def at_sizes(self, polynomial: Polynomial, sizes: Mapping[str, int] | None = None) -> int:
         """A cost as a number, at these sizes or at those of the plan."""
