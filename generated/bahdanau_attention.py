@@ -28,8 +28,8 @@ def bahdanau_attention(
 
     Returns c[b,e] [B, E], alpha[b,j] [B, T].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*A*B*E*T + 2*A*B*D + 4*A*B*T + 2*B*E*T + 5*B*T operations; 3*A*B*T + A*B elements for
-        steps and results.
+    Cost: 2*A*B*E*T + 2*A*B*D + 4*A*B*T + 2*B*E*T + 5*B*T operations; 3*A*B*T + A*B elements alive
+        at once.
     """
     _check_shapes(s, h, W_a, U_a, v_a)
     # s_W_a[b,a] = sum[d](s[b,d] * W_a[d,a])  [B, A]

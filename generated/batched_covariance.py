@@ -19,8 +19,7 @@ def batched_covariance(x: Tensor) -> Tensor:
 
     Returns C[b,d,e] [B, D, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*D**2*N + 2*B*D*N + B*D**2 operations; B*D*N + 2*B*D**2 + B*D elements for steps and
-        results.
+    Cost: 2*B*D**2*N + 2*B*D*N + B*D**2 operations; B*D*N + 2*B*D**2 + B*D elements alive at once.
     """
     N = _check_shapes(x)
     # mu[b,d] = mean[n](x[b,n,d])  [B, D]

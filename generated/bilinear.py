@@ -21,7 +21,7 @@ def bilinear(x: Tensor, y: Tensor, W: Tensor, bias: Tensor) -> Tensor:
 
     Returns z[b,o] [B, O].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*I*J*O + B*I*J + B*O operations; B*I*J + B*O elements for steps and results.
+    Cost: 2*B*I*J*O + B*I*J + B*O operations; B*I*J + B*O elements alive at once.
     """
     _check_shapes(x, y, W, bias)
     # W_x_y[b,o] = sum[i, j](W[o,i,j] * (x[b,i] * y[b,j]))  [B, O]

@@ -21,8 +21,7 @@ def causal_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
 
     Returns z[b,h,i,d] [B, H, N, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*B*D*H*N**2 + B*D*H*N + 6*B*H*N**2 operations; 3*B*H*N**2 + N**2 elements for steps and
-        results.
+    Cost: 4*B*D*H*N**2 + B*D*H*N + 6*B*H*N**2 operations; 3*B*H*N**2 + N**2 elements alive at once.
     """
     N, D = _check_shapes(Q, K, V)
     # Q_K[b,h,i,j] = sum[d](Q[b,h,i,d] / sqrt(D) * K[b,h,j,d])  [B, H, N, N]

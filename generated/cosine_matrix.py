@@ -19,8 +19,8 @@ def cosine_matrix(x: Tensor, y: Tensor) -> Tensor:
 
     Returns c[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*M*N + 2*D*M + 2*D*N + 2*M*N + M + N operations; 3*M*N + 2*M + N elements for steps and
-        results.
+    Cost: 2*D*M*N + 2*D*M + 2*D*N + 2*M*N + M + N operations; 3*M*N + 2*M + N elements alive at
+        once.
     """
     _check_shapes(x, y)
     # sum_x_power[i] = sum[d](x[i,d]**2)  [N]

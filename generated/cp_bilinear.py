@@ -22,7 +22,7 @@ def cp_bilinear(x: Tensor, y: Tensor, U: Tensor, V: Tensor, W: Tensor) -> Tensor
 
     Returns z[b,o] [B, O].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*I*R + 2*B*J*R + 2*B*O*R + B*R operations; B*O + 3*B*R elements for steps and results.
+    Cost: 2*B*I*R + 2*B*J*R + 2*B*O*R + B*R operations; B*O + 3*B*R elements alive at once.
     """
     _check_shapes(x, y, U, V, W)
     # x_U[b,r] = sum[i](x[b,i] * U[i,r])  [B, R]

@@ -20,7 +20,7 @@ def fock_matrix(h: Tensor, D: Tensor, eri: Tensor) -> Tensor:
 
     Returns F[m,n] [N, N].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*N**4 + N**2 operations; 2*N**4 elements for steps and results.
+    Cost: 4*N**4 + N**2 operations; 2*N**4 elements alive at once.
     """
     _check_shapes(h, D, eri)
     # D_eri_minus_eri[m,n] = sum[r, s](D[r,s] * (eri[m,n,r,s] - eri[m,r,n,s] * 0.5))  [N, N]

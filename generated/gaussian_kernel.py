@@ -20,7 +20,7 @@ def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
 
     Returns k[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 3*D*M*N + 2*M*N operations; 2*D*M*N elements for steps and results.
+    Cost: 3*D*M*N + 2*M*N operations; 2*D*M*N elements alive at once.
     """
     _check_shapes(x, y)
     # k[i,j] = exp(sum[d]((x[i,d] - y[j,d])**2) * (-0.5 / sigma**2))  [N, M]

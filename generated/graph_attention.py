@@ -28,8 +28,8 @@ def graph_attention(
 
     Returns z[i,k] [N, G].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; G*N + 4*N**2 + 2*N elements for steps and
-        results.
+    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; G*N + 4*N**2 + 2*N elements alive at
+        once.
     """
     _check_shapes(h, W, a_1, a_2, A)
     # g[i,k] = sum[f](h[i,f] * W[f,k])  [N, G]

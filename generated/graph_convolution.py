@@ -22,8 +22,8 @@ def graph_convolution(A: Tensor, X: Tensor, W: Tensor) -> Tensor:
 
     Returns Y[i,g] [N, G].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*F*G*N + 2*G*N**2 + F*N + 2*G*N + 4*N**2 + N operations; 3*N**2 + N elements for steps
-        and results.
+    Cost: 2*F*G*N + 2*G*N**2 + F*N + 2*G*N + 4*N**2 + N operations; 3*N**2 + N elements alive at
+        once.
     """
     N = _check_shapes(A, X, W)
     # i[i] = i  [N]

@@ -24,7 +24,7 @@ def head_projection_merged(x: Tensor, w: Tensor, *, N: int) -> Tensor:
 
     Returns Q[b,n,i,d] [B, N, S, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*D*N*S*T operations; B*D*N*S elements for steps and results.
+    Cost: 2*B*D*N*S*T operations; B*D*N*S elements alive at once.
     """
     D = _check_shapes(x, w, N)
     # Q[b,n,i,d] = sum[t](x[b,i,t] * w[t,n*D + d])  [B, N, S, D]

@@ -21,7 +21,7 @@ def infonce(q: Tensor, k: Tensor, tau: float | Tensor = 0.07) -> Tensor:
 
     Returns loss [].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*N**2 + D*N + 4*N**2 + 2*N operations; D*N + N**2 elements for steps and results.
+    Cost: 2*D*N**2 + D*N + 4*N**2 + 2*N operations; D*N + N**2 elements alive at once.
     """
     _check_shapes(q, k)
     # logit[i,j] = sum[d](q[i,d] / tau * k[j,d])  [N, N]

@@ -21,7 +21,7 @@ def kl_of_logits(p: Tensor, q: Tensor) -> Tensor:
 
     Returns loss [].
     Raises ValueError where the shapes do not fit together.
-    Cost: 14*B*C + 1 operations; 4*B*C + 1 elements for steps and results.
+    Cost: 14*B*C + 1 operations; 4*B*C + 1 elements alive at once.
     """
     B = _check_shapes(p, q)
     # logp[b,c] = log_softmax[c](p[b,c])  [B, C]

@@ -23,7 +23,7 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: float | Tensor = 1e-
 
     Returns y[b,s,d] [B, S, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 8*B*D*S + 2*B*S operations; 2*B*D*S + 3*B*S elements for steps and results.
+    Cost: 8*B*D*S + 2*B*S operations; 2*B*D*S + 3*B*S elements alive at once.
     """
     _check_shapes(x, gamma, beta)
     # mu[b,s] = mean[d](x[b,s,d])  [B, S]

@@ -20,7 +20,7 @@ def linear(x: Tensor, W: Tensor, bias: Tensor) -> Tensor:
 
     Returns y[b,o] [B, O].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*I*O + B*O operations; 2*B*O elements for steps and results.
+    Cost: 2*B*I*O + B*O operations; 2*B*O elements alive at once.
     """
     _check_shapes(x, W, bias)
     # x_W[b,o] = sum[i](x[b,i] * W[o,i])  [B, O]

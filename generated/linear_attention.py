@@ -25,7 +25,7 @@ def linear_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
     Returns z[b,h,i,e] [B, H, N, E].
     Raises ValueError where the shapes do not fit together.
     Cost: 4*B*D*E*H*N + 7*B*D*H*N + B*E*H*N operations; B*D*E*H + 2*B*D*H*N + 2*B*E*H*N + B*H*N
-        elements for steps and results.
+        elements alive at once.
     """
     _check_shapes(Q, K, V)
     # q[b,h,i,d] = elu(Q[b,h,i,d]) + 1  [B, H, N, D]

@@ -22,7 +22,7 @@ def lora(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor, alpha: float | Tensor = 1
 
     Returns y[n,o] [N, O].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*I*N*O + 2*I*O*R + I*O + O*R operations; 2*I*O + N*O elements for steps and results.
+    Cost: 2*I*N*O + 2*I*O*R + I*O + O*R operations; 2*I*O + N*O elements alive at once.
     """
     R = _check_shapes(x, W_0, A, B)
     # B_A[o,i] = sum[r](B[o,r] * (alpha / R) * A[r,i])  [O, I]

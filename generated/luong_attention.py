@@ -24,8 +24,7 @@ def luong_attention(s: Tensor, h: Tensor, W_a: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns c[b,t,e] [B, T, E], a[b,t,j] [B, T, S].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*D*E*T + 4*B*E*S*T + 5*B*S*T operations; 2*B*E*T + 2*B*S*T elements for steps and
-        results.
+    Cost: 2*B*D*E*T + 4*B*E*S*T + 5*B*S*T operations; 2*B*E*T + 2*B*S*T elements alive at once.
     """
     _check_shapes(s, h, W_a)
     # s_W_a[b,t,e] = sum[d](s[b,t,d] * W_a[d,e])  [B, T, E]

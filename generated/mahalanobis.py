@@ -20,7 +20,7 @@ def mahalanobis(x: Tensor, mu: Tensor, P: Tensor) -> Tensor:
 
     Returns d2[n] [N].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D**2*N + 3*D*N operations; 3*D*N + N elements for steps and results.
+    Cost: 2*D**2*N + 3*D*N operations; 3*D*N + N elements alive at once.
     """
     _check_shapes(x, mu, P)
     # x_minus_mu[n,d] = x[n,d] - mu[d]  [N, D]

@@ -25,8 +25,8 @@ def masked_attention(
 
     Returns z[b,h,n,e] [B, H, N, E], p[b,h,n,m] [B, H, N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*C*H*M*N + 2*B*E*H*M*N + B*C*H*N + 7*B*H*M*N operations; 4*B*H*M*N elements for steps
-        and results.
+    Cost: 2*B*C*H*M*N + 2*B*E*H*M*N + B*C*H*N + 7*B*H*M*N operations; 4*B*H*M*N elements alive at
+        once.
     """
     C = _check_shapes(query, key, value, mask)
     # query_key[b,h,n,m] = sum[c](query[b,h,n,c] / sqrt(C) * key[b,h,m,c])  [B, H, N, M]

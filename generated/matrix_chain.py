@@ -22,8 +22,8 @@ def matrix_chain(A: Tensor, B: Tensor, C: Tensor, D: Tensor, E: Tensor) -> Tenso
 
     Returns Y[k,q] [K, Q].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*K*L*N + 2*K*N*Q + 2*L*M*N + 2*N*P*Q operations; K*N + K*Q + L*N + N*Q elements for steps
-        and results.
+    Cost: 2*K*L*N + 2*K*N*Q + 2*L*M*N + 2*N*P*Q operations; K*N + K*Q + L*N + N*Q elements alive at
+        once.
     """
     _check_shapes(A, B, C, D, E)
     # B_C[l,n] = sum[m](B[l,m] * C[m,n])  [L, N]

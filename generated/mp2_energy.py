@@ -21,7 +21,7 @@ def mp2_energy(v: Tensor, e_o: Tensor, e_v: Tensor) -> Tensor:
 
     Returns E [].
     Raises ValueError where the shapes do not fit together.
-    Cost: 6*O**2*V**2 + O**2*V + O**2 operations; 3*O**2*V**2 elements for steps and results.
+    Cost: 6*O**2*V**2 + O**2*V + O**2 operations; 3*O**2*V**2 elements alive at once.
     """
     _check_shapes(v, e_o, e_v)
     # E_part[i,a,j,b] = v[i,a,j,b] / (e_o[i] + e_o[j] - e_v[a] - e_v[b])  [O, V, O, V]

@@ -20,8 +20,8 @@ def outer_product_mean(a: Tensor, b: Tensor, W: Tensor) -> Tensor:
 
     Returns out[i,j,z] [N, N, Z].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*C*E*N**2*S + 2*C*E*N**2*Z + C*E*Z operations; C*E*N**2 + C*E*Z + N**2*Z elements for
-        steps and results.
+    Cost: 2*C*E*N**2*S + 2*C*E*N**2*Z + C*E*Z operations; C*E*N**2 + C*E*Z + N**2*Z elements alive
+        at once.
     """
     S = _check_shapes(a, b, W)
     # a_b[i,j,c,e] = sum[s](a[s,i,c] * b[s,j,e])  [N, N, C, E]

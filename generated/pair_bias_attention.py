@@ -23,8 +23,8 @@ def pair_bias_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, mask: Ten
 
     Returns o[s,i,h,c] [S, N, H, C].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*C*H*N**2*S + C*H*N*S + 8*H*N**2*S operations; C*H*N*S + 4*H*N**2*S elements for steps
-        and results.
+    Cost: 4*C*H*N**2*S + C*H*N*S + 8*H*N**2*S operations; C*H*N*S + 4*H*N**2*S elements alive at
+        once.
     """
     C = _check_shapes(q, k, v, bias, mask)
     # q_k[s,h,i,j] = sum[c](q[s,i,h,c] / sqrt(C) * k[s,j,h,c])  [S, H, N, N]

@@ -30,7 +30,7 @@ def relative_attention(
     Returns z[b,i,h,e] [B, S, H, D].
     Raises ValueError where the shapes do not fit together.
     Cost: 8*B*D*H*S**2 + 6*B*D**2*H*S + 2*B*D*H*S + 6*B*H*S**2 operations; 4*B*D*H*S + 4*B*H*S**2
-        elements for steps and results.
+        elements alive at once.
     By distribute_product: sum_e q * (k + a) = sum_e q * k + sum_e q * a.
     """
     D = _check_shapes(X, W_Q, W_K, W_V, A_K, A_V)

@@ -21,7 +21,7 @@ def rms_norm(x: Tensor, g: Tensor, eps: float | Tensor = 1e-06) -> Tensor:
 
     Returns y[b,s,d] [B, S, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*B*D*S + 2*B*S operations; 2*B*D*S + 2*B*S elements for steps and results.
+    Cost: 4*B*D*S + 2*B*S operations; 2*B*D*S + 2*B*S elements alive at once.
     """
     _check_shapes(x, g)
     # ms[b,s] = mean[d](x[b,s,d]**2)  [B, S]

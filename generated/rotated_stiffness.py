@@ -19,7 +19,7 @@ def rotated_stiffness(C: Tensor, Q: Tensor) -> Tensor:
 
     Returns R[n,i,j,k,l] [N, 3, 3, 3, 3].
     Raises ValueError where the shapes do not fit together.
-    Cost: 1944*N operations; 324*N elements for steps and results.
+    Cost: 1944*N operations; 324*N elements alive at once.
     """
     _check_shapes(C, Q)
     # Q_C[n,i,q,r,s] = sum[p](Q[n,i,p] * C[n,p,q,r,s])  [N, 3, 3, 3, 3]

@@ -27,7 +27,7 @@ def self_attention(X: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor) -> tuple[Te
     Returns z[n,e] [N, E], p[n,m] [N, N].
     Raises ValueError where the shapes do not fit together.
     Cost: 4*C*D*N + 2*C*N**2 + 2*D*E*N + 2*E*N**2 + C*N + 5*N**2 operations; 2*C*N + 2*E*N + 2*N**2
-        elements for steps and results.
+        elements alive at once.
     """
     C = _check_shapes(X, W_Q, W_K, W_V)
     # Q[n,c] = sum[d](X[n,d] * W_Q[d,c])  [N, C]

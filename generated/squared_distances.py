@@ -19,7 +19,7 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
     Returns d2[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 3*D*M*N operations; 2*D*M*N elements for steps and results.
+    Cost: 3*D*M*N operations; 2*D*M*N elements alive at once.
     """
     _check_shapes(x, y)
     # d2[i,j] = sum[d]((x[i,d] - y[j,d])**2)  [N, M]

@@ -22,7 +22,7 @@ def swiglu(x: Tensor, W: Tensor, V: Tensor, W_2: Tensor) -> Tensor:
 
     Returns y[b,s,m] [B, S, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 6*B*D*F*S + 2*B*F*S operations; 4*B*F*S elements for steps and results.
+    Cost: 6*B*D*F*S + 2*B*F*S operations; 4*B*F*S elements alive at once.
     """
     _check_shapes(x, W, V, W_2)
     # x_W[b,s,f] = sum[d](x[b,s,d] * W[d,f])  [B, S, F]

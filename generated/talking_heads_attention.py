@@ -28,7 +28,7 @@ def talking_heads_attention(Q: Tensor, K: Tensor, V: Tensor, P_l: Tensor, P_w: T
     Returns O[b,n,g,e] [B, N, G, E].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*D*H*M*N + 2*B*E*G*M*N + 2*B*G*L*M*N + 2*B*H*L*M*N + B*D*H*N + 5*B*L*M*N operations;
-        B*E*G*N + B*G*M*N + B*H*M*N + 2*B*L*M*N elements for steps and results.
+        B*E*G*N + B*G*M*N + B*H*M*N + 2*B*L*M*N elements alive at once.
     """
     D = _check_shapes(Q, K, V, P_l, P_w)
     # J[b,h,n,m] = sum[d](Q[b,n,h,d] / sqrt(D) * K[b,m,h,d])  [B, H, N, M]

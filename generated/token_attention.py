@@ -34,7 +34,7 @@ def token_attention(
     Returns y[b,i,e] [B, S, E].
     Raises ValueError where the shapes do not fit together.
     Cost: 8*B*D*E*H*S + 4*B*D*H*S**2 + B*D*H*S + 5*B*H*S**2 operations; 4*B*D*H*S + 2*B*H*S**2 +
-        B*E*S elements for steps and results.
+        B*E*S elements alive at once.
     """
     D = _check_shapes(x, W_q, W_k, W_v, W_o, H)
     # Q[b,h,i,d] = sum[e](x[b,i,e] * W_q[e,h*D + d])  [B, H, S, D]

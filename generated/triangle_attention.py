@@ -23,7 +23,7 @@ def triangle_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gate: Tens
 
     Returns o[i,j,h,c] [N, N, H, C].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*C*H*N**3 + 2*C*H*N**2 + 6*H*N**3 operations; 3*H*N**3 elements for steps and results.
+    Cost: 4*C*H*N**3 + 2*C*H*N**2 + 6*H*N**3 operations; 3*H*N**3 elements alive at once.
     """
     C = _check_shapes(q, k, v, bias, gate)
     # q_k[i,j,h,n] = sum[c](q[i,j,h,c] / sqrt(C) * k[i,n,h,c])  [N, N, H, N]

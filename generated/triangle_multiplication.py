@@ -21,7 +21,7 @@ def triangle_multiplication(a: Tensor, b: Tensor, g: Tensor) -> Tensor:
 
     Returns z[i,j,c] [N, N, C].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*C*N**3 + C*N**2 operations; 2*C*N**2 elements for steps and results.
+    Cost: 2*C*N**3 + C*N**2 operations; 2*C*N**2 elements alive at once.
     """
     _check_shapes(a, b, g)
     # a_b[i,j,c] = sum[k](a[i,k,c] * b[j,k,c])  [N, N, C]

@@ -24,7 +24,7 @@ def tucker(x: Tensor, y: Tensor, G: Tensor, U: Tensor, V: Tensor, W: Tensor) -> 
     Returns z[b,o] [B, O].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*P*Q*R + 2*B*I*P + 2*B*J*Q + 2*B*O*R + B*P*Q operations; B*P*Q + B*P + B*Q + B*R
-        elements for steps and results.
+        elements alive at once.
     """
     _check_shapes(x, y, G, U, V, W)
     # x_U[b,p] = sum[i](x[b,i] * U[i,p])  [B, P]

@@ -158,7 +158,11 @@ def _values(draw, draft, scope, depth):
 @st.composite
 def _copies(draw, draft, scope, depth):
     """An expression that stands elsewhere too, perhaps under another letter of the same extent."""
-    able = [(text, letters) for text, letters in draft.seen if set(letters) <= set(scope)]
+    able = [
+        (text, letters)
+        for text, letters in draft.seen
+        if set(letters) <= set(scope) and not _binds(text, scope)
+    ]
     if not able:
         return draw(_values(draft, scope, depth))
     text, letters = draw(st.sampled_from(able))

@@ -100,7 +100,7 @@ Z     ij,jk->ik  [I, K]  77.8 k  Z[i,k] = sum[j](A[i,j] * B[j,k])
 at I=8 J=76 K=64:
   flops          2*I*J*K = 77,824
   peak elements  I*K = 512
-  in float32     2 KiB for steps and results
+  in float32     2 KiB alive at once
 """
 
 

@@ -109,6 +109,6 @@ def _notes(plan: Plan) -> list[str]:
     flops, peak = (
         to_python(p.to_expr()).replace(" * ", "*") for p in (plan.flops, plan.peak_elements)
     )
-    cost = f"Cost: {flops} operations; {peak} elements for steps and results."
+    cost = f"Cost: {flops} operations; {peak} elements alive at once."
     told = [cost, *(f"By {note}." for note in plan.notes)]
     return [line for text in told for line in wrap_text(text, later="    ", width=INNER)]

@@ -44,7 +44,7 @@ def print_costs(plan: Plan) -> None:
         equals = f" = {plan.at_sizes(cost):,}" if cost.constant is None else ""
         print_line(f"  {label:<13}  {to_compact(cost.to_expr())}{equals}")
     memory = plan.at_sizes(plan.peak_elements) * FLOAT_BYTES
-    print_line(f"  {'in float32':<13}  {to_bytes(memory)} for steps and results")
+    print_line(f"  {'in float32':<13}  {to_bytes(memory)} alive at once")
 
 
 def to_plan_data(plan: Plan) -> dict[str, Any]:
