@@ -1,0 +1,343 @@
+"""The analyser's facts against brute force: every size, every index, every position."""
+
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from derive import parse
+from derive.analysis.checks import find_mistakes, find_unplanned
+from derive.analysis.extents import (
+    FromEquation,
+    FromKeyword,
+    FromShape,
+    find_open_sizes,
+    find_size_sources,
+)
+from derive.analysis.places import (
+    AffinePlace,
+    ClippedPlace,
+    CyclicPlace,
+    DividedPlace,
+    FixedPlace,
+    GatheredPlace,
+    MergedPlace,
+    PlainPlace,
+    fills_once,
+    find_place,
+)
+from derive.analysis.ranges import find_facts, find_range, is_nonnegative
+from derive.analysis.roles import find_roles
+from derive.frontend.from_sympy import from_sympy
+from derive.ir.nodes import (
+    Add,
+    And,
+    Call,
+    Compare,
+    Index,
+    Mul,
+    Not,
+    Number,
+    Pow,
+    Size,
+    Tensor,
+)
+from derive.ir.polynomial import Polynomial, evaluate_extent
+
+N, M, K = Size("N"), Size("M"), Size("K")
+INDICES = (Index("i", N), Index("j", N), Index("k", M), Index("l", Number(Fraction(3))))
+
+
+def number(value):
+    return Number(Fraction(value))
+
+
+def system(text):
+    return from_sympy(parse(text))
+
+
+def value_of(expr, at):
+    """The value of an expression over indices and sizes, without any of the analyser's means."""
+    match expr:
+        case Number(value):
+            return value
+        case Size(name) | Index(name, _):
+            return Fraction(at[name])
+        case Add(terms):
+            return sum(value_of(term, at) for term in terms)
+        case Mul(factors):
+            return prod(value_of(factor, at) for factor in factors)
+        case Pow(base, exponent):
+            return value_of(base, at) ** int(exponent.value)
+        case Call(function, arguments):
+            values = [value_of(argument, at) for argument in arguments]
+            return FUNCTIONS[function](*values)
+    raise TypeError(expr)
+
+
+FUNCTIONS = {
+    "floordiv": lambda a, b: Fraction(a // b),
+    "mod": lambda a, b: a % b,
+    "clip": lambda a, low, high: min(max(a, low), high),
+    "max": max,
+    "min": min,
+    "abs": abs,
+}
+
+
+def holds(condition, at):
+    match condition:
+        case Compare(relation, left, right):
+            one, other = value_of(left, at), value_of(right, at)
+            return {
+                "<": one < other,
+                "<=": one <= other,
+                ">": one > other,
+                ">=": one >= other,
+                "==": one == other,
+                "!=": one != other,
+            }[relation]
+        case And(parts):
+            return all(holds(part, at) for part in parts)
+        case Not(part):
+            return not holds(part, at)
+    raise TypeError(condition)
+
+
+def assignments(largest=3):
+    """Every choice of small sizes, with every choice of values for the indices."""
+    for sizes in product(range(1, largest + 1), repeat=2):
+        at = dict(zip("NM", sizes, strict=True))
+        ranges = [range(evaluate_extent(index.extent, at)) for index in INDICES]
+        for values in product(*ranges):
+            yield at | dict(zip("ijkl", values, strict=True))
+
+
+ASSIGNMENTS = tuple(assignments())
+
+positions = st.recursive(
+    st.sampled_from((*INDICES, N, M)) | st.integers(-3, 3).map(number),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: Add(tuple(parts))),
+        st.lists(inner, min_size=2, max_size=2).map(lambda parts: Mul(tuple(parts))),
+        inner.map(lambda part: Mul((number(-1), part))),
+        st.tuples(inner, st.sampled_from((number(2), number(3), N, M))).map(
+            lambda pair: Call("floordiv", pair)
+        ),
+        st.tuples(inner, st.sampled_from((number(2), number(3), N, M))).map(
+            lambda pair: Call("mod", pair)
+        ),
+        st.tuples(inner, inner, inner).map(lambda parts: Call("clip", parts)),
+        st.tuples(inner, inner).map(lambda pair: Call("max", pair)),
+        st.tuples(inner, inner).map(lambda pair: Call("min", pair)),
+        inner.map(lambda part: Call("abs", (part,))),
+    ),
+    max_leaves=6,
+)
+
+comparisons = st.builds(
+    Compare, st.sampled_from(("<", "<=", ">", ">=", "==", "!=")), positions, positions
+)
+conditions = st.one_of(
+    comparisons,
+    comparisons.map(Not),
+    st.lists(comparisons, min_size=2, max_size=2).map(lambda parts: And(tuple(parts))),
+)
+
+
+# --- ranges ---------------------------------------------------------------------------------------
+
+
+@given(positions)
+def test_no_value_leaves_its_range(place):
+    bounds = find_range(place)
+    for at in ASSIGNMENTS:
+        value = value_of(place, at)
+        if bounds.low is not None:
+            assert value_of(bounds.low.to_expr(), at) <= value
+        if bounds.high is not None:
+            assert value <= value_of(bounds.high.to_expr(), at)
+
+
+@given(positions, conditions)
+def test_what_is_shown_nonnegative_is_so_where_the_guard_holds(place, condition):
+    if is_nonnegative(Polynomial.of(place), find_facts(condition)):
+        assert all(value_of(place, at) >= 0 for at in ASSIGNMENTS if holds(condition, at))
+
+
+@given(conditions)
+def test_facts_hold_where_their_condition_does(condition):
+    for fact in find_facts(condition):
+        written = fact.to_expr()
+        assert all(value_of(written, at) >= 0 for at in ASSIGNMENTS if holds(condition, at))
+
+
+@pytest.mark.parametrize(
+    ("place", "low", "high"),
+    [
+        ("j - i + S - 1", "0", "2*S - 2"),
+        ("h*D + d", "0", "D*H - 1"),
+        ("i // 2", "0", "(S - 1)//2"),
+        ("i // D", "0", "(S - 1)//D"),
+        ("(h*D + d) // D", "0", "H - 1"),
+        ("i % 3", "0", "2"),
+        ("(i + 5) % S", "0", "S - 1"),
+        ("clip(j - i, -C, C) + C", "0", "2*C"),
+        ("abs(i - j)", "0", "S - 1"),
+        ("2*i + 1", "1", "2*S - 1"),
+        ("S - 1 - i", "0", "S - 1"),
+        ("i*h", "0", "H*S - H - S + 1"),
+        ("3", "3", "3"),
+    ],
+)
+def test_ranges_of_common_places(place, low, high):
+    text = f"""
+    x[S]; w[H, D]; c[C]; size S, H, D, C
+    index i, j < S; index h < H; index d < D
+    y[i,j,h,d] = x[i] * x[j] * w[h,d] * sum[q](c[q]) * ({place})
+    low = {low}
+    high = {high}"""
+    equations = system(text).equations
+    bounds = find_range(equations[0].value.factors[-1])
+    assert bounds.low == Polynomial.of(equations[1].value)
+    assert bounds.high == Polynomial.of(equations[2].value)
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("h", PlainPlace),
+        ("0", FixedPlace),
+        ("S - 1", FixedPlace),
+        ("h*D + d", MergedPlace),
+        ("d + D*h", MergedPlace),
+        ("h*D + d + 1", AffinePlace),
+        ("d*H + d", AffinePlace),
+        ("i + h", AffinePlace),
+        ("2*i", AffinePlace),
+        ("i // 2", DividedPlace),
+        ("i % 2", CyclicPlace),
+        ("clip(i, 0, 2)", ClippedPlace),
+        ("t[i]", GatheredPlace),
+        ("t[i] + i", GatheredPlace),
+    ],
+)
+def test_kinds_of_places(place, kind):
+    text = f"""
+    x[H*D]; int t[S] < 2; size H
+    index i < S; index h < H; index d < D
+    y[i,h,d] = x[{place}]"""
+    (access,) = (system(text).equations[0].value,)
+    found = find_place(access.places[0], access.tensor.shape[0])
+    assert isinstance(found, kind)
+    is_built = kind in {PlainPlace, FixedPlace, MergedPlace}
+    assert (find_unplanned(system(text)) is None) == is_built
+
+
+letters = tuple(Index(name, extent) for name, extent in zip("abc", (N, M, number(3)), strict=True))
+steps = st.sampled_from((number(1), number(3), N, M, Mul((N, M)), Mul((number(3), M)), number(2)))
+merged = st.lists(
+    st.tuples(st.sampled_from(letters), steps), min_size=1, max_size=3, unique_by=lambda p: p[0]
+)
+
+
+@given(merged, st.sampled_from((number(0), number(1))), st.booleans())
+def test_a_merged_place_meets_every_position_once_in_the_order_of_its_parts(parts, offset, exact):
+    place = Add((*(Mul(part) for part in parts), offset))
+    used = [letter for letter, _ in parts]
+    extent = Mul(tuple(letter.extent for letter in used)) if exact else Mul((N, M))
+    found = find_place(place, extent)
+    shapes = list(product(range(1, 4), repeat=2))
+    if isinstance(found, MergedPlace):
+        for shape in shapes:
+            at = dict(zip("NM", shape, strict=True))
+            ranges = [range(int(value_of(part.extent, at))) for part in found.parts]
+            names = [part.name for part in found.parts]
+            met = [
+                value_of(place, at | dict(zip(names, values, strict=True)))
+                for values in product(*ranges)
+            ]
+            assert met == list(range(int(value_of(extent, at))))
+    if fills_once(place, extent):
+        at = {"N": 2, "M": 5}
+        ranges = [range(int(value_of(letter.extent, at))) for letter in used]
+        names = [letter.name for letter in used]
+        met = {
+            value_of(place, at | dict(zip(names, values, strict=True)))
+            for values in product(*ranges)
+        }
+        assert met == set(range(int(value_of(extent, at))))
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+SHAPES = {
+    "plain": ("x[N, M]; w[M, K]", "z = sum[i, j](x[i,j])", "N M K"),
+    "merged": ("x[N]; w[N*M]", "z = sum[i](x[i])", "N M"),
+    "chain": ("w[K + M]; v[M*N]; x[N]", "z = sum[i](x[i])", "N M K"),
+    "window": ("x[2*N - 1]; w[M + N - 1]", "z = sum[i](x[i])", None),
+    "keyword": ("x[N*M]; size M", "z = sum[i](x[i])", "M N"),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_sizes_are_solved_from_shapes(name):
+    declarations, equation, order = SHAPES[name]
+    found = system(f"{declarations}\n{equation}")
+    sources = find_size_sources(found)
+    if order is not None:
+        assert [source.name for source in sources] == order.split()
+    for numbers in product((1, 2, 5), repeat=3):
+        sizes = dict(zip("NMK", numbers, strict=True))
+        shapes = {
+            tensor: [evaluate_extent(extent, sizes) for extent in tensor.shape]
+            for tensor in found.inputs
+            if isinstance(tensor, Tensor)
+        }
+        solved = {}
+        for source in sources:
+            match source:
+                case FromKeyword(size, _):
+                    solved[size] = sizes[size]
+                case FromShape(size, tensor, place):
+                    solved[size] = shapes[tensor][place]
+                case FromEquation(size, tensor, place, coefficient, rest):
+                    left = shapes[tensor][place] - evaluate_extent(rest, solved)
+                    solved[size] = Fraction(left, evaluate_extent(coefficient, solved))
+        assert solved == {size: sizes[size] for size in solved}
+
+
+def test_open_sizes_are_the_fewest_that_tell_all():
+    found = system("x[N*M]; w[M*K]; size N, M, K\nz = sum[i](x[i])")
+    bare = type(found)(found.name, found.inputs, (), found.equations, found.results)
+    assert find_open_sizes(bare) == ("N",)
+
+
+# --- roles ----------------------------------------------------------------------------------------
+
+
+def test_roles_of_attention():
+    found = system(
+        """
+        Q[B, I, D]; K[B, J, D]; V[B, J, D]; c[I]
+        a[b,i,j] = softmax[j](sum[d](Q[b,i,d] * K[b,j,d]) + c[i])
+        z[b,i,d] = sum[j](a[b,i,j] * V[b,j,d])"""
+    )
+    roles = {role.index.name: role for role in find_roles(found)}
+    assert list(roles) == ["b", "i", "j", "d"]
+    assert roles["j"].free == ("a (softmax)",) and roles["j"].summed == ("z",)
+    assert roles["d"].summed == ("a",) and roles["d"].free == ("z",)
+    assert roles["b"].shared == ("a", "z") and roles["d"].shared == ("a",)
+    assert roles["j"].broadcast == ("a",) and roles["i"].broadcast == ()
+
+
+def test_mistakes_of_one_stage_come_together():
+    found = system("x[N]; y[M]\nz[i] = x[i] + y[i]\nw[j] = y[j] * x[j]")
+    assert [mistake.code for mistake in find_mistakes(found)] == ["index-extents"] * 2
