@@ -6,7 +6,7 @@ gradient of the branch that is not taken can be nan.
 
 from __future__ import annotations
 
-from derive.ir.nodes import ONE, TRUE, Call, Expr, Number, Pow, Reduce, Where
+from derive.ir.nodes import ONE, TRUE, Along, Call, Expr, Number, Pow, Reduce, Where
 from derive.ir.walk import find_accesses, find_free, map_children
 
 PARTIAL = {"log", "exp"}  # exp overflows, and 0 * inf is nan in its gradient
@@ -18,6 +18,8 @@ def protect(expr: Expr, condition: Expr, *, whole: bool = False) -> Expr:
         return expr
     if isinstance(expr, Reduce) and set(expr.bound) & set(find_free(condition)):
         return expr
+    if isinstance(expr, Along) and expr.index in find_free(condition):
+        return expr  # the row is read whole, also where the condition is false
     inside = map_children(expr, lambda child: protect(child, condition))
     match inside:
         case Pow(base, Number(power)) if power < 0 or power.denominator != 1:
