@@ -7,9 +7,11 @@ raises, changes its arguments, or returns another shape does not agree.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from inspect import signature
 from math import inf
 from types import ModuleType
@@ -40,8 +42,13 @@ class Judgement:
 
 
 def load_function(source: str, name: str) -> Callable[..., Any]:
-    """The function of that name in the text of a generated file."""
-    module = ModuleType(name)
+    """The function of that name in the text of a generated file.
+
+    Its module is listed under a name of its own, since torch.compile imports modules by name.
+    """
+    digest = sha256(source.encode()).hexdigest()[:12]
+    module = ModuleType(f"derive_built_{name}_{digest}")
+    sys.modules[module.__name__] = module
     exec(compile(source, f"<{name}.py>", "exec"), module.__dict__)  # our own generated text
     found: Callable[..., Any] = getattr(module, name)
     return found
