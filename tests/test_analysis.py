@@ -206,6 +206,28 @@ def test_ranges_of_common_places(place, low, high):
     assert bounds.high == Polynomial.of(equations[2].value)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("N - 1", True),
+        ("N - 2", False),
+        ("N*M - N - M + 1", True),
+        ("N*M - N - 1", False),
+        ("N - N // 2", True),
+        ("N // 2", True),
+        ("N // 2 - 1", False),
+        ("N // 2 + N // 3", True),
+        ("2 * (N // 2) - N + 1", True),
+        ("2 * (N // 2) - N", False),
+        ("N // M", True),
+    ],
+)
+def test_inequalities_of_sizes(text, expected):
+    value = system(f"x[N, M]\nz = sum[i, j](x[i,j])\nw = {text}").equations[1].value
+    truth = all(value_of(value, {"N": n, "M": m}) >= 0 for n in range(1, 9) for m in range(1, 9))
+    assert is_nonnegative(Polynomial.of(value)) == expected == truth
+
+
 # --- places ---------------------------------------------------------------------------------------
 
 

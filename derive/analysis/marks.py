@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.errors import Mark
-from derive.ir.nodes import Add, Mul, Number
-from derive.ir.pieces import OR, find_span, join, tighten, to_text
+from derive.ir.nodes import Add, Mul, Number, Reduce
+from derive.ir.pieces import OR, find_span, find_spans, join, tighten, to_text
 from derive.ir.polynomial import Polynomial
+from derive.ir.walk import walk
 
 if TYPE_CHECKING:
-    from derive.ir.nodes import Equation, Expr
+    from derive.ir.nodes import Equation, Expr, Index
 
 
 def find_marks(equation: Equation, *path: Expr) -> tuple[Mark, ...]:
@@ -24,6 +25,21 @@ def find_marks(equation: Equation, *path: Expr) -> tuple[Mark, ...]:
         column, end = column + span[0], column + span[1]
         whole = part
     return (Mark(to_text(equation), column, end),)
+
+
+def find_free_marks(equation: Equation, use: Expr, index: Index) -> tuple[Mark, ...]:
+    """The mark under the index in its first use that stands outside of what binds it."""
+    binders = (
+        here
+        for here in walk(equation.value)
+        if isinstance(here, Reduce) and any(bound.name == index.name for bound in here.bound)
+    )
+    closed = [span for binder in binders for span in find_spans(equation, binder)]
+    for start, end in find_spans(equation, use):
+        if not any(low <= start and end <= high for low, high in closed):
+            within = find_span(use, index) or (0, end - start)
+            return (Mark(to_text(equation), start + within[0], start + within[1]),)
+    return find_marks(equation, use, index)
 
 
 def write_extent(extent: Expr | Polynomial) -> str:

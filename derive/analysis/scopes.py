@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.extents import say_extent
 from derive.analysis.letters import find_broadcast, find_letters
-from derive.analysis.marks import find_marks, to_count, write_extent
+from derive.analysis.marks import find_free_marks, find_marks, to_count, write_extent
 from derive.analysis.places import fills_once
 from derive.errors import Diagnostic
 from derive.ir.nodes import Access, Along, Equation, Expr, Index, Reduce, System
@@ -169,7 +169,7 @@ def _find_dangling(equation: Equation, system: System) -> Iterator[Diagnostic]:
     dangling = [index for index in find_free(equation.value) if index.name not in left]
     for index in dangling:
         use = _find_free_use(equation.value, index)
-        marks = find_marks(equation, *([use, index] if use is not None else [index]))
+        marks = find_free_marks(equation, use or index, index)
         others = [other for other in dangling if other is not index]
         facts = [say_extent(index, system)]
         facts += [say_extent(other, system) for other in others[:1]]
@@ -205,11 +205,11 @@ def _propose_end(
     """Another letter of the same extent in this place, a sum, or a place on the left."""
     name = index.name
     if isinstance(use, Access):
-        known = [*others, *(i for i in find_free(equation.value) if i not in use.places)]
-        same = [i for i in known if i is not index and is_same_extent(i.extent, index.extent)]
-        for other in same:
-            partner = _find_partner(equation.value, other, use)
-            if partner is not None and other in others:
+        known = [(other, equation.value) for other in others]
+        known += [pair for pair in _find_around(equation.value, use) if pair[0] not in use.places]
+        for other, scope in known:
+            partner = _find_partner(scope, other, use)
+            if partner is not None and is_same_extent(other.extent, index.extent):
                 swapped = tuple(other if place is index else place for place in use.places)
                 return (
                     f"write {to_text(Access(use.tensor, swapped))} to contract with "
@@ -218,6 +218,17 @@ def _propose_end(
     places = ",".join([*map(to_text, equation.target.places), name])
     target = f"{equation.target.tensor.name}[{places}]"
     return f"write sum[{name}](...) to add it up, or {target} = ... to keep it"
+
+
+def _find_around(expr: Expr, use: Access) -> tuple[tuple[Index, Expr], ...]:
+    """The indices bound around the first place where the access stands, and their scopes."""
+    bound = tuple((i, expr.body) for i in expr.bound) if isinstance(expr, Reduce) else ()
+    for child in find_children(expr):
+        if child is use:
+            return bound
+        if use in walk(child):
+            return (*bound, *_find_around(child, use))
+    return ()
 
 
 def _find_partner(value: Expr, index: Index, use: Access) -> Access | None:

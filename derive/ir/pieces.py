@@ -61,6 +61,21 @@ def find_span(whole: Expr | Equation, part: Expr) -> tuple[int, int] | None:
     return None
 
 
+def find_spans(whole: Expr | Equation, part: Expr) -> tuple[tuple[int, int], ...]:
+    """The columns (start, end) of every place where `part` stands in the text of `whole`."""
+    column = 0
+    starts: list[int] = []
+    spans: dict[tuple[int, int], None] = {}
+    for piece, here in _pieces(whole):
+        if here is part and piece == "":
+            if starts and column > starts[-1]:
+                spans[starts.pop(), column] = None
+            else:
+                starts.append(column)
+        column += len(piece)
+    return tuple(spans)
+
+
 def _pieces(expr: Expr | Equation, holds: int = OR) -> Pieces:
     if isinstance(expr, Equation):
         return [*_bare_access(expr.target), (" = ", None), *_pieces(expr.value)]
