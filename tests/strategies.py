@@ -53,6 +53,18 @@ SMOOTH = (
     "cos",
     "erf",
 )
+REDUCTIONS = (
+    "sum",
+    "mean",
+    "max",
+    "min",
+    "var",
+    "logsumexp",
+    "prod",
+    "softmax",
+    "log_softmax",
+    "cumsum",
+)
 RELATIONS = ("<=", "<", "==", "!=", ">=", ">")
 
 
@@ -175,8 +187,9 @@ def _copies(draw, draft, scope, depth):
 
 
 def _binds(text, letters):
-    """Does one of the letters stand in the brackets of a reduction?"""
-    return any(re.search(rf"\w\[[^\]()]*\b{letter}\b[^\]]*\]\(", text) for letter in letters)
+    """May one of the letters be bound by a reduction in the text?"""
+    brackets = re.findall(rf"\b(?:{'|'.join(REDUCTIONS)})\[(\w+(?:, \w+)*)", text)
+    return any(letter in names.split(", ") for names in brackets for letter in letters)
 
 
 def _rename(text, one, other):
@@ -313,7 +326,7 @@ def _note_size(draft, size):
 @st.composite
 def _reductions(draw, draft, scope, depth):
     """Sums above all, with and without a condition; what may be infinite is squashed."""
-    kind = draw(st.sampled_from(["sum"] * 5 + ["mean", "max", "min", "var", "logsumexp", "prod"]))
+    kind = draw(st.sampled_from(["sum"] * 5 + list(REDUCTIONS[1:7])))
     free = [letter for letter in LETTERS if letter not in scope]
     if not free:
         return draw(_atoms(draft, scope))

@@ -1,12 +1,19 @@
 """Generated functions under torch's own machinery: autograd, vmap, compile, export, fakes."""
 
+import importlib
+import sys
+
 import pytest
 import torch
+import torch._dynamo.testing
 from examples import CAUSAL, EXAMPLES, LAYER_NORM, MASKED_ZEROS, MULTI_HEAD, RELATIVE
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, grad, hessian, jvp, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from derive.compiler import build
+from derive.frontend.from_text import parse
 
 # torch.func and forward derivatives load decompositions that torch itself still scripts
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
@@ -220,9 +227,9 @@ def test_a_module_trains(example):
 class Program(torch.nn.Module):
     """The function as torch.export takes it, with its keyword sizes settled."""
 
-    def __init__(self, example, sizes):
+    def __init__(self, function, sizes):
         super().__init__()
-        self.function = example.build().function
+        self.function = function
         self.sizes = sizes
 
     def forward(self, *tensors):
@@ -235,34 +242,60 @@ def test_export_with_dynamic_sizes(example):
     tensors, sizes = example.draw(dtype=torch.float32)
     shapes = tuple(dict.fromkeys(range(v.ndim), torch.export.Dim.AUTO) for v in tensors.values())
     program = torch.export.export(
-        Program(example, sizes), tuple(tensors.values()), dynamic_shapes=(shapes,)
+        Program(example.build().function, sizes), tuple(tensors.values()), dynamic_shapes=(shapes,)
     )
     check_calls(program.module(), example, sizes)
 
 
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """The function of an example out of a file, imported as a person imports it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    torch.compiler.reset()
+
+    def load_example(example):
+        name = f"written_{example}"
+        built = build(parse(example.text, name, empty_row=example.empty_row))
+        (tmp_path / f"{name}.py").write_text(built.source, encoding="utf-8")
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return getattr(importlib.import_module(name), name)
+
+    return load_example
+
+
 @pytest.mark.slow
 @each_core
-def test_compile_with_dynamic_sizes(example):
+def test_compile_with_dynamic_sizes(example, load):
     """One graph without a break, for all sizes; a wrong shape is still refused."""
-    torch.compiler.reset()
     _, sizes = example.draw()
     counter = torch._dynamo.testing.CompileCounterWithBackend("inductor")
-    compiled = torch.compile(Program(example, sizes), fullgraph=True, dynamic=True, backend=counter)
+    compiled = torch.compile(
+        Program(load(example), sizes), fullgraph=True, dynamic=True, backend=counter
+    )
     check_calls(compiled, example, sizes)
     assert counter.frame_count == 1
     tensors, _ = example.draw(dtype=torch.float32)
     first, *others = tensors.values()
-    with pytest.raises(ValueError, match="must be"):
+    # torch wraps the ValueError of a graph that must not break, and quotes it
+    with pytest.raises(RuntimeError, match="must be"):
         compiled(first, *(v[:, :1] for v in others))
 
 
 @pytest.mark.slow
+@each_core
+def test_built_function_is_compiled_as_it_is(example, load):
+    _, sizes = example.draw()
+    compiled = torch.compile(example.build().function, fullgraph=True, dynamic=True)
+    check_calls(lambda *given: compiled(*given, **sizes), example, sizes)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("example", [RELATIVE, MULTI_HEAD], ids=str)
-def test_compiled_gradients(example):
-    torch.compiler.reset()
+def test_compiled_gradients(example, load):
     tensors, sizes = example.draw(dtype=torch.float32)
+    program = Program(load(example), sizes)
     found = []
-    for function in (torch.compile(Program(example, sizes), dynamic=True), Program(example, sizes)):
+    for function in (torch.compile(program, fullgraph=True, dynamic=True), program):
         leaves = [v.clone().requires_grad_() for v in tensors.values()]
         function(*leaves).pow(2).sum().backward()
         found.append([leaf.grad for leaf in leaves])
