@@ -39,15 +39,29 @@ def fit_assignment(name: str, value: str) -> list[str]:
 
 
 def _break(value: str) -> list[str]:
-    """A long expression, broken before the operators that stand outside all brackets."""
+    """A long expression, broken before the operators that stand outside all brackets.
+
+    A single call that is still too long is broken after its commas.
+    """
+    rows = _split(value, (" + ", " - ", " * ", " / ", " & ", " | ", " > ", " < "), 0)
+    if len(rows) == 1 and len(value) + 2 * len(INDENT) > WIDTH and value.endswith(")"):
+        open_at = value.index("(") + 1
+        inner = _split(value[open_at:-1], (", ",), 0)
+        return [value[:open_at], *(f"{INDENT}{row}" for row in inner), ")"]
+    return rows
+
+
+def _split(value: str, signs: tuple[str, ...], level: int) -> list[str]:
+    """The text in pieces, parted at the signs at one level of brackets; a comma ends its piece."""
     depth, start = 0, 0
-    lines = []
+    pieces = []
     for k, sign in enumerate(value):
         depth += (sign in "([") - (sign in ")]")
-        if depth == 0 and value[k : k + 3] in {" + ", " - ", " * ", " / ", " & ", " | "}:
-            lines.append(value[start:k])
-            start = k + 1
-    return [*lines, value[start:]]
+        if depth == level and any(value.startswith(s, k) for s in signs):
+            end = k + 1 if sign == "," else k
+            pieces.append(value[start:end])
+            start = end + 1
+    return [*pieces, value[start:]]
 
 
 def fit_call(function: str, targets: str, arguments: list[str]) -> list[str]:

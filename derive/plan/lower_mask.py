@@ -142,6 +142,8 @@ def lower_choice(
     condition: Expr, then: Expr, other: Expr, context: Context, order: tuple[Index, ...]
 ) -> Op:
     """`then` where the condition holds, else `other`; the branch not taken cannot do harm."""
+    if isinstance(condition, Not):
+        condition, then, other = condition.part, other, then
     if condition in (TRUE, FALSE):
         return context.lower(then if condition is TRUE else other, order)
     mask = lower_condition(condition, context, order)

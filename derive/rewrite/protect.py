@@ -6,7 +6,21 @@ gradient of the branch that is not taken can be nan.
 
 from __future__ import annotations
 
-from derive.ir.nodes import ONE, TRUE, Along, Call, Expr, Number, Pow, Reduce, Where
+from derive.ir.nodes import (
+    ONE,
+    TRUE,
+    Along,
+    And,
+    Call,
+    Compare,
+    Expr,
+    Not,
+    Number,
+    Or,
+    Pow,
+    Reduce,
+    Where,
+)
 from derive.ir.walk import find_accesses, find_free, map_children
 
 PARTIAL = {"log", "exp"}  # exp overflows, and 0 * inf is nan in its gradient
@@ -14,8 +28,10 @@ PARTIAL = {"log", "exp"}  # exp overflows, and 0 * inf is nan in its gradient
 
 def protect(expr: Expr, condition: Expr, *, whole: bool = False) -> Expr:
     """Arguments of partial functions inside, with `whole` the expression itself, made harmless."""
-    if condition is TRUE or not find_accesses(expr):
+    if condition is TRUE or not find_accesses(expr) or _is_guarded(expr, condition):
         return expr
+    if isinstance(expr, (Compare, And, Or, Not)):
+        return expr  # truth values have no gradient, and stay the keys by which guards are found
     if isinstance(expr, Reduce) and set(expr.bound) & set(find_free(condition)):
         return expr
     if isinstance(expr, Along) and expr.index in find_free(condition):
@@ -31,4 +47,13 @@ def protect(expr: Expr, condition: Expr, *, whole: bool = False) -> Expr:
 
 
 def _guard(expr: Expr, condition: Expr) -> Expr:
-    return Where(condition, expr, ONE)
+    return expr if _is_guarded(expr, condition) else Where(condition, expr, ONE)
+
+
+def _is_guarded(expr: Expr, condition: Expr) -> bool:
+    """Does it stand in a guard of this condition already, at whatever layer?"""
+    while isinstance(expr, Where) and expr.other is ONE:
+        if expr.condition is condition:
+            return True
+        expr = expr.then
+    return False

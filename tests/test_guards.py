@@ -1,0 +1,45 @@
+"""Guards: what a condition leaves out is not read, in value and in gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from derive import build, evaluate_loops, parse
+
+GUARDED = {
+    "a bracket guards its quotient": "x, y[N]; z[i] = [y[i] > 0] * x[i] / y[i]",
+    "at any depth": "x, y[N]; z[i] = x[i] * (2 * ([y[i] > 0] * (1 / y[i])))",
+    "where reads one branch": "x, y[N]; z[i] = where(y[i] > 0, log(y[i]), x[i])",
+    "and so does the other": "x, y[N]; z[i] = where(y[i] <= 0, x[i], sqrt(y[i]))",
+    "a masked sum": "x, y[N]; z = sum[i, y[i] > 0](x[i] / y[i])",
+    "a masked logsumexp": "x, y[N]; z = logsumexp[i, y[i] > 0](log(y[i]) + x[i])",
+    "a softmax row is read whole": (
+        "x, y[N]; index i, j < N; "
+        "z[j] = y[j] + sum[i, i <= j](softmax[i](x[i] / sqrt(1 + x[i]**2)))"
+    ),
+    "piecewise of piecewise": (
+        "x, y[N]; phi(u) = where(u > 0, u + 1, exp(-u**2)); z[i] = phi(phi(exp(tanh(x[i]))) - y[i])"
+    ),
+    "a clip to a scalar": "x, y[N]; scalar hi = 1; z[i] = clip(x[i], 0, hi) * y[i]",
+}
+
+
+@pytest.mark.parametrize("text", GUARDED.values(), ids=GUARDED.keys())
+def test_values_and_gradients_are_finite(text: str) -> None:
+    formula = parse(text)
+    x = torch.tensor([0.5, -1.5, 2.0, 800.0], dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([0.0, -1.0, 2.0, 0.5], dtype=torch.float64, requires_grad=True)
+    found = build(formula).function(x, y)
+    expected = evaluate_loops(formula, {"x": x.detach(), "y": y.detach()})
+    torch.testing.assert_close(found.detach(), expected, rtol=1e-9, atol=1e-12)
+    gradients = torch.autograd.grad(found.sum(), (x, y), allow_unused=True)
+    assert all(g is None or bool(g.isfinite().all()) for g in gradients)
+
+
+def test_exponentials_of_the_branch_not_taken_do_not_reach_the_gradient() -> None:
+    elu = build(parse("x[N]; y[i] = where(x[i] > 0, x[i], exp(x[i]) - 1)")).function
+    x = torch.tensor([1e4, -1.0], dtype=torch.float64, requires_grad=True)
+    elu(x).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, torch.tensor([1.0, -1.0]).exp().where(x < 0, 1.0).double())
