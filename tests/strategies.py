@@ -2,7 +2,8 @@
 
 A formula draws from a fixed stock of letters and tensors; only what is used gets declared. Every
 value is well conditioned: divisors, logarithms and roots have positive arguments, exponentials
-bounded ones, and jumps (comparisons, floor) look at arguments as they are given.
+bounded ones, and jumps (comparisons, floor) look at arguments as they are given. Rows with nothing
+left in them stand alone in an equation of their own: as factors they would be nan times something.
 """
 
 import re
@@ -151,9 +152,42 @@ def _equations(draw, draft, name, depth):
         places.append(draft.use(letters[k]))
         extents.append(LETTERS[letters[k]])
         k += 1
-    value = draw(_values(draft, tuple(letters), depth))
-    draft.results[name] = tuple(extents)
+    bare = draw(st.integers(0, 5)) == 5
+    value = draw((_empty_rows if bare else _values)(draft, tuple(letters), depth))
+    draft.results[name] = (None,) if bare else tuple(extents)  # None: no one reads it
     return f"{name}[{', '.join(places)}] = {value}" if places else f"{name} = {value}"
+
+
+@st.composite
+def _empty_rows(draw, draft, scope, depth):
+    """A reduction or a softmax, alone, whose condition may leave nothing."""
+    free = [letter for letter in LETTERS if letter not in scope]
+    if not free:
+        return draw(_values(draft, scope, depth))
+    letter = draft.use(draw(st.sampled_from(free)))
+    inner = (letter, *scope)
+    condition = draw(_conditions(draft, inner, 1))
+    body = _mention(draw(_values(draft, inner, max(0, depth - 2))), letter)
+    form = draw(st.integers(0, 3))
+    if form == 0:
+        kind = draw(st.sampled_from(["max", "min", "logsumexp", "mean", "var", "sum", "prod"]))
+        return f"{kind}[{letter}, {condition}]({body})"
+    values = draw(_accesses(draft, inner))
+    if form == 1:
+        return f"sum[{letter}](softmax[{letter}, {condition}]({body}) * {values})"
+    if form == 2:
+        return f"sum[{letter}](softmax[{letter}](where({condition}, {body}, -oo)) * {values})"
+    row = next((s for s in scope if LETTERS[s] == LETTERS[letter]), None)
+    if row is None:
+        return f"max[{letter}, {condition}]({body})"
+    body, condition = (
+        _mention(draw(_values(draft, scope, 1)), row),
+        draw(_conditions(draft, scope, 1)),
+    )
+    return (
+        draw(st.sampled_from(["softmax", "log_softmax", "cumsum"]))
+        + f"[{row}, {condition}]({body})"
+    )
 
 
 @st.composite
@@ -339,12 +373,21 @@ def _reductions(draw, draft, scope, depth):
         body = _mention(body, bound)
     over = ", ".join(bound)
     if draw(st.integers(0, 2)) == 2:
-        over += ", " + draw(_conditions(draft, inner, 1))
+        condition = draw(_conditions(draft, inner, 1))
+        if kind in {"mean", "var"}:
+            condition = _leave_one(condition, bound)
+        over += ", " + condition
         if kind in {"max", "min", "logsumexp"}:
             return f"tanh({kind}[{over}]({body}))"
     if kind == "prod":
         body = f"tanh({body})"
     return f"{kind}[{over}]({body})"
+
+
+def _leave_one(condition, letters):
+    """The condition, or the first entry: never nothing."""
+    first = " and ".join(f"{letter} == 0" for letter in letters)
+    return f"({condition}) or ({first})"
 
 
 def _mention(body, letters):
@@ -365,7 +408,7 @@ def _rows(draw, draft, scope, depth):
     over = letter
     style = draw(st.integers(0, 7))
     if style > 4:
-        condition = draw(_conditions(draft, inner, 1))
+        condition = _leave_one(draw(_conditions(draft, inner, 1)), letter)
         kind = "softmax" if style > 5 else kind
         if style == 5:
             over += ", " + condition
