@@ -54,11 +54,11 @@ def _check_shapes(s: Tensor, h: Tensor, W_a: Tensor, U_a: Tensor, v_a: Tensor) -
         raise ValueError(f"h[b,j,e] has 3 places, got {list(h.shape)}")
     T = h.shape[1]
     E = h.shape[2]
-    if h.shape != (B, T, E):
-        raise ValueError(f"h[b,j,e] must be [B={B}, T={T}, E={E}], got {list(h.shape)}")
     if W_a.ndim != 2:
         raise ValueError(f"W_a[d,a] has 2 places, got {list(W_a.shape)}")
     A = W_a.shape[1]
+    if h.shape != (B, T, E):
+        raise ValueError(f"h[b,j,e] must be [B={B}, T={T}, E={E}], got {list(h.shape)}")
     if W_a.shape != (D, A):
         raise ValueError(f"W_a[d,a] must be [D={D}, A={A}], got {list(W_a.shape)}")
     if U_a.shape != (E, A):

@@ -38,11 +38,11 @@ def _check_shapes(x: Tensor, y: Tensor, W: Tensor, bias: Tensor) -> None:
     if y.ndim != 2:
         raise ValueError(f"y[b,j] has 2 places, got {list(y.shape)}")
     J = y.shape[1]
-    if y.shape != (B, J):
-        raise ValueError(f"y[b,j] must be [B={B}, J={J}], got {list(y.shape)}")
     if W.ndim != 3:
         raise ValueError(f"W[o,i,j] has 3 places, got {list(W.shape)}")
     O = W.shape[0]
+    if y.shape != (B, J):
+        raise ValueError(f"y[b,j] must be [B={B}, J={J}], got {list(y.shape)}")
     if W.shape != (O, I, J):
         raise ValueError(f"W[o,i,j] must be [O={O}, I={I}, J={J}], got {list(W.shape)}")
     if bias.shape != (O,):

@@ -41,17 +41,17 @@ def _check_shapes(x: Tensor, y: Tensor, U: Tensor, V: Tensor, W: Tensor) -> None
     if y.ndim != 2:
         raise ValueError(f"y[b,j] has 2 places, got {list(y.shape)}")
     J = y.shape[1]
-    if y.shape != (B, J):
-        raise ValueError(f"y[b,j] must be [B={B}, J={J}], got {list(y.shape)}")
     if U.ndim != 2:
         raise ValueError(f"U[i,r] has 2 places, got {list(U.shape)}")
     R = U.shape[1]
+    if W.ndim != 2:
+        raise ValueError(f"W[o,r] has 2 places, got {list(W.shape)}")
+    O = W.shape[0]
+    if y.shape != (B, J):
+        raise ValueError(f"y[b,j] must be [B={B}, J={J}], got {list(y.shape)}")
     if U.shape != (I, R):
         raise ValueError(f"U[i,r] must be [I={I}, R={R}], got {list(U.shape)}")
     if V.shape != (J, R):
         raise ValueError(f"V[j,r] must be [J={J}, R={R}], got {list(V.shape)}")
-    if W.ndim != 2:
-        raise ValueError(f"W[o,r] has 2 places, got {list(W.shape)}")
-    O = W.shape[0]
     if W.shape != (O, R):
         raise ValueError(f"W[o,r] must be [O={O}, R={R}], got {list(W.shape)}")

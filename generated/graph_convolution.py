@@ -49,16 +49,16 @@ def _check_shapes(A: Tensor, X: Tensor, W: Tensor) -> int:
     if A.ndim != 2:
         raise ValueError(f"A[i,j] has 2 places, got {list(A.shape)}")
     N = A.shape[0]
-    if A.shape != (N, N):
-        raise ValueError(f"A[i,j] must be [N={N}, N={N}], got {list(A.shape)}")
     if X.ndim != 2:
         raise ValueError(f"X[j,f] has 2 places, got {list(X.shape)}")
     F = X.shape[1]
-    if X.shape != (N, F):
-        raise ValueError(f"X[j,f] must be [N={N}, F={F}], got {list(X.shape)}")
     if W.ndim != 2:
         raise ValueError(f"W[f,g] has 2 places, got {list(W.shape)}")
     G = W.shape[1]
+    if A.shape != (N, N):
+        raise ValueError(f"A[i,j] must be [N={N}, N={N}], got {list(A.shape)}")
+    if X.shape != (N, F):
+        raise ValueError(f"X[j,f] must be [N={N}, F={F}], got {list(X.shape)}")
     if W.shape != (F, G):
         raise ValueError(f"W[f,g] must be [F={F}, G={G}], got {list(W.shape)}")
     return N

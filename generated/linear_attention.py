@@ -45,10 +45,10 @@ def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> None:
     if Q.ndim != 4:
         raise ValueError(f"Q[b,h,i,d] has 4 places, got {list(Q.shape)}")
     B, H, N, D = Q.shape
-    if K.shape != (B, H, N, D):
-        raise ValueError(f"K[b,h,j,d] must be [B={B}, H={H}, N={N}, D={D}], got {list(K.shape)}")
     if V.ndim != 4:
         raise ValueError(f"V[b,h,j,e] has 4 places, got {list(V.shape)}")
     E = V.shape[3]
+    if K.shape != (B, H, N, D):
+        raise ValueError(f"K[b,h,j,d] must be [B={B}, H={H}, N={N}, D={D}], got {list(K.shape)}")
     if V.shape != (B, H, N, E):
         raise ValueError(f"V[b,h,j,e] must be [B={B}, H={H}, N={N}, E={E}], got {list(V.shape)}")

@@ -39,11 +39,11 @@ def _check_shapes(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor) -> int:
     if W_0.ndim != 2:
         raise ValueError(f"W_0[o,i] has 2 places, got {list(W_0.shape)}")
     O = W_0.shape[0]
-    if W_0.shape != (O, I):
-        raise ValueError(f"W_0[o,i] must be [O={O}, I={I}], got {list(W_0.shape)}")
     if A.ndim != 2:
         raise ValueError(f"A[r,i] has 2 places, got {list(A.shape)}")
     R = A.shape[0]
+    if W_0.shape != (O, I):
+        raise ValueError(f"W_0[o,i] must be [O={O}, I={I}], got {list(W_0.shape)}")
     if A.shape != (R, I):
         raise ValueError(f"A[r,i] must be [R={R}, I={I}], got {list(A.shape)}")
     if B.shape != (O, R):

@@ -48,14 +48,14 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> in
     if key.ndim != 4:
         raise ValueError(f"key[b,h,m,c] has 4 places, got {list(key.shape)}")
     M = key.shape[2]
+    if value.ndim != 4:
+        raise ValueError(f"value[b,h,m,e] has 4 places, got {list(value.shape)}")
+    E = value.shape[3]
     if key.shape != (B, H, M, C):
         raise ValueError(
             f"key[b,h,m,c] must be [B={B}, H={H}, M={M}, C={C}], "
             f"got {list(key.shape)}"
         )
-    if value.ndim != 4:
-        raise ValueError(f"value[b,h,m,e] has 4 places, got {list(value.shape)}")
-    E = value.shape[3]
     if value.shape != (B, H, M, E):
         raise ValueError(
             f"value[b,h,m,e] must be [B={B}, H={H}, M={M}, E={E}], "

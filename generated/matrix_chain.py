@@ -44,20 +44,20 @@ def _check_shapes(A: Tensor, B: Tensor, C: Tensor, D: Tensor, E: Tensor) -> None
     if B.ndim != 2:
         raise ValueError(f"B[l,m] has 2 places, got {list(B.shape)}")
     M = B.shape[1]
-    if B.shape != (L, M):
-        raise ValueError(f"B[l,m] must be [L={L}, M={M}], got {list(B.shape)}")
     if C.ndim != 2:
         raise ValueError(f"C[m,n] has 2 places, got {list(C.shape)}")
     N = C.shape[1]
-    if C.shape != (M, N):
-        raise ValueError(f"C[m,n] must be [M={M}, N={N}], got {list(C.shape)}")
     if D.ndim != 2:
         raise ValueError(f"D[n,p] has 2 places, got {list(D.shape)}")
     P = D.shape[1]
-    if D.shape != (N, P):
-        raise ValueError(f"D[n,p] must be [N={N}, P={P}], got {list(D.shape)}")
     if E.ndim != 2:
         raise ValueError(f"E[p,q] has 2 places, got {list(E.shape)}")
     Q = E.shape[1]
+    if B.shape != (L, M):
+        raise ValueError(f"B[l,m] must be [L={L}, M={M}], got {list(B.shape)}")
+    if C.shape != (M, N):
+        raise ValueError(f"C[m,n] must be [M={M}, N={N}], got {list(C.shape)}")
+    if D.shape != (N, P):
+        raise ValueError(f"D[n,p] must be [N={N}, P={P}], got {list(D.shape)}")
     if E.shape != (P, Q):
         raise ValueError(f"E[p,q] must be [P={P}, Q={Q}], got {list(E.shape)}")

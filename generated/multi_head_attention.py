@@ -85,24 +85,24 @@ def _check_shapes(
     if key.ndim != 3:
         raise ValueError(f"key[b,m,d] has 3 places, got {list(key.shape)}")
     M = key.shape[1]
-    if key.shape != (B, M, D):
-        raise ValueError(f"key[b,m,d] must be [B={B}, M={M}, D={D}], got {list(key.shape)}")
-    if value.shape != (B, M, D):
-        raise ValueError(f"value[b,m,d] must be [B={B}, M={M}, D={D}], got {list(value.shape)}")
     if W_q.ndim != 2:
         raise ValueError(f"W_q[d,h*C + c] has 2 places, got {list(W_q.shape)}")
     if H == 0:
         raise ValueError("W_q[d,h*C + c]: the extent H * C says nothing of C, since H is 0")
     C = W_q.shape[1] // H
-    if W_q.shape != (D, H * C):
-        raise ValueError(f"W_q[d,h*C + c] must be [D={D}, H*C={H * C}], got {list(W_q.shape)}")
-    if W_k.shape != (D, H * C):
-        raise ValueError(f"W_k[d,h*C + c] must be [D={D}, H*C={H * C}], got {list(W_k.shape)}")
     if W_v.ndim != 2:
         raise ValueError(f"W_v[d,h*E + e] has 2 places, got {list(W_v.shape)}")
     if H == 0:
         raise ValueError("W_v[d,h*E + e]: the extent H * E says nothing of E, since H is 0")
     E = W_v.shape[1] // H
+    if key.shape != (B, M, D):
+        raise ValueError(f"key[b,m,d] must be [B={B}, M={M}, D={D}], got {list(key.shape)}")
+    if value.shape != (B, M, D):
+        raise ValueError(f"value[b,m,d] must be [B={B}, M={M}, D={D}], got {list(value.shape)}")
+    if W_q.shape != (D, H * C):
+        raise ValueError(f"W_q[d,h*C + c] must be [D={D}, H*C={H * C}], got {list(W_q.shape)}")
+    if W_k.shape != (D, H * C):
+        raise ValueError(f"W_k[d,h*C + c] must be [D={D}, H*C={H * C}], got {list(W_k.shape)}")
     if W_v.shape != (D, H * E):
         raise ValueError(f"W_v[d,h*E + e] must be [D={D}, H*E={H * E}], got {list(W_v.shape)}")
     if W_O.shape != (H * E, D):

@@ -38,11 +38,11 @@ def _check_shapes(a: Tensor, b: Tensor, W: Tensor) -> int:
     if b.ndim != 3:
         raise ValueError(f"b[s,j,e] has 3 places, got {list(b.shape)}")
     E = b.shape[2]
-    if b.shape != (S, N, E):
-        raise ValueError(f"b[s,j,e] must be [S={S}, N={N}, E={E}], got {list(b.shape)}")
     if W.ndim != 3:
         raise ValueError(f"W[c,e,z] has 3 places, got {list(W.shape)}")
     Z = W.shape[2]
+    if b.shape != (S, N, E):
+        raise ValueError(f"b[s,j,e] must be [S={S}, N={N}, E={E}], got {list(b.shape)}")
     if W.shape != (C, E, Z):
         raise ValueError(f"W[c,e,z] must be [C={C}, E={E}, Z={Z}], got {list(W.shape)}")
     return S

@@ -53,13 +53,13 @@ def _check_shapes(X: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor) -> int:
     if W_Q.ndim != 2:
         raise ValueError(f"W_Q[d,c] has 2 places, got {list(W_Q.shape)}")
     C = W_Q.shape[1]
+    if W_V.ndim != 2:
+        raise ValueError(f"W_V[d,e] has 2 places, got {list(W_V.shape)}")
+    E = W_V.shape[1]
     if W_Q.shape != (D, C):
         raise ValueError(f"W_Q[d,c] must be [D={D}, C={C}], got {list(W_Q.shape)}")
     if W_K.shape != (D, C):
         raise ValueError(f"W_K[d,c] must be [D={D}, C={C}], got {list(W_K.shape)}")
-    if W_V.ndim != 2:
-        raise ValueError(f"W_V[d,e] has 2 places, got {list(W_V.shape)}")
-    E = W_V.shape[1]
     if W_V.shape != (D, E):
         raise ValueError(f"W_V[d,e] must be [D={D}, E={E}], got {list(W_V.shape)}")
     return C

@@ -40,10 +40,10 @@ def _check_shapes(x: Tensor, W_g: Tensor, W_e: Tensor) -> None:
     if W_g.ndim != 2:
         raise ValueError(f"W_g[d,e] has 2 places, got {list(W_g.shape)}")
     E = W_g.shape[1]
-    if W_g.shape != (D, E):
-        raise ValueError(f"W_g[d,e] must be [D={D}, E={E}], got {list(W_g.shape)}")
     if W_e.ndim != 3:
         raise ValueError(f"W_e[e,d,o] has 3 places, got {list(W_e.shape)}")
     O = W_e.shape[2]
+    if W_g.shape != (D, E):
+        raise ValueError(f"W_g[d,e] must be [D={D}, E={E}], got {list(W_g.shape)}")
     if W_e.shape != (E, D, O):
         raise ValueError(f"W_e[e,d,o] must be [E={E}, D={D}, O={O}], got {list(W_e.shape)}")

@@ -51,17 +51,17 @@ def _check_shapes(Q: Tensor, K: Tensor, V: Tensor, P_l: Tensor, P_w: Tensor) -> 
     if K.ndim != 4:
         raise ValueError(f"K[b,m,h,d] has 4 places, got {list(K.shape)}")
     M = K.shape[1]
-    if K.shape != (B, M, H, D):
-        raise ValueError(f"K[b,m,h,d] must be [B={B}, M={M}, H={H}, D={D}], got {list(K.shape)}")
     if V.ndim != 4:
         raise ValueError(f"V[b,m,g,e] has 4 places, got {list(V.shape)}")
     G = V.shape[2]
     E = V.shape[3]
-    if V.shape != (B, M, G, E):
-        raise ValueError(f"V[b,m,g,e] must be [B={B}, M={M}, G={G}, E={E}], got {list(V.shape)}")
     if P_l.ndim != 2:
         raise ValueError(f"P_l[h,l] has 2 places, got {list(P_l.shape)}")
     L = P_l.shape[1]
+    if K.shape != (B, M, H, D):
+        raise ValueError(f"K[b,m,h,d] must be [B={B}, M={M}, H={H}, D={D}], got {list(K.shape)}")
+    if V.shape != (B, M, G, E):
+        raise ValueError(f"V[b,m,g,e] must be [B={B}, M={M}, G={G}, E={E}], got {list(V.shape)}")
     if P_l.shape != (H, L):
         raise ValueError(f"P_l[h,l] must be [H={H}, L={L}], got {list(P_l.shape)}")
     if P_w.shape != (L, G):

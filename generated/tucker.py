@@ -45,17 +45,17 @@ def _check_shapes(x: Tensor, y: Tensor, G: Tensor, U: Tensor, V: Tensor, W: Tens
     if y.ndim != 2:
         raise ValueError(f"y[b,j] has 2 places, got {list(y.shape)}")
     J = y.shape[1]
-    if y.shape != (B, J):
-        raise ValueError(f"y[b,j] must be [B={B}, J={J}], got {list(y.shape)}")
     if G.ndim != 3:
         raise ValueError(f"G[p,q,r] has 3 places, got {list(G.shape)}")
     P, Q, R = G.shape
+    if W.ndim != 2:
+        raise ValueError(f"W[o,r] has 2 places, got {list(W.shape)}")
+    O = W.shape[0]
+    if y.shape != (B, J):
+        raise ValueError(f"y[b,j] must be [B={B}, J={J}], got {list(y.shape)}")
     if U.shape != (I, P):
         raise ValueError(f"U[i,p] must be [I={I}, P={P}], got {list(U.shape)}")
     if V.shape != (J, Q):
         raise ValueError(f"V[j,q] must be [J={J}, Q={Q}], got {list(V.shape)}")
-    if W.ndim != 2:
-        raise ValueError(f"W[o,r] has 2 places, got {list(W.shape)}")
-    O = W.shape[0]
     if W.shape != (O, R):
         raise ValueError(f"W[o,r] must be [O={O}, R={R}], got {list(W.shape)}")

@@ -86,6 +86,28 @@ multi_head_attention = parse(
     typical=dict(B=8, N=512, M=512, D=512, H=8, C=64, E=64),
 )
 
+masked_multi_head_attention = parse(
+    """
+    query[B, N, D]; key, value[B, M, D]; bool mask[B, N, M]
+    W_q, W_k[D, H*C]; W_v[D, H*E]; W_O[H*E, D]
+    size H
+    index h < H
+    index c < C
+    index e < E
+    Q[b,h,n,c] = sum[d](query[b,n,d] * W_q[d,h*C + c])
+    K[b,h,m,c] = sum[d](key[b,m,d] * W_k[d,h*C + c])
+    V[b,h,m,e] = sum[d](value[b,m,d] * W_v[d,h*E + e])
+    p[b,h,n,m] = softmax[m, mask[b,n,m]](sum[c](Q[b,h,n,c] * K[b,h,m,c]) / sqrt(C))
+    heads[b,n,h*E + e] = sum[m](p[b,h,n,m] * V[b,h,m,e])
+    output[b,n,d] = sum[h, e](heads[b,n,h*E + e] * W_O[h*E + e,d])
+    return output, p
+    """,
+    title="Multi-head attention with one mask for all heads; empty rows are zeros",
+    source=f"{VASWANI}, sections 3.2.2 and 3.2.3",
+    typical=dict(B=8, N=512, M=512, D=512, H=8, C=64, E=64),
+    empty_row="zeros",
+)
+
 token_attention = parse(
     """
     x[B, S, E]; W_q, W_k, W_v[E, H*D]; W_o[H*D, E]

@@ -30,6 +30,18 @@ talking_heads_attention = parse(
     typical=dict(B=4, N=512, M=512, H=8, L=8, G=8, D=64, E=64),
 )
 
+luong_dot_attention = parse(
+    """
+    s[B, T, D]; h[B, S, D]
+    a[b,t,j] = softmax[j](sum[d](s[b,t,d] * h[b,j,d]))
+    c[b,t,d] = sum[j](a[b,t,j] * h[b,j,d])
+    return c, a
+    """,
+    title="Luong attention with the dot score",
+    source="Luong, Pham, Manning 2015, section 3.1",
+    typical=dict(B=32, T=32, S=64, D=512),
+)
+
 luong_attention = parse(
     """
     s[B, T, D]; h[B, S, E]; W_a[D, E]
@@ -41,6 +53,19 @@ luong_attention = parse(
     title="Luong attention with the general (bilinear) score",
     source="Luong, Pham, Manning 2015, section 3.1",
     typical=dict(B=32, T=32, S=64, D=512, E=512),
+)
+
+luong_concat_attention = parse(
+    """
+    s[B, T, D]; h[B, S, E]; W_s[A, D]; W_h[A, E]; v_a[A]
+    score[b,t,j] = sum[a](v_a[a] * tanh(sum[d](W_s[a,d] * s[b,t,d]) + sum[e](W_h[a,e] * h[b,j,e])))
+    alpha[b,t,j] = softmax[j](score[b,t,j])
+    c[b,t,e] = sum[j](alpha[b,t,j] * h[b,j,e])
+    return c, alpha
+    """,
+    title="Luong attention with the concat score, its weight in two blocks of columns",
+    source="Luong, Pham, Manning 2015, section 3.1",
+    typical=dict(B=32, T=32, S=64, D=512, E=512, A=512),
 )
 
 bahdanau_attention = parse(

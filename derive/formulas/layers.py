@@ -29,7 +29,7 @@ biaffine = parse(
         + sum[d](W_dep[r,d] * h_dep[b,i,d]) + sum[d](W_head[r,d] * h_head[b,j,d]) + bias[r])
     """,
     title="Biaffine scores of every dependent with every head",
-    source="Dozat, Manning 2017, Deep Biaffine Attention, eq. 3",
+    source="Dozat, Manning 2017, Deep Biaffine Attention for Neural Dependency Parsing",
     typical=dict(B=16, N=64, D=256, R=40),
 )
 

@@ -27,11 +27,11 @@ triangle_attention = parse(
 
 pair_bias_attention = parse(
     """
-    q, k, v[S, N, H, C]; bias[H, N, N]; bool mask[S, N]
+    q, k, v, gate[S, N, H, C]; bias[H, N, N]; bool mask[S, N]
     alpha[s,h,i,j] = softmax[j, mask[s,j]](sum[c](q[s,i,h,c] * k[s,j,h,c]) / sqrt(C) + bias[h,i,j])
-    o[s,i,h,c] = sum[j](alpha[s,h,i,j] * v[s,j,h,c])
+    o[s,i,h,c] = gate[s,i,h,c] * sum[j](alpha[s,h,i,j] * v[s,j,h,c])
     """,
-    title="Row-wise attention with pair bias and padding mask",
+    title="Row-wise attention with pair bias, gated, and a padding mask",
     source=f"{JUMPER}, algorithm 7",
     typical=dict(S=64, N=256, H=8, C=32),
     empty_row="zeros",
