@@ -6,6 +6,7 @@ the reference, at pairwise distinct sizes, one of them 1, and where a mask leave
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import import_module
 from inspect import getmembers, isfunction
@@ -27,6 +28,7 @@ from derive.verify.loops import evaluate_loops
 from derive.verify.samples import choose_sizes, draw_inputs, find_sizes
 
 FORMULAS = load_formulas()
+SOFTMAX = [name for name in FORMULAS if re.search("softmax|logsumexp", show(FORMULAS[name]))]
 MASKED = [name for name, formula in FORMULAS.items() if formula.empty_row == "zeros"]
 DRAWS = range(3)  # the second has a size 1
 
@@ -139,6 +141,40 @@ def test_large_inputs(name: str) -> None:
     expected = find_reference(name)(**inputs)
     assert all(bool(result.isfinite().any()) for result in to_tuple(expected))
     assert_equal(built(name).function(**inputs), expected)
+
+
+def test_every_attention_but_the_linear_one_has_a_softmax() -> None:
+    others = {name for name in FORMULAS if "attention" in name} - set(SOFTMAX)
+    assert others == {"linear_attention"}
+
+
+@pytest.mark.parametrize("name", SOFTMAX)
+def test_large_logits_in_single_precision(name: str) -> None:
+    """No exponential of a logit of 1e4 fits into float32; results and slopes are finite."""
+    inputs = {
+        argument: (value * 100).float().requires_grad_()
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else value
+        for argument, value in draw_from(name, 0).items()
+    }
+    results = to_tuple(built(name).function(**inputs))
+    assert all(result.dtype == torch.float32 for result in results)
+    assert all(bool(result.isfinite().all()) for result in results)
+    leaves = [v for v in inputs.values() if isinstance(v, torch.Tensor) and v.requires_grad]
+    gradients = torch.autograd.grad(sum(result.sum() for result in results), leaves)
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", ["masked_attention", "masked_multi_head_attention"])
+@pytest.mark.parametrize(("B", "H"), [(2, 3), (3, 2), (3, 3), (4, 1)])
+def test_a_mask_belongs_to_its_sequence_whatever_the_heads(name: str, B: int, H: int) -> None:
+    """Where B = H a mask that meets the heads instead would fit too, and be wrong."""
+    system = built(name).system
+    numbers = dict(B=B, H=H, N=5, M=7, C=2, E=4, D=6)
+    inputs = draw_inputs(system, {size: numbers[size] for size in find_sizes(system)}, 0)
+    mask = (torch.arange(7) % B == torch.arange(B)[:, None]).unsqueeze(1).repeat(1, 5, 1)
+    _, weights = built(name).function(**inputs | {"mask": mask})
+    assert torch.equal(weights > 0, torch.stack([mask] * H, dim=1))
 
 
 def test_formulas_with_a_mask_have_zeros_in_empty_rows() -> None:
@@ -280,6 +316,7 @@ def test_three_forms_of_a_head_projection_are_equal() -> None:
     loop = torch.stack([x @ one for one in w], dim=1)
     assert_equal(built("head_projection").function(x, w), loop)
     assert_equal(built("head_projection_merged").function(x, merged, N=2), loop)
+    assert_equal((x @ merged).reshape(1, 5, 2, 2).transpose(1, 2), loop)
     assert_equal(torch.einsum("bit,ntk->bnik", x, w), loop)
     printed = torch.tensor([NOTEBOOK_Q], dtype=torch.float64)
     torch.testing.assert_close(loop, printed, rtol=0, atol=2e-4)

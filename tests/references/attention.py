@@ -53,6 +53,27 @@ def multi_head_attention(
     return torch.cat(heads, dim=-1) @ W_O, torch.stack(weights, dim=1)
 
 
+def masked_multi_head_attention(
+    *,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    W_q: Tensor,
+    W_k: Tensor,
+    W_v: Tensor,
+    W_O: Tensor,
+    H: int,
+) -> tuple[Tensor, Tensor]:
+    """The linear maps of all heads at once, around the attention above."""
+    heads = (
+        (tokens @ W).unflatten(-1, (H, -1)).transpose(1, 2)
+        for tokens, W in ((query, W_q), (key, W_k), (value, W_v))
+    )
+    attended, weights = masked_attention(*heads, mask)
+    return functional.linear(attended.transpose(1, 2).flatten(2), W_O.T), weights
+
+
 def token_attention(
     *, x: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, W_o: Tensor, H: int
 ) -> Tensor:

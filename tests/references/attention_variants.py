@@ -20,8 +20,26 @@ def talking_heads_attention(Q: Tensor, K: Tensor, V: Tensor, P_l: Tensor, P_w: T
     return (weights.movedim(-1, 1) @ V.transpose(1, 2)).transpose(1, 2)
 
 
+def luong_dot_attention(s: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    found = functional.scaled_dot_product_attention(s, h, h, scale=1.0)
+    return found, torch.bmm(s, h.transpose(1, 2)).softmax(dim=2)
+
+
 def luong_attention(s: Tensor, h: Tensor, W_a: Tensor) -> tuple[Tensor, Tensor]:
     weights = torch.bmm(functional.linear(s, W_a.T), h.transpose(1, 2)).softmax(dim=2)
+    return torch.bmm(weights, h), weights
+
+
+def luong_concat_attention(
+    s: Tensor, h: Tensor, W_s: Tensor, W_h: Tensor, v_a: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One weight for both vectors side by side, place by place."""
+    weight = torch.cat([W_s, W_h], dim=1)
+    scores = []
+    for place in h.unbind(dim=1):
+        both = torch.cat([s, place.unsqueeze(1).expand(-1, s.shape[1], -1)], dim=-1)
+        scores.append(torch.tanh(functional.linear(both, weight)) @ v_a)
+    weights = torch.stack(scores, dim=-1).softmax(dim=-1)
     return torch.bmm(weights, h), weights
 
 

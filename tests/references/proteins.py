@@ -17,14 +17,16 @@ def triangle_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gate: Tens
     return gate * found.transpose(1, 2)
 
 
-def pair_bias_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, mask: Tensor) -> Tensor:
+def pair_bias_attention(
+    *, q: Tensor, k: Tensor, v: Tensor, gate: Tensor, bias: Tensor, mask: Tensor
+) -> Tensor:
     """Each sequence by itself, and of it only the residues that are there."""
     rows = []
     for one_q, one_k, one_v, kept in zip(q, k, v, mask, strict=True):
         queries, keys, values = (t.transpose(0, 1) for t in (one_q, one_k[kept], one_v[kept]))
         scores = queries @ keys.mT / q.shape[-1] ** 0.5 + bias[:, :, kept]
         rows.append((torch.softmax(scores, dim=-1) @ values).transpose(0, 1))
-    return torch.stack(rows)
+    return gate * torch.stack(rows)
 
 
 def outer_product_mean(a: Tensor, b: Tensor, W: Tensor) -> Tensor:
