@@ -14,6 +14,10 @@ from sympy import Function, Idx, Symbol, true
 class Reduction(Function):  # type: ignore[misc]
     """A function of an expression over one or more of its indices, with an optional condition."""
 
+    is_commutative = (
+        True  # SymPy would ask the condition, get no answer, and go on to ask for zeros
+    )
+
     @property
     def body(self) -> Any:
         """The expression that is reduced."""
