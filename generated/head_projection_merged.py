@@ -38,8 +38,8 @@ def _check_shapes(x: Tensor, w: Tensor, N: int) -> int:
     B, S, T = x.shape
     if w.ndim != 2:
         raise ValueError(f"w[t,n*D + d] has 2 places, got {list(w.shape)}")
-    if N == 0:
-        raise ValueError("w[t,n*D + d]: the extent N * D says nothing of D, since N is 0")
+    if N == 0 or w.shape[1] % N:
+        raise ValueError(f"w[t,n*D + d]: {w.shape[1]} is not N*D for an integer D with N={N}")
     D = w.shape[1] // N
     if w.shape != (T, N * D):
         raise ValueError(f"w[t,n*D + d] must be [T={T}, N*D={N * D}], got {list(w.shape)}")

@@ -94,7 +94,8 @@ def test_flops_of_a_chain_grow_as_the_algebra_says() -> None:
 
 def test_same_bytes_under_every_hash_seed() -> None:
     code = (
-        "from derive.formulas import load_formulas; from derive.compiler import build; import hashlib;"
+        "import hashlib; from derive.formulas import load_formulas;"
+        "from derive.compiler import build;"
         "print(hashlib.sha256(''.join(build(f).source for f in load_formulas().values())"
         ".encode()).hexdigest())"
     )

@@ -100,17 +100,17 @@ def _write_size(source: Told, system: System) -> list[str]:
     over = f"{place} - {to_python(source.rest, ADD + 1)}" if rest.terms else place
     if coefficient.constant == 1:
         return [f"{source.name} = {over}"]
-    lines = []
-    if coefficient.constant is None:
-        extent = to_text(source.tensor.shape[source.place])
-        zero = f"says nothing of {source.name}, since {to_text(source.coefficient)} is 0"
-        message = f"{_show_access(source.tensor, system)}: the extent {extent} {zero}"
-        lines += [
-            f"if {to_python(source.coefficient)} == 0:",
-            f'{INDENT}raise ValueError("{message}")',
-        ]
+    factor = to_python(source.coefficient, SIGN)
     over = f"({over})" if rest.terms else over
-    return [*lines, f"{source.name} = {over} // {to_python(source.coefficient, SIGN)}"]
+    extent = to_text(source.tensor.shape[source.place]).replace(" * ", "*")
+    shown = f"{_show_access(source.tensor, system)}: {{{place}}} is not {extent} for an integer"
+    value = "" if coefficient.constant else f" with {factor}={{{factor}}}"
+    is_zero = "" if coefficient.constant else f"{factor} == 0 or "
+    return [
+        f"if {is_zero}{over} % {factor}:",
+        f'{INDENT}raise ValueError(f"{shown} {source.name}{value}")',
+        f"{source.name} = {over} // {factor}",
+    ]
 
 
 def _write_comparison(tensor: Tensor, system: System) -> list[str]:

@@ -32,9 +32,10 @@ def to_module(plan: Plan, name: str, header: Header) -> str:
         arguments = [*tensors, *(s.name for s in system.sizes)]
         body = [*fit_call(CHECK, ", ".join(sizes), arguments), *body]
     text = "\n".join(f"{INDENT}{line}" for line in body)
+    imports = "import torch\n" if "torch." in code else ""
     parts = [
         write_header(system, name, header),
-        "\nimport torch\nfrom torch import Tensor\n\n\n",
+        f"\n{imports}from torch import Tensor\n\n\n",
         f"{_sign(system, name, len(plan.results))}\n{write_docstring(plan, header)}\n{text}\n",
     ]
     return "".join([*parts, "\n\n", check] if check else parts)

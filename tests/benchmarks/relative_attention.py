@@ -13,8 +13,9 @@ import statistics
 import time
 
 import torch
-from generated.relative_attention import relative_attention
 from torch import Tensor
+
+from generated.relative_attention import relative_attention
 
 SIZES = ((8, 256, 8, 64), (10, 20, 30, 40))
 RUNS = 5
