@@ -1,6 +1,6 @@
 """Relative attention: the generated function against the broadcast-multiply-sum form.
 
-    python tests/benchmarks/relative_attention.py
+    python -m tests.benchmarks.relative_attention
 
 One thread, float32; medians over interleaved runs of one process, so that the ratio means something
 on a machine that is busy with other things. The hand-written form is what the formula says when it
