@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from examples import EXAMPLES
 from hypothesis import HealthCheck, given, settings
 from strategies import RandomFormula, formulas
 
@@ -110,3 +111,19 @@ def test_random_many(drawn):
 @given(formulas(depth=5, equations=3))
 def test_random_deep_many(drawn):
     check_formula(drawn)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_float32_errs_no_more_than_hand_written_code(example):
+    """Both against float64 on the same numbers; twice the other's error is rounding luck."""
+    function = example.build().function
+    wider = {name: 4 * extent for name, extent in example.sizes.items()}
+    mine, theirs = [], []
+    for seed in range(5):
+        tensors, sizes = example.draw(wider, torch.float32, seed)
+        exact = {n: v.double() if v.is_floating_point() else v for n, v in tensors.items()}
+        expected = example.reference(**exact, **sizes)
+        for errors, call in ((mine, function), (theirs, example.reference)):
+            difference = call(**tensors, **sizes).double() - expected
+            errors.append(difference.nan_to_num().abs().max().item())
+    assert max(mine) <= 2 * max(theirs), (mine, theirs)

@@ -1,0 +1,131 @@
+"""Arguments of generated functions: wrong shapes, keyword sizes, and numbers."""
+
+import pytest
+import torch
+from examples import EXAMPLES, LOGSUMEXP, MULTI_HEAD, RELATIVE
+
+from derive.compiler import build
+from derive.frontend.from_text import parse
+
+each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
+
+
+def find_wrong_shapes(example, change):
+    """(tensor, place, extent now, inputs) with one place changed, where that is a mistake."""
+    tensors, sizes = example.draw()
+    for name, values in tensors.items():
+        for place, extent in enumerate(values.shape):
+            if (name, place) in example.free:
+                continue
+            shape = list(values.shape)
+            shape[place] = change(extent)
+            changed = values.new_zeros(shape)
+            yield name, extent, shape[place], {**tensors, name: changed}, sizes
+
+
+@each_example
+@pytest.mark.parametrize(
+    "change", [lambda n: n + 7, lambda n: 1, lambda n: 0], ids=["more", "1", "0"]
+)
+def test_every_wrong_extent_is_refused(example, change):
+    """The message names a tensor, its places, and both extents; 1 is never broadcast."""
+    function = example.build().function
+    count = 0
+    for name, extent, now, tensors, sizes in find_wrong_shapes(example, change):
+        with pytest.raises(ValueError) as caught:
+            function(**tensors, **sizes)
+        message = str(caught.value)
+        assert any(f"{other}[" in message for other in tensors), (name, message)
+        assert str(now) in message, (name, extent, now, message)
+        count += 1
+    assert count or example is LOGSUMEXP
+
+
+@each_example
+@pytest.mark.parametrize("change", [lambda v: v[0], lambda v: v[None]], ids=["less", "more"])
+def test_every_wrong_rank_is_refused(example, change):
+    tensors, sizes = example.draw()
+    for name, values in tensors.items():
+        wrong = {**tensors, name: change(values)}
+        with pytest.raises(ValueError, match=rf"\b{name}\b"):
+            example.build().function(**wrong, **sizes)
+
+
+def test_a_wrong_shape_names_tensor_index_and_extents():
+    tensors, _ = RELATIVE.draw()
+    wrong = {**tensors, "A_K": torch.zeros(5, 5, 2, 4, dtype=torch.float64)}
+    with pytest.raises(ValueError) as caught:
+        RELATIVE.build().function(**wrong)
+    assert "A_K[i,j,h,e]" in str(caught.value)
+    assert "H=3" in str(caught.value)
+    assert "[5, 5, 2, 4]" in str(caught.value)
+
+
+def test_keyword_sizes():
+    tensors, _ = MULTI_HEAD.draw()
+    function = MULTI_HEAD.build().function
+    with pytest.raises(TypeError, match="H"):
+        function(**tensors)
+    with pytest.raises(TypeError):
+        function(*tensors.values(), 3)
+    for heads in (5, 24, 7):  # 12 columns
+        with pytest.raises(ValueError, match="W_q"):
+            function(**tensors, H=heads)
+    for heads in (1, 2, 12):
+        torch.testing.assert_close(
+            function(**tensors, H=heads), MULTI_HEAD.reference(**tensors, H=heads)
+        )
+    with pytest.raises(ValueError, match="H"):
+        function(**tensors, H=0)
+
+
+def test_a_default_size_may_be_given():
+    function = build(
+        parse("x[N*P]; size P = 2; index n < N; index p < P; y[n] = sum[p](x[n*P + p])")
+    ).function
+    x = torch.arange(12.0)
+    torch.testing.assert_close(function(x), x.reshape(6, 2).sum(1))
+    torch.testing.assert_close(function(x, P=3), x.reshape(4, 3).sum(1))
+
+
+class TestScalars:
+    """Numbers, 0-d tensors and defaults."""
+
+    text = "x[M, N]\nscalar tau\nscalar eps = 1/4\ny[i,j] = softmax[j](x[i,j] / tau) + eps * tau"
+
+    def reference(self, x, tau, eps=0.25):
+        return torch.softmax(x / tau, dim=-1) + eps * tau
+
+    @pytest.mark.parametrize("tau", [2, 0.5, torch.tensor(0.5, dtype=torch.float64)])
+    def test_values(self, tau):
+        x = torch.randn(3, 4, dtype=torch.float64)
+        function = build(parse(self.text)).function
+        torch.testing.assert_close(function(x, tau), self.reference(x, tau))
+        torch.testing.assert_close(function(x, tau, 3), self.reference(x, tau, 3))
+        torch.testing.assert_close(function(x, tau=tau, eps=2.5), self.reference(x, tau, 2.5))
+
+    def test_tensors_are_differentiated(self):
+        x = torch.randn(3, 4, dtype=torch.float64)
+        tau, eps = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.5, 0.3))
+        function = build(parse(self.text)).function
+        assert torch.autograd.gradcheck(lambda t, e: function(x, t, e), (tau, eps))
+
+    def test_a_number_keeps_the_dtype(self):
+        function = build(parse(self.text)).function
+        assert function(torch.randn(3, 4), 0.5).dtype == torch.float32
+        assert function(torch.randn(3, 4).bfloat16(), 0.5).dtype == torch.bfloat16
+
+    @pytest.mark.parametrize(
+        "line", ["z = tau", "z = tau * eps", "z = exp(tau) / 2", "z = tau + 1"]
+    )
+    def test_formulas_of_scalars_alone(self, line):
+        function = build(parse(f"scalar tau, eps\n{line}")).function
+        tau = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+        expected = {"z = tau": tau, "z = tau * eps": tau * 3}.get(line)
+        value = function(tau, 3)
+        if expected is not None:
+            torch.testing.assert_close(value, expected)
+        assert value.dtype == torch.float64
+        (gradient,) = torch.autograd.grad(value, tau)
+        assert gradient.isfinite()
+        assert isinstance(function(0.5, 3), torch.Tensor)
