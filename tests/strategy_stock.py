@@ -59,6 +59,7 @@ REDUCTIONS = (
     "softmax",
     "log_softmax",
     "cumsum",
+    "argmax",
 )
 RELATIONS = ("<=", "<", "==", "!=", ">=", ">")
 
