@@ -43,3 +43,8 @@ def test_exponentials_of_the_branch_not_taken_do_not_reach_the_gradient() -> Non
     elu(x).sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad, torch.tensor([1.0, -1.0]).exp().where(x < 0, 1.0).double())
+
+
+def test_numbers_beyond_integers_are_floats() -> None:
+    times = build(parse("x[N]; y[i] = x[i] * 10**30")).function
+    torch.testing.assert_close(times(torch.ones(2)), torch.full((2,), 1e30))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from derive.errors import refuse
 from derive.ir.nodes import Add, Call, Expr, Infinity, Mul, Number, Pow, Scalar, Size
 
+INTEGERS = 2**63  # torch takes no larger ones
 OR, AND, COMPARE, ADD, MUL, SIGN, POWER, ATOM = range(8)
 
 
@@ -45,9 +47,18 @@ def write_number(expr: Expr) -> tuple[str, int]:
 
 
 def _write_rational(value: Fraction) -> tuple[str, int]:
-    if value.denominator == 1:
+    if value.denominator == 1 and abs(value) < INTEGERS:
         return str(value), ATOM if value >= 0 else SIGN
-    decimal = float(value)
+    try:
+        decimal = float(value)
+    except OverflowError:
+        raise refuse(
+            "number-too-large",
+            f"a number of {len(str(int(value)))} digits has no floating-point value",
+            help="write the formula with numbers below 1e308",
+        ) from None
+    if value.denominator == 1:
+        return repr(decimal), ATOM if value >= 0 else SIGN
     if Fraction(repr(decimal)) == value:
         return repr(decimal), ATOM if value >= 0 else SIGN
     return f"{value.numerator} / {value.denominator}", MUL

@@ -99,4 +99,10 @@ def _defaults(scalars: Mapping[str, Any] | Iterable[str] | None) -> dict[str, An
         return {}
     if isinstance(scalars, str):
         scalars = scalars.split()
+    if not hasattr(scalars, "__iter__"):
+        raise refuse(
+            "scalars-form",
+            f"scalars are names, or names with defaults, not {scalars!r}",
+            help='write scalars="eps tau", or scalars=dict(eps=1e-5)',
+        )
     return dict(scalars) if isinstance(scalars, Mapping) else dict.fromkeys(map(str, scalars))
