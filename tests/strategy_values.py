@@ -171,7 +171,9 @@ def _rare_reductions(draw, draft, inner, bound, depth):
     if len({LETTERS[letter] for letter in bound}) > 1:  # at most one extent is 1
         body = mention(draw(values(draft, inner, depth)), bound)
         return f"var[{', '.join(bound)}]({body}, correction=1)"
-    return f"argmax[{bound[0]}]({mention(draw(accesses(draft, inner, ('x', 'A', 'B'))), bound[0])})"
+    alone = [letter for letter in inner if letter not in bound[1:]]
+    body = mention(draw(accesses(draft, alone, ("x", "A", "B"))), bound[0])
+    return f"argmax[{bound[0]}]({body})"
 
 
 @st.composite
