@@ -14,6 +14,7 @@ from derive.backend.to_module import Header, to_module
 from derive.errors import DeriveError, refuse
 from derive.frontend.from_sympy import from_sympy
 from derive.ir.sizes import find_sizes
+from derive.notation.formula import check_name
 from derive.plan.build import make_plan
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ def to_system(formula: Formula, name: str | None = None) -> System:
     """The checked system of a formula; DeriveError for every mistake that it holds."""
     from dataclasses import replace
 
+    if name is not None:
+        check_name(name)
     with _refuse_depth():
         system = from_sympy(formula)
         check_system(system)

@@ -48,6 +48,7 @@ from derive import (
     softmax,
 )
 from derive.analysis.checks import check_system
+from derive.errors import DeriveError
 from derive.formulas import load_formulas
 from derive.frontend.from_sympy import from_sympy
 from derive.ir.nodes import ScalarInput, SizeInput, Tensor
@@ -318,3 +319,26 @@ def test_the_library_comes_back_as_the_same_system(name):
     again = parse(show(formula), name=formula.name, empty_row=formula.empty_row)
     assert from_sympy(again) is from_sympy(formula)
     check_system(from_sympy(formula))
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"name": "for"}, "formula-name"),
+        ({"name": "a b"}, "formula-name"),
+        ({"outputs": []}, "outputs-form"),
+        ({"outputs": ["z", "z"]}, "outputs-form"),
+        ({"outputs": 5}, "outputs-form"),
+        ({"scalars": 5}, "scalars-form"),
+    ],
+)
+def test_what_a_formula_is_given_is_of_a_form(given, code):
+    with pytest.raises(DeriveError) as refused:
+        Formula(**given)
+    assert refused.value.diagnostic.code == code
+
+
+def test_outputs_are_names_or_tensors():
+    z = IndexedBase("z")
+    assert Formula(outputs=[z]).outputs == Formula(outputs=z).outputs == ("z",)
+    assert Formula(outputs="z alpha").outputs == ("z", "alpha")

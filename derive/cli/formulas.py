@@ -14,13 +14,13 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass, replace
-from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derive.cli.files import read_text, run_file
 from derive.cli.sizes import to_option
 from derive.errors import DeriveError, refuse, suggest
+from derive.notation.formula import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,16 +100,6 @@ def build_found(found: Found, sizes: Mapping[str, int], options: str = "") -> Bu
         origin=found.origin,
         rebuild=f"{found.rebuild}{options}{at}{found.given}",
     )
-
-
-def check_name(name: str) -> None:
-    """Refuse what cannot name a Python function."""
-    if not name.isidentifier() or iskeyword(name):
-        raise refuse(
-            "formula-name",
-            f"a formula is named like a Python function, not {name!r}",
-            help="use letters, digits and _",
-        )
 
 
 def show_path(path: Path) -> str:

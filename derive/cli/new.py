@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.cli.formulas import check_name, show_path
+from derive.cli.formulas import show_path
 from derive.cli.tables import print_line
 from derive.errors import refuse
+from derive.notation.formula import check_name
 
 if TYPE_CHECKING:
     from pathlib import Path

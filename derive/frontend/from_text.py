@@ -11,7 +11,6 @@ Nothing of the text is ever evaluated, and every mistake in it is a DeriveError 
 from __future__ import annotations
 
 import ast
-from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from sympy import Eq, Symbol
@@ -25,7 +24,7 @@ from derive.frontend.text_lines import Source, split_statements
 from derive.frontend.text_scope import Scope
 from derive.frontend.text_statements import EquationLine, ReturnLine, read_statement
 from derive.frontend.text_syntax import span
-from derive.notation.formula import Declarations, Formula
+from derive.notation.formula import Declarations, Formula, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +45,7 @@ def parse(  # noqa: PLR0913 - all but the text are keywords
     """The formula of a text in the notation; DeriveError says what is wrong in it, and where."""
     if not isinstance(text, str):
         raise refuse("text-wanted", f"the notation is text, not {type(text).__name__}")
-    _check_name(name)
+    check_name(name)
     code = Source(text.replace("\r\n", "\n").replace("\r", "\n"))
     lines = [read_statement(code, tokens) for tokens in split_statements(code)]
     if not any(isinstance(line, EquationLine) for line in lines):
@@ -75,12 +74,6 @@ def parse(  # noqa: PLR0913 - all but the text are keywords
         empty_row=empty_row,
         declarations=Declarations(arguments, sizes, tuple(names.ranges)),
     )
-
-
-def _check_name(name: str) -> None:
-    if not (isinstance(name, str) and name.isidentifier() and not iskeyword(name)):
-        says = f"a formula is named like a Python function, not {name!r}"
-        raise refuse("formula-name", says, help="use letters, digits and _")
 
 
 def _check_typical(names: Names, typical: Mapping[str, int] | None) -> None:

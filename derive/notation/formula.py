@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import refuse
@@ -55,18 +56,47 @@ class Formula:
                 help='write empty_row="zeros" for a row of zeros where a mask leaves nothing',
             )
         _check_words(name=name, title=title, source=source)
+        if name is not None:
+            check_name(name)
         self.equations = equations
         self.name = name
         self.title = title
         self.source = source
         self.typical = _check_typical(typical)
-        self.outputs = tuple(outputs) if outputs is not None else None
+        self.outputs = _find_outputs(outputs)
         self.scalars = _defaults(scalars)
         self.empty_row = empty_row
         self.declarations = declarations
 
     def __repr__(self) -> str:
         return f"Formula({self.name or 'unnamed'}, {len(self.equations)} equations)"
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot name a Python function."""
+    if not (isinstance(name, str) and name.isidentifier() and not iskeyword(name)):
+        raise refuse(
+            "formula-name",
+            f"a formula is named like a Python function, not {name!r}",
+            help="use letters, digits and _",
+        )
+
+
+def _find_outputs(outputs: Any) -> tuple[str, ...] | None:
+    """The names of the results: names, or the tensors themselves, each once."""
+    if outputs is None:
+        return None
+    if isinstance(outputs, str):
+        outputs = outputs.split()
+    each = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
+    names = tuple(n if isinstance(n, str) else str(getattr(n, "label", "")) for n in each)
+    if not names or not all(names) or len(set(names)) < len(names):
+        raise refuse(
+            "outputs-form",
+            "outputs are the names of results, each once",
+            help='write outputs=["z", "alpha"], or leave it out for the last equation',
+        )
+    return names
 
 
 def _check_words(**words: object) -> None:
