@@ -39,7 +39,7 @@ def _check_shapes(x: Tensor, w: Tensor, N: int) -> int:
     if w.ndim != 2:
         raise ValueError(f"w[t,n*D + d] has 2 places, got {list(w.shape)}")
     if N == 0 or w.shape[1] % N:
-        raise ValueError(f"w[t,n*D + d]: {w.shape[1]} is not N*D for an integer D with N={N}")
+        raise ValueError(f"w[t,n*D + d]: the extent must be N*D with N={N}, got {w.shape[1]}")
     D = w.shape[1] // N
     if w.shape != (T, N * D):
         raise ValueError(f"w[t,n*D + d] must be [T={T}, N*D={N * D}], got {list(w.shape)}")

@@ -94,12 +94,12 @@ def _check_shapes(
     if W_q.ndim != 2:
         raise ValueError(f"W_q[d,h*C + c] has 2 places, got {list(W_q.shape)}")
     if H == 0 or W_q.shape[1] % H:
-        raise ValueError(f"W_q[d,h*C + c]: {W_q.shape[1]} is not H*C for an integer C with H={H}")
+        raise ValueError(f"W_q[d,h*C + c]: the extent must be H*C with H={H}, got {W_q.shape[1]}")
     C = W_q.shape[1] // H
     if W_v.ndim != 2:
         raise ValueError(f"W_v[d,h*E + e] has 2 places, got {list(W_v.shape)}")
     if H == 0 or W_v.shape[1] % H:
-        raise ValueError(f"W_v[d,h*E + e]: {W_v.shape[1]} is not H*E for an integer E with H={H}")
+        raise ValueError(f"W_v[d,h*E + e]: the extent must be H*E with H={H}, got {W_v.shape[1]}")
     E = W_v.shape[1] // H
     if key.shape != (B, M, D):
         raise ValueError(f"key[b,m,d] must be [B={B}, M={M}, D={D}], got {list(key.shape)}")

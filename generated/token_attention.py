@@ -61,7 +61,7 @@ def _check_shapes(x: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, W_o: Tensor,
     if W_q.ndim != 2:
         raise ValueError(f"W_q[e,h*D + d] has 2 places, got {list(W_q.shape)}")
     if H == 0 or W_q.shape[1] % H:
-        raise ValueError(f"W_q[e,h*D + d]: {W_q.shape[1]} is not H*D for an integer D with H={H}")
+        raise ValueError(f"W_q[e,h*D + d]: the extent must be H*D with H={H}, got {W_q.shape[1]}")
     D = W_q.shape[1] // H
     if W_q.shape != (E, H * D):
         raise ValueError(f"W_q[e,h*D + d] must be [E={E}, H*D={H * D}], got {list(W_q.shape)}")

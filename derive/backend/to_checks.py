@@ -103,12 +103,12 @@ def _write_size(source: Told, system: System) -> list[str]:
     factor = to_python(source.coefficient, SIGN)
     over = f"({over})" if rest.terms else over
     extent = to_text(source.tensor.shape[source.place]).replace(" * ", "*")
-    shown = f"{_show_access(source.tensor, system)}: {{{place}}} is not {extent} for an integer"
+    shown = f"{_show_access(source.tensor, system)}: the extent must be {extent}"
     value = "" if coefficient.constant else f" with {factor}={{{factor}}}"
     is_zero = "" if coefficient.constant else f"{factor} == 0 or "
     return [
         f"if {is_zero}{over} % {factor}:",
-        f'{INDENT}raise ValueError(f"{shown} {source.name}{value}")',
+        f'{INDENT}raise ValueError(f"{shown}{value}, got {{{place}}}")',
         f"{source.name} = {over} // {factor}",
     ]
 
