@@ -23,6 +23,7 @@ def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
     Cost: 3*D*M*N + 2*M*N operations; 2*D*M*N elements alive at once.
     """
     _check_shapes(x, y)
+    sigma = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
     # k[i,j] = exp(sum[d]((x[i,d] - y[j,d])**2) * (-0.5 / sigma**2))  [N, M]
     return torch.exp(((x[:, None] - y)**2).sum(-1) * (-1 / (2 * sigma**2)))
 

@@ -10,10 +10,12 @@ from derive.backend.to_checks import CHECK, write_check
 from derive.backend.to_docstring import Header, write_docstring, write_header
 from derive.backend.to_python import to_python
 from derive.backend.to_torch import Printer
-from derive.ir.nodes import ScalarInput, System, Tensor
+from derive.ir.nodes import Call, Pow, Scalar, ScalarInput, System, Tensor
 from derive.ir.text import to_text
+from derive.ir.walk import walk
 from derive.plan.meaning import to_step_equation
-from derive.plan.steps import find_letters
+from derive.plan.ops import Fill, Num, NumTensor
+from derive.plan.steps import find_letters, walk_ops
 
 if TYPE_CHECKING:
     from derive.plan.steps import Plan, Step
@@ -45,9 +47,7 @@ def _write_body(plan: Plan) -> list[str]:
     """A comment and a line for each step; a lone last result is returned without a name."""
     printer = _make_printer(plan)
     body: list[str] = []
-    if not any(isinstance(entry, Tensor) for entry in plan.system.inputs):
-        first = [entry.name for entry in plan.system.inputs[:1]]
-        body += [f"{name} = torch.as_tensor({name})" for name in first]
+    body += _write_scalars(plan, printer)
     last = _find_returned(plan)
     for step in plan.steps:
         name = "" if step is last else step.name
@@ -55,6 +55,32 @@ def _write_body(plan: Plan) -> list[str]:
     if last is None:
         body += fit_assignment("", ", ".join(printer.text(op) for op in plan.results))
     return body
+
+
+def _write_scalars(plan: Plan, printer: Printer) -> list[str]:
+    """Scalars as tensors where Python's arithmetic is not torch's: under powers, and alone.
+
+    A negative number to a fractional power is complex in Python, and 1 / 0 an error.
+    """
+    scalars = [entry.name for entry in plan.system.inputs if isinstance(entry, ScalarInput)]
+    alone = len(scalars) == len(plan.system.inputs)
+    lines = []
+    for number, name in enumerate(scalars):
+        if alone and number == 0:
+            lines.append(f"{name} = torch.as_tensor({name}) * 1.0")
+        elif name in _find_powered(plan):
+            where = f"dtype={printer.dtype}, device={printer.like}.device"
+            lines.append(f"{name} = torch.as_tensor({name}, {where})")
+    return lines
+
+
+def _find_powered(plan: Plan) -> set[str]:
+    """The scalars inside powers, quotients and remainders of numbers."""
+    parts = [part for step in plan.steps for part in walk_ops(step.op)]
+    values = [p.value for p in parts if isinstance(p, (Num, NumTensor))]
+    values += [p.value.value for p in parts if isinstance(p, Fill)]
+    inside = (p for value in values for p in walk(value) if isinstance(p, (Pow, Call)))
+    return {s.name for part in inside for s in walk(part) if isinstance(s, Scalar)}
 
 
 def _find_returned(plan: Plan) -> Step | None:

@@ -203,11 +203,12 @@ def _is_negative(term: Expr) -> bool:
     refuses="a[M, N]; y[i] = mean[j](2 * a[i,j])",
 )
 def contract_mean(expr: Expr) -> Expr | None:
-    """A mean of a product of tensors is a contraction over the number of its entries."""
+    """A mean of a product that no factor spans is a contraction over the number of entries."""
     match expr:
         case Reduce("mean", bound, condition, Mul(factors) as body) if condition is TRUE:
-            if sum(1 for f in factors if find_free(f)) < 2:
-                return None
+            volume = set(find_free(body))
+            if any(volume <= set(find_free(f)) for f in factors):
+                return None  # nothing to contract: the mean of an elementwise product
             total = Reduce("sum", bound, TRUE, body)
             return Mul((total, *(Pow(i.extent, MINUS_ONE) for i in bound)))
         case _:
