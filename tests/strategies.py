@@ -25,11 +25,12 @@ from strategy_values import values
 
 @dataclass(frozen=True)
 class RandomFormula:
-    """The text, the mode for empty rows, and the sizes to evaluate at."""
+    """The text, the mode for empty rows, the sizes to evaluate at and those to plan for."""
 
     text: str
     empty_row: str
     sizes: tuple  # pairs (name, extent)
+    planned: tuple = ()  # the same; the order of contractions depends on them, no value does
 
 
 @st.composite
@@ -47,7 +48,8 @@ def formulas(draw, depth=3, equations=2):
     if draw(st.booleans()):
         sizes[draw(st.sampled_from("MNDH"))] = 1
     mode = draw(st.sampled_from(["nan", "zeros"]))
-    return RandomFormula(text, mode, tuple(sizes.items()))
+    planned = [(size, draw(st.sampled_from([64, 2, 1000]))) for size in sizes]
+    return RandomFormula(text, mode, tuple(sizes.items()), tuple(planned))
 
 
 def _declare(draft):

@@ -48,3 +48,43 @@ def test_exponentials_of_the_branch_not_taken_do_not_reach_the_gradient() -> Non
 def test_numbers_beyond_integers_are_floats() -> None:
     times = build(parse("x[N]; y[i] = x[i] * 10**30")).function
     torch.testing.assert_close(times(torch.ones(2)), torch.full((2,), 1e30))
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("x[N]; z[i] = where((i + 1) / N <= 1/2, x[i], 0)", 500),
+        ("x[N]; z[i] = where(i / 3 < 100, x[i], 0)", 300),
+        ("x[N]; z[i] = x[i] * [i/3 + i/3 + i/3 == i]", 1000),
+        ("x[N]; z[i] = x[i] * [0.1 * i == 0.3]", 1),
+        ("x[N]; y[M]; z[i] = x[i] * y[0] * [i < N/M]", 334),
+    ],
+)
+def test_positions_are_exact_in_every_dtype(text: str, kept: int) -> None:
+    function = build(parse(text)).function
+    for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
+        inputs = [torch.ones(1000, dtype=dtype)]
+        inputs += [torch.ones(3, dtype=dtype)] if "y[M]" in text else []
+        assert int(function(*inputs).count_nonzero()) == kept
+
+
+SCALARS = {
+    "scalar a; z = a * pi": 2 * torch.pi,
+    "scalar a; z = sqrt(a)": 2**0.5,
+    "scalar a; z = 1 / a": 0.5,
+    "x[N]; scalar a; z = sum[i](x[i]) / 2 + 1 / (a - 2)": torch.inf,
+    "x[N]; scalar a; z = sum[i](x[i]) + sqrt(-a)": torch.nan,
+}
+
+
+@pytest.mark.parametrize(("text", "value"), SCALARS.items())
+@pytest.mark.parametrize("given", [2, 2.0, torch.tensor(2), torch.tensor(2.0)])
+def test_scalars_compute_as_tensors_do(text: str, value: float, given: object) -> None:
+    tensors = [torch.zeros(2)] if "x[N]" in text else []
+    found = build(parse(text)).function(*tensors, given)
+    torch.testing.assert_close(found, torch.tensor(value), equal_nan=True)
+
+
+def test_a_mean_of_half_precision_products_does_not_overflow() -> None:
+    mean = build(parse("x[N]; z = mean[i](x[i] * x[i])")).function
+    assert bool(mean(torch.full((1000,), 10.0, dtype=torch.float16)).isfinite())

@@ -8,7 +8,9 @@ from examples import EXAMPLES
 from hypothesis import HealthCheck, given, settings
 from strategies import RandomFormula, formulas
 
+from derive.analysis.extents import find_sizes
 from derive.compiler import build
+from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
 from derive.ir.nodes import ScalarInput, Tensor
 from derive.ir.polynomial import evaluate_extent
@@ -80,7 +82,9 @@ def in_double():
 
 
 def check_formula(drawn: RandomFormula):
-    built = build(parse(drawn.text, empty_row=drawn.empty_row))
+    formula = parse(drawn.text, empty_row=drawn.empty_row)
+    known = find_sizes(from_sympy(formula))
+    built = build(formula, sizes={n: extent for n, extent in drawn.planned if n in known})
     inputs = draw_inputs(built.system, dict(drawn.sizes))
     expected = evaluate_loops(built.formula, inputs)
     with in_double():

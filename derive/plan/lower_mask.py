@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import lcm
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import (
@@ -16,9 +18,11 @@ from derive.ir.nodes import (
     Index,
     Not,
     Or,
+    Size,
     Truth,
 )
 from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_free
 from derive.plan.align import align, arrange, find_union
 from derive.plan.context import Context, is_truth
 from derive.plan.numbers import is_integer, strip_casts
@@ -39,6 +43,7 @@ from derive.rewrite.protect import protect
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_ONE = Polynomial.of(1).terms
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
@@ -88,6 +93,7 @@ def _lower_compare(
     triangle = find_triangle(relation, left, right, order)
     if triangle is not None:
         return triangle
+    relation, left, right = clear_fractions(relation, left, right)
     ops = [_lower_side(side, context, order) for side in (left, right)]
     if isinstance(ops[0], Num) and isinstance(ops[1], Num):
         ops[0] = NumTensor(ops[0].value)
@@ -95,6 +101,34 @@ def _lower_compare(
         ops, relation = [ops[1], ops[0]], MIRRORED[relation]
     args = align(ops, order)
     return Apply(relation, args, find_union(args, order))
+
+
+def clear_fractions(relation: str, left: Expr, right: Expr) -> tuple[str, Expr, Expr]:
+    """A relation between positions with fractions, `(i + 1) / N <= 1/2`, between whole numbers.
+
+    Positions are exact; in a tensor's own dtype, above all in bfloat16, they would be rounded.
+    Sizes are positive, so multiplying by them keeps the relation.
+    """
+    difference = Polynomial.of(left) - Polynomial.of(right)
+    powers = [power for monomial in difference.terms for _, power in monomial]
+    is_whole = all(p > 0 for p in powers) and all(
+        term.denominator == 1 for term in difference.terms.values()
+    )
+    is_plain = all(is_integer(side) or not find_free(side) for side in (left, right))
+    if not all(isinstance(atom, (Index, Size)) for atom in difference.atoms):
+        return relation, left, right
+    if is_plain and is_whole:
+        return relation, left, right
+    divisors: dict[Expr, int] = {}
+    for monomial in difference.terms:
+        for atom, power in monomial:
+            divisors[atom] = max(divisors.get(atom, 0), -power)
+    if any(power and isinstance(atom, Index) for atom, power in divisors.items()):
+        return relation, left, right
+    for atom, power in divisors.items():
+        difference = difference * Polynomial({((atom, power),): Fraction(1)} if power else _ONE)
+    scale = lcm(*(term.denominator for term in difference.terms.values()))
+    return relation, (difference * Polynomial.of(scale)).to_expr(), ZERO
 
 
 def _lower_side(side: Expr, context: Context, order: tuple[Index, ...]) -> Op:
