@@ -88,3 +88,14 @@ def test_scalars_compute_as_tensors_do(text: str, value: float, given: object) -
 def test_a_mean_of_half_precision_products_does_not_overflow() -> None:
     mean = build(parse("x[N]; z = mean[i](x[i] * x[i])")).function
     assert bool(mean(torch.full((1000,), 10.0, dtype=torch.float16)).isfinite())
+
+
+def test_fractions_are_not_cut_off_in_tensors_of_integers() -> None:
+    function = build(parse("x[N]; z[i] = where(x[i] > 1, x[i], 0.5)")).function
+    torch.testing.assert_close(function(torch.arange(1, 4)), torch.tensor([0.5, 2.0, 3.0]))
+
+
+def test_a_solved_size_is_not_negative() -> None:
+    function = build(parse("x[N + 3]; z = sum[j](x[j]) / N")).function
+    with pytest.raises(ValueError, match=r"x\[j\]: the extent must be N \+ 3 with N >= 0, got 2"):
+        function(torch.ones(2))

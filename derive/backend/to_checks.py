@@ -99,7 +99,13 @@ def _write_size(source: Told, system: System) -> list[str]:
     rest, coefficient = Polynomial.of(source.rest), Polynomial.of(source.coefficient)
     over = f"{place} - {to_python(source.rest, ADD + 1)}" if rest.terms else place
     if coefficient.constant == 1:
-        return [f"{source.name} = {over}"]
+        extent = to_text(source.tensor.shape[source.place])
+        shown = f"{_show_access(source.tensor, system)}: the extent must be {extent}"
+        return [
+            f"{source.name} = {over}",
+            f"if {source.name} < 0:",
+            f'{INDENT}raise ValueError(f"{shown} with {source.name} >= 0, got {{{place}}}")',
+        ]
     factor = to_python(source.coefficient, SIGN)
     over = f"({over})" if rest.terms else over
     extent = to_text(source.tensor.shape[source.place]).replace(" * ", "*")

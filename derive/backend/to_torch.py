@@ -17,7 +17,7 @@ from derive.backend.to_python import (
     to_python,
     write_number,
 )
-from derive.ir.nodes import Expr, Index, Scalar
+from derive.ir.nodes import Expr, Index, Infinity, Number, Scalar
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 from derive.plan import ops
@@ -197,8 +197,22 @@ class Printer:
         return f"{text}.{METHODS.get(op.kind, op.kind)}({where}{CORRECTIONS.get(op.kind, '')})"
 
     def _fill(self, arg: Op, mask: Op, value: ops.Num, where: bool) -> str:
+        if not _is_exact_fill(value.value):  # masked_fill would cut it off in a tensor of integers
+            parts = [self.text(value), self.text(arg)]
+            return f"torch.where({self.text(mask)}, {', '.join(parts if where else parts[::-1])})"
         chosen = self.text(mask) if where else f"~{self.text(mask, SIGN)}"
         return f"{self.text(arg, ATOM)}.masked_fill({chosen}, {to_python(value.value)})"
+
+
+def _is_exact_fill(value: Expr) -> bool:
+    """Is it a whole number, or an infinity, which torch refuses for integers by itself?"""
+    match value:
+        case Number(number):
+            return number.denominator == 1
+        case Infinity():
+            return True
+        case _:
+            return False
 
 
 def _is_infix(op: Op, holds: int) -> bool:

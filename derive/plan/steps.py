@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from derive.errors import refuse
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
 from derive.plan.costs import find_flops, find_held, find_kept
 from derive.plan.ops import Einsum, Op, args_of, axes_of
@@ -109,7 +110,14 @@ def _assign_letters(indices: tuple[Index, ...]) -> dict[Index, str]:
 
 def to_equation(op: Einsum, letters: Mapping[Index, str]) -> str:
     """The einsum string; letters of its own where there are not enough for the whole plan."""
-    if any(index not in letters for index in _indices_of(op)):
-        letters = _assign_letters(_indices_of(op))
+    indices = _indices_of(op)
+    if any(index not in letters for index in indices):
+        letters = _assign_letters(indices)
+    if any(index not in letters for index in indices):
+        raise refuse(
+            "too-many-letters",
+            f"one contraction has {len(indices)} indices, and torch {len(LETTERS)} letters",
+            help="merge indices, or contract in equations of their own",
+        )
     inputs = ",".join("".join(letters[i] for i in axes_of(arg)) for arg in op.args)
     return f"{inputs}->{''.join(letters[i] for i in op.axes)}"
