@@ -108,6 +108,8 @@ class Printer:
         match op:
             case ops.Select(arg, place, at):
                 return f"{self.text(arg, ATOM)}[{':, ' * place}{to_python(at)}]"
+            case ops.Slice(arg, place, index):
+                return f"{self.text(arg, ATOM)}[{':, ' * place}:{to_python(index.extent)}]"
             case ops.Unflatten(arg, place, parts):
                 sizes = ", ".join(to_python(i.extent) for i in parts)
                 return f"{self.text(arg, ATOM)}.unflatten({place}, ({sizes}))"

@@ -61,6 +61,11 @@ def _(op: ops.Select) -> Expr:
 
 
 @to_expr.register
+def _(op: ops.Slice) -> Expr:
+    return substitute(to_expr(op.arg), {axes_of(op.arg)[op.place]: op.index})
+
+
+@to_expr.register
 def _(op: ops.Unflatten) -> Expr:
     return substitute(to_expr(op.arg), {axes_of(op.arg)[op.place]: ops.to_place(op.parts)})
 

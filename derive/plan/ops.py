@@ -4,7 +4,8 @@
        | Num(value)                        a Python number over sizes and scalars
        | NumTensor(value)                  the same as a 0-d tensor
        | Iota(index) | Triangle(rows, columns, offset, upper)
-       | Select(arg, place, at) | Unflatten(arg, place, parts) | Diagonal(arg, first, second)
+       | Select(arg, place, at) | Slice(arg, place, index) | Unflatten(arg, place, parts)
+       | Diagonal(arg, first, second)
        | Flatten(arg, start, end, index) | Arrange(arg, axes) | Expand(arg, axes)
        | Einsum(args, axes) | Apply(function, args, axes)
        | Reduction(kind, arg, over) | Along(kind, arg, index)
@@ -72,6 +73,15 @@ class Select:
     arg: Op
     place: int
     at: Expr
+
+
+@node
+class Slice:
+    """The first positions of one place: as many as its index has."""
+
+    arg: Op
+    place: int
+    index: Index
 
 
 @node
@@ -187,6 +197,7 @@ Op: TypeAlias = (
     | Iota
     | Triangle
     | Select
+    | Slice
     | Unflatten
     | Diagonal
     | Flatten
@@ -201,7 +212,7 @@ Op: TypeAlias = (
     | Cast
 )
 
-VIEWS = (Source, Select, Unflatten, Diagonal, Flatten, Arrange, Expand)
+VIEWS = (Source, Select, Slice, Unflatten, Diagonal, Flatten, Arrange, Expand)
 
 
 def axes_of(op: Op) -> tuple[Index, ...]:
@@ -220,6 +231,9 @@ def axes_of(op: Op) -> tuple[Index, ...]:
         case Select(arg, place, _):
             axes = axes_of(arg)
             return axes[:place] + axes[place + 1 :]
+        case Slice(arg, place, index):
+            axes = axes_of(arg)
+            return (*axes[:place], index, *axes[place + 1 :])
         case Unflatten(arg, place, parts):
             axes = axes_of(arg)
             return axes[:place] + parts + axes[place + 1 :]
@@ -280,6 +294,8 @@ def with_args(op: Op, args: tuple[Op, ...]) -> Op:
             return op
         case Select(_, place, at):
             return Select(args[0], place, at)
+        case Slice(_, place, index):
+            return Slice(args[0], place, index)
         case Unflatten(_, place, parts):
             return Unflatten(args[0], place, parts)
         case Diagonal(_, first, second):
@@ -318,6 +334,8 @@ def rename_indices(op: Op, new: Mapping[Index, Index]) -> Op:
             return Arrange(arg, each(axes))
         case Expand(arg, axes):
             return Expand(arg, each(axes))
+        case Slice(arg, place, index):
+            return Slice(arg, place, new.get(index, index))
         case Unflatten(arg, place, parts):
             return Unflatten(arg, place, each(parts))
         case Flatten(arg, start, end, index):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from derive.errors import refuse
 from derive.ir.nodes import Access, Expr, Index
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_free
-from derive.plan.ops import Diagonal, Flatten, Op, Select, Source, Unflatten, axes_of
+from derive.plan.ops import Diagonal, Flatten, Op, Select, Slice, Source, Unflatten, axes_of
 
 
 def read(
@@ -48,10 +48,13 @@ def _take_places(op: Op, places: list[Expr], access: Access) -> Op:
     """Views for the places that are no plain letter: their stand-ins are named by position."""
     for k in reversed(range(len(places))):
         place = places[k]
-        if isinstance(place, Index):
-            continue
         names = [axis.name for axis in axes_of(op)]
+        if f"#{k}" not in names:
+            continue
         at = names.index(f"#{k}")
+        if isinstance(place, Index):
+            op = Slice(op, at, place)
+            continue
         parts = split_merged(place, axes_of(op)[at].extent)
         if parts:
             op = Unflatten(op, at, parts)
@@ -63,8 +66,10 @@ def _take_places(op: Op, places: list[Expr], access: Access) -> Op:
 
 
 def _hold_place(position: int, place: Expr, extent: Expr) -> Index:
-    """The index of a plain place, or a stand-in for a place that a view takes apart."""
-    return place if isinstance(place, Index) else Index(f"#{position}", extent)
+    """The index of a plain place, or a stand-in for a place that a view takes apart or cuts."""
+    if isinstance(place, Index) and is_same_extent(place.extent, extent):
+        return place
+    return Index(f"#{position}", extent)
 
 
 def _take_diagonals(op: Op) -> Op:

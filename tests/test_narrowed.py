@@ -1,0 +1,29 @@
+"""An index declared shorter than the place it reads: only its own positions are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from derive import build, parse
+from derive.verify.compare import judge_source
+from derive.verify.samples import choose_sizes
+
+NARROWED = (
+    "x[N]; index i < N - 1; z = sum[i](x[i])",
+    "x[5]; index i < 3; z[i] = x[i]",
+    "x[N, N]; index i < N - 1; z[i] = x[i,i]",
+    "x[N]; index i < N//2; z[i] = softmax[i](x[i])",
+    "x[N + M]; y[N]; index i < N; z = sum[i](x[i] * y[i])",
+    "x[N, M]; index i < N - 1; y[j,k] = x[j,k] * 2; z[i] = sum[k](y[i,k] * x[i,k]); return z, y",
+    "x[N, H*D]; size H; index h < H; index d < D; index i < N - 1; z[h,i] = sum[d](x[i,h*D + d])",
+    "x[N]; index i < 0; z = sum[i](x[i])",
+)
+
+
+@pytest.mark.parametrize("text", NARROWED)
+def test_only_its_own_positions_are_read(text: str) -> None:
+    formula = parse(text)
+    built = build(formula)
+    draws = choose_sizes(built.system, count=3)
+    judgement = judge_source(built.source, built.name, formula, built.system, draws)
+    assert judgement.agrees, judgement.where
