@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from sympy import Eq
 
-from derive import build, parse
+from derive import Formula, build, evaluate_loops, indices, mean, parse, sizes, tensors
 from derive.verify.compare import judge_source
 from derive.verify.samples import choose_sizes
 
@@ -27,3 +29,14 @@ def test_only_its_own_positions_are_read(text: str) -> None:
     draws = choose_sizes(built.system, count=3)
     judgement = judge_source(built.source, built.name, formula, built.system, draws)
     assert judgement.agrees, judgement.where
+
+
+def test_every_condition_of_a_reduction_counts() -> None:
+    n = sizes("N")
+    i, j = indices("i j", n)
+    x, y, m = tensors("x", n), tensors("y"), tensors("m", n, n, dtype="bool")
+    formula = Formula(Eq(y[i], mean(x[j], j, m[i, j], j <= i)))
+    inputs = {"x": torch.tensor([1.0, 2.0, 6.0]), "m": torch.ones(3, 3, dtype=torch.bool)}
+    wanted = torch.tensor([1.0, 1.5, 3.0])
+    torch.testing.assert_close(build(formula).function(**inputs), wanted)
+    torch.testing.assert_close(evaluate_loops(formula, inputs), wanted.double())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Function, Idx, Symbol, true
+from sympy import And, Function, Idx, Symbol
 
 
 class Reduction(Function):  # type: ignore[misc]
@@ -30,9 +30,9 @@ class Reduction(Function):  # type: ignore[misc]
 
     @property
     def condition(self) -> Any:
-        """Which entries take part; `true` where none was given."""
+        """Which entries take part, all conditions together; `true` where none was given."""
         rest = [a for a in self.args[1:] if not isinstance(a, (Idx, Symbol))]
-        return rest[0] if rest else true
+        return And(*rest)
 
 
 class softmax(Reduction):  # noqa: N801 - functions are written in lower case
