@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from derive.ir.nodes import (
     ONE,
-    ZERO,
     Access,
     Add,
     Along,
@@ -173,7 +172,7 @@ class Evaluator:
     def _multiply(self, factors: tuple[Expr, ...]) -> Grid:
         import torch
 
-        guards, others = split_guards(factors)
+        guards, others = evaluate_rows.split_guards(factors)
         parts, indices = align([self.find(factor) for factor in others or (ONE,)])
         product = Grid(_fold(torch.mul, parts), indices)
         return self.guard(guards, product)
@@ -210,23 +209,6 @@ class Evaluator:
             case Add() | Mul() | Pow() | Call():
                 return evaluate_calls.fold_number(self, expr)
         return None
-
-
-def split_guards(factors: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    """The conditions of a product's Iverson brackets at any depth, and its other factors."""
-    guards: list[Expr] = []
-    others: list[Expr] = []
-    for factor in factors:
-        match factor:
-            case Where(condition, then, other) if then == ONE and other == ZERO:
-                guards.append(condition)
-            case Mul(inner):
-                inside, left = split_guards(inner)
-                guards += inside
-                others += left
-            case _:
-                others.append(factor)
-    return tuple(guards), tuple(others)
 
 
 def _fold(act: Any, parts: list[Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from derive.ir.nodes import Add, Call, Expr, Mul, Pow
 from derive.verify import evaluate_places
@@ -13,7 +13,7 @@ from derive.verify.evaluate_grid import Grid, align
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from derive.verify.evaluate import Evaluator
+    from derive.verify.evaluate_grid import Evaluator
 
 _NUMBERS: dict[str, Callable[[float], float]] = {
     "exp": math.exp,
@@ -80,7 +80,7 @@ def fold_number(evaluator: Evaluator, expr: Expr) -> Fraction | float | None:
             numbers = _find_all(evaluator, parts)
             if numbers is None:
                 return None
-            return sum(numbers, Fraction(0)) if isinstance(expr, Add) else _multiply(numbers)
+            return _add(numbers) if isinstance(expr, Add) else _multiply(numbers)
         case Pow(base, exponent):
             both = _find_all(evaluator, (base, exponent))
             return None if both is None else _raise(*both)
@@ -97,6 +97,13 @@ def _find_all(evaluator: Evaluator, parts: tuple[Expr, ...]) -> list[Fraction | 
         if number is None:
             return None
         found.append(number)
+    return found
+
+
+def _add(numbers: list[Fraction | float]) -> Fraction | float:
+    found: Fraction | float = Fraction(0)
+    for number in numbers:
+        found = found + number
     return found
 
 
@@ -131,7 +138,7 @@ def _call(function: str, numbers: list[Fraction | float]) -> Fraction | float | 
         case "min":
             return min(numbers)
         case "abs":
-            return abs(numbers[0])
+            return -numbers[0] if numbers[0] < 0 else numbers[0]
         case "floordiv":
             return Fraction(numbers[0] // numbers[1]) if numbers[1] else math.nan
         case "mod":

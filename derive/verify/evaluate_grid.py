@@ -1,15 +1,18 @@
-"""Grids: tensors whose axes are named by indices, and how several are brought to one order."""
+"""Grids: tensors whose axes are named by indices, and how several are brought to one order.
+
+`Evaluator` is what the functions that evaluate one kind of node ask of the whole.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from fractions import Fraction
 
-    from derive.ir.nodes import Index
-    from derive.verify.evaluate import Evaluator
+    from derive.ir.nodes import Expr, Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,34 @@ class Grid:
 
     tensor: Any
     indices: tuple[Index, ...]
+
+
+class Evaluator(Protocol):
+    """The values of nodes for one set of inputs."""
+
+    values: dict[str, Any]
+    sizes: dict[str, int]
+    empty_row: str
+
+    def find(self, expr: Expr) -> Grid:
+        """The value of a node for each value of its indices."""
+        ...
+
+    def condition(self, expr: Expr) -> Grid:
+        """A condition as truth values."""
+        ...
+
+    def number(self, expr: Expr) -> Fraction | float | None:
+        """The number that a node is, if neither an index nor a tensor is in it."""
+        ...
+
+    def extent(self, extent: Expr) -> int:
+        """The number that an extent is."""
+        ...
+
+    def guard(self, guards: tuple[Expr, ...], product: Grid) -> Grid:
+        """The product, and 0 where a guard is false."""
+        ...
 
 
 def align(grids: Sequence[Grid]) -> tuple[list[Any], tuple[Index, ...]]:

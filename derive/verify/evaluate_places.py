@@ -9,7 +9,7 @@ from derive.ir.nodes import Access, Add, Call, Expr, Index, Mul, Number, Size
 from derive.verify.evaluate_grid import Grid, align, spread
 
 if TYPE_CHECKING:
-    from derive.verify.evaluate import Evaluator
+    from derive.verify.evaluate_grid import Evaluator
 
 
 def read(evaluator: Evaluator, access: Access) -> Grid:

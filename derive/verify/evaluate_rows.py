@@ -6,13 +6,11 @@ from itertools import chain
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
-from derive.ir.nodes import TRUE, Along, Expr, Index, Mul, Reduce
+from derive.ir.nodes import ONE, TRUE, ZERO, Along, Expr, Index, Mul, Reduce, Where
 from derive.verify.evaluate_grid import Grid, align, place, spread
 
 if TYPE_CHECKING:
-    from derive.verify.evaluate import Evaluator
-
-MOST_ELEMENTS = 4_000_000  # of a product under a guard, which is not taken apart
+    from derive.verify.evaluate_grid import Evaluator
 
 _LEFT_OUT = {"sum": 0.0, "prod": 1.0, "max": -inf, "min": inf, "logsumexp": -inf, "argmax": -inf}
 
@@ -78,8 +76,6 @@ def _find_moment(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
 
 def _sum(evaluator: Evaluator, body: Expr, bound: tuple[Index, ...]) -> Grid:
     """A sum of products, one index at a time, the one that leaves the smallest product first."""
-    from derive.verify.evaluate import split_guards
-
     guards, factors = split_guards((body,))
     for factor in factors:
         if isinstance(factor, Mul):
@@ -120,8 +116,25 @@ def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[Index, ...]) 
 
 
 def _count_elements(evaluator: Evaluator, grids: list[Grid], index: Index) -> int:
-    inside = (grid.indices for grid in grids if index in grid.indices)
-    return prod(evaluator.extent(each.extent) for each in {*chain.from_iterable(inside)})
+    inside = chain.from_iterable(grid.indices for grid in grids if index in grid.indices)
+    return prod(evaluator.extent(each.extent) for each in dict.fromkeys(inside))
+
+
+def split_guards(factors: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The conditions of a product's Iverson brackets at any depth, and its other factors."""
+    guards: list[Expr] = []
+    others: list[Expr] = []
+    for factor in factors:
+        match factor:
+            case Where(condition, then, other) if then == ONE and other == ZERO:
+                guards.append(condition)
+            case Mul(inner):
+                inside, left = split_guards(inner)
+                guards += inside
+                others += left
+            case _:
+                others.append(factor)
+    return tuple(guards), tuple(others)
 
 
 def along(evaluator: Evaluator, expr: Along) -> Grid:
