@@ -161,10 +161,44 @@ def _check() -> None:
     raise _refuse_verb("check")
 
 
-@app.command("lint", context_settings=_LATER)
-def _lint() -> None:
-    """What in this code looks wrong? Not built yet."""
-    raise _refuse_verb("lint")
+@app.command("lint")
+def _lint(  # noqa: PLR0913, PLR0917 - one for each option
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH...", help="Files and folders.", show_default=False),
+    ] = None,
+    select: Annotated[
+        list[str] | None, typer.Option(metavar="CODES", help="Only these: DE101,DE2,plain-call.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option(metavar="CODES", help="Not these.")] = None,
+    least: Annotated[
+        str, typer.Option("--min-severity", metavar="info|warning|error", help="Nothing below.")
+    ] = "info",
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Not these files and folders.")
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="text|json|sarif", help="What to print.")
+    ] = "text",
+    as_json: Json = False,
+    statistics: Annotated[
+        bool, typer.Option("--statistics", help="Count the findings of each code.")
+    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Print all codes.")] = False,
+    explain: Annotated[str, typer.Option(metavar="CODE", help="Explain one code.")] = "",
+) -> None:
+    """What in this code looks wrong? Reads files and runs nothing."""
+    from derive.cli.lint import print_findings, print_rule, print_rules, read_wishes
+
+    if listed:
+        print_rules(as_json)
+    elif explain:
+        print_rule(explain, as_json)
+    else:
+        wishes = read_wishes(
+            select or (), ignore or (), exclude or (), least, "json" if as_json else form
+        )
+        raise typer.Exit(print_findings(paths or (), wishes, statistics))
 
 
 @app.command("bench", context_settings=_LATER)

@@ -1,0 +1,101 @@
+"""All rules in the order of their codes, and how a person chooses among them.
+
+A choice is a list of words parted by commas: a code, the start of codes (`DE1`), or a name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derive.errors import refuse, suggest
+from derive.linter import rules_calls, rules_letters, rules_shapes, rules_strings
+from derive.linter.finding import Severity
+from derive.linter.rule import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SYNTAX = Rule(
+    "DE901",
+    "syntax-error",
+    Severity.ERROR,
+    "The file, or a cell of a notebook, is no Python.",
+    "What cannot be parsed cannot be read for einsums. Files that mention none are not parsed.",
+    'x = torch.einsum("ij->ji", A',
+    'x = torch.einsum("iij->ij", A)',
+)
+UNREADABLE = Rule(
+    "DE902",
+    "unreadable-file",
+    Severity.ERROR,
+    "The file cannot be read, or is neither text nor a notebook.",
+    "A file that is skipped without a word would count as clean.",
+    "# -*- coding: no-such -*-",
+    "# -*- coding: utf-8 -*-",
+)
+UNUSED_IGNORE = Rule(
+    "DE903",
+    "unused-ignore",
+    Severity.WARNING,
+    "A comment silences nothing.",
+    "A comment that outlives its finding would silence the next one that comes along.",
+    'x = torch.einsum("bij,bkl->bijkl", A, B)  # derive: ignore[DE101]',
+    'x = torch.einsum("dd,bxcd->bxcd", W, x)  # derive: ignore[DE101]',
+)
+
+CALL_RULES: tuple[Rule, ...] = (
+    rules_strings.find_invalid_strings,
+    rules_strings.find_unknown_output_letters,
+    rules_strings.find_repeated_output_letters,
+    rules_strings.find_invalid_ellipses,
+    rules_strings.find_miscounts,
+    rules_shapes.find_wrong_ranks,
+    rules_shapes.find_wrong_extents,
+    rules_strings.find_pattern_names,
+    rules_strings.find_pattern_sizes,
+    rules_letters.find_repeated_letters,
+    rules_letters.find_lone_letters,
+    rules_letters.find_same_tensors,
+    rules_letters.find_implicit_outputs,
+    rules_letters.find_letters_by_case,
+    rules_letters.find_lost_ellipses,
+    rules_calls.find_unused_results,
+    rules_calls.find_unoptimized,
+    rules_calls.find_plain_calls,
+    rules_calls.find_paths_each_call,
+    rules_letters.find_permuted_outputs,
+    rules_letters.find_outer_products,
+)
+RULES: tuple[Rule, ...] = (*CALL_RULES, SYNTAX, UNREADABLE, UNUSED_IGNORE)
+
+
+def find_rule(word: str) -> Rule:
+    """The rule of a code or a name; DeriveError where there is none."""
+    for rule in RULES:
+        if word.upper() == rule.code or word == rule.name:
+            return rule
+    raise _refuse(word)
+
+
+def choose(words: Iterable[str]) -> frozenset[str]:
+    """The codes that the words choose; DeriveError for a word that chooses none."""
+    codes: frozenset[str] = frozenset()
+    for word in (w.strip() for text in words for w in text.split(",")):
+        if not word:
+            continue
+        found = {r.code for r in RULES if r.name == word or r.code.startswith(word.upper())}
+        if not found:
+            raise _refuse(word)
+        codes |= found
+    return codes
+
+
+def is_known(word: str) -> bool:
+    """Whether a word is a rule's code or name."""
+    return any(word.upper() == rule.code or word == rule.name for rule in RULES)
+
+
+def _refuse(word: str) -> Exception:
+    known = [*(rule.code for rule in RULES), *(rule.name for rule in RULES)]
+    advice = suggest(word, known) or "derive lint --list shows all codes and names"
+    return refuse("rule-unknown", f"there is no rule {word}", help=advice)

@@ -1,0 +1,232 @@
+"""Which scope binds which name, and to what, as far as the text of a file tells.
+
+A name is looked up as Python does it: in its own scope, then outwards, past classes. What is bound
+by an import is known by its dotted name; what is assigned is known by the expression; of anything
+else (arguments, loops, unpacking, `del`) it is known only that it is bound.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_DEEPEST = 8  # names that stand for names that stand for names
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """The names that a module, a class, a function or a comprehension binds."""
+
+    outer: Scope | None = None
+    is_class: bool = False
+    bound: dict[str, list[str | ast.expr | None]] = field(default_factory=dict)
+    stars: list[str] = field(default_factory=list)  # modules of `from MODULE import *`
+
+    def bind(self, name: str, value: str | ast.expr | None) -> None:
+        """Note what a name is bound to: an imported thing, an expression, or something."""
+        self.bound.setdefault(name, []).append(value)
+
+    def find_home(self, name: str) -> Scope | None:
+        """The scope that binds a name seen from here."""
+        here: Scope | None = self
+        while here is not None:
+            if name in here.bound and (here is self or not here.is_class):
+                return here
+            here = here.outer
+        return None
+
+    def find_top(self) -> Scope:
+        """The scope of the module."""
+        here = self
+        while here.outer is not None:
+            here = here.outer
+        return here
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A call, the scope it stands in, and how it stands there."""
+
+    node: ast.Call
+    scope: Scope
+    is_bare: bool  # a statement of its own
+    is_expected_to_fail: bool  # inside `with pytest.raises(..)` and the like
+
+
+def find_calls(tree: ast.Module) -> list[Seen]:
+    """All calls of a module in the order of their places, with their scopes."""
+    walk = _Walk()
+    walk.run(tree)
+    return sorted(walk.seen, key=lambda seen: (seen.node.lineno, seen.node.col_offset))
+
+
+def find_values(name: str, scope: Scope) -> list[tuple[str | ast.expr | None, Scope]]:
+    """All that a name may stand for, each with the scope to read it in; nothing if it is free."""
+    home = scope.find_home(name)
+    if home is not None:
+        return [(value, home) for value in home.bound[name]]
+    top = scope.find_top()
+    return [(f"{module}.{name}", top) for module in top.stars]
+
+
+def find_only(name: str, scope: Scope) -> tuple[ast.expr, Scope] | None:
+    """The expression that a name stands for, where it is bound once."""
+    match find_values(name, scope):
+        case [(ast.expr() as value, home)]:
+            return value, home
+        case _:
+            return None
+
+
+def find_dotted(expr: ast.expr, scope: Scope, depth: int = 0) -> frozenset[str]:
+    """The dotted names of imported things that an expression may be; "" for something else."""
+    unknown = frozenset({""})
+    match expr:
+        case ast.Attribute(value=value, attr=attribute):
+            return frozenset(
+                f"{name}.{attribute}" if name else "" for name in find_dotted(value, scope, depth)
+            )
+        case ast.Name(id=name) if depth < _DEEPEST:
+            found: frozenset[str] = frozenset()
+            for bound, home in find_values(name, scope):
+                if isinstance(bound, str):
+                    found |= {bound}
+                elif bound is None:
+                    found |= unknown
+                elif not _is_none(bound):
+                    found |= find_dotted(bound, home, depth + 1)
+            return found or unknown
+        case _:
+            return unknown
+
+
+def _is_none(value: ast.expr) -> bool:
+    """`einsum = None` where an import failed: such a name is not called."""
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+class _Walk:
+    """One pass over a tree with a stack of our own, since Python's is too short for some files."""
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+        self._stack: list[tuple[ast.AST, Scope, bool]] = []
+        self._bare: set[ast.AST] = set()
+
+    def run(self, tree: ast.Module) -> None:
+        top = Scope()
+        self._push(tree.body, top, False)
+        while self._stack:
+            node, scope, fails = self._stack.pop()
+            self._visit(node, scope, fails)
+
+    def _push(self, nodes: Sequence[ast.AST], scope: Scope, fails: bool) -> None:
+        self._stack.extend((node, scope, fails) for node in reversed(nodes))
+
+    def _visit(self, node: ast.AST, scope: Scope, fails: bool) -> None:
+        match node:
+            case ast.Expr(value=value):
+                self._bare.add(value)
+            case ast.Call():
+                self.seen.append(Seen(node, scope, node in self._bare, fails))
+            case ast.With() | ast.AsyncWith():
+                fails = fails or any(map(_is_raises, node.items))
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                scope.bind(name, value)
+                self._push([value], scope, fails)
+                return
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                scope.bind(name, value)
+                self._push([value], scope, fails)
+                return
+            case ast.NamedExpr(target=ast.Name(id=name), value=value):
+                scope.bind(name, value)
+                self._push([value], scope, fails)
+                return
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                self._enter_function(node, scope, fails)
+                return
+            case ast.ClassDef(name=name):
+                scope.bind(name, None)
+                inner = Scope(scope, is_class=True)
+                self._push([*node.decorator_list, *node.bases, *node.keywords], scope, fails)
+                self._push(node.body, inner, fails)
+                return
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                scope = Scope(scope)
+            case _:
+                for bound, imported in _find_bindings(node):
+                    scope.bind(bound, imported)
+                _note_declared(node, scope)
+        self._push(list(ast.iter_child_nodes(node)), scope, fails)
+
+    def _enter_function(self, node: _FUNCTION, scope: Scope, fails: bool) -> None:
+        inner = Scope(scope)
+        given = node.args
+        every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+        for argument in every:
+            if argument is not None:
+                inner.bind(argument.arg, None)
+        outside: list[ast.AST] = [*given.defaults, *(d for d in given.kw_defaults if d)]
+        if isinstance(node, ast.Lambda):
+            self._push(outside, scope, fails)
+            self._push([node.body], inner, fails)
+            return
+        scope.bind(node.name, None)
+        self._push([*node.decorator_list, *outside], scope, fails)
+        self._push(node.body, inner, fails)
+
+
+def _find_bindings(node: ast.AST) -> Iterator[tuple[str, str | None]]:
+    """Names that a node binds by itself, other than by a plain assignment."""
+    match node:
+        case ast.Import(names=aliases):
+            for alias in aliases:
+                whole = alias.name if alias.asname else alias.name.split(".")[0]
+                yield alias.asname or whole, whole
+        case ast.ImportFrom(module=module, names=aliases, level=level):
+            for alias in aliases:
+                whole = "" if level or not module else f"{module}.{alias.name}"
+                if alias.name != "*":
+                    yield alias.asname or alias.name, whole or None
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            yield name, None
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+            yield name, None
+        case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+            yield name, None
+        case ast.Attribute(value=ast.Name(id=name), attr=attribute, ctx=context):
+            # x.unsqueeze_(0) or x.shape = .. makes another tensor of x
+            if attribute.endswith("_") or not isinstance(context, ast.Load):
+                yield f"{name}.", None
+
+
+def _note_declared(node: ast.AST, scope: Scope) -> None:
+    """Take in `import *`, and names that are assigned from inside another scope."""
+    match node:
+        case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0):
+            scope.find_top().stars.append(module)
+        case ast.Global(names=names):
+            for name in names:
+                scope.find_top().bind(name, None)
+        case ast.Nonlocal(names=names):
+            here = scope.outer
+            while here is not None and here.outer is not None:
+                for name in names:
+                    here.bind(name, None)
+                here = here.outer
+
+
+def _is_raises(item: ast.withitem) -> bool:
+    """`pytest.raises(..)`, `self.assertRaisesRegex(..)`, `np.testing.assert_raises(..)`."""
+    called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else None
+    match called:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return "raises" in name.lower()
+        case _:
+            return False
