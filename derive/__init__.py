@@ -4,6 +4,7 @@ The map of the house, from the door to the ground; each module imports only from
 
     cli.py       the command line
     compiler.py  build: formula -> equations -> plan -> source, on one page
+    checker/     check: code against formula -> verdict, on one page
     formulas/    the library: one file per family, found by name
     frontend/    into the language: from_sympy, from_text, from_einsum
     backend/     out of it: the printed PyTorch function and its file
@@ -24,6 +25,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from derive.checker import check
+    from derive.checker.verdict import Verdict
     from derive.compiler import build
     from derive.errors import DeriveError, Diagnostic
     from derive.frontend.from_einsum import from_einsum
@@ -57,10 +60,12 @@ __all__ = [
     "DeriveError",
     "Diagnostic",
     "Formula",
+    "Verdict",
     "amax",
     "amin",
     "argmax",
     "build",
+    "check",
     "clip",
     "cumsum",
     "elu",
@@ -88,6 +93,8 @@ __all__ = [
 
 # Where each public name lives; the imports above say the same to editors and type checkers.
 _HOMES = {
+    "derive.checker": "check",
+    "derive.checker.verdict": "Verdict",
     "derive.compiler": "build",
     "derive.errors": "DeriveError Diagnostic",
     "derive.frontend.from_einsum": "from_einsum",

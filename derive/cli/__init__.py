@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMULA = "NAME|FILE|FILE.py:NAME|TEXT"
+CODE = "FILE.py[:NAME]|EINSUM|TEXT"
+CODE_IS = "A function or a class of torch modules, an einsum string, Python text; - reads one."
 FROM = "Of the library, a file, one formula of a file, or a text with an = in it; - reads one."
 
 Where = Annotated[str, typer.Argument(metavar=FORMULA, help=FROM, show_default=False)]
@@ -155,10 +157,36 @@ def _einsum(
 _LATER = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-@app.command("check", context_settings=_LATER)
-def _check() -> None:
-    """Does this code compute that formula? Not built yet."""
-    raise _refuse_verb("check")
+@app.command("check")
+def _check(  # noqa: PLR0913, PLR0917 - one for each option
+    code: Annotated[str, typer.Argument(metavar=CODE, help=CODE_IS, show_default=False)],
+    formula: Annotated[str, typer.Option("--formula", "-f", metavar=FORMULA, help=FROM)],
+    bind: Annotated[
+        str, typer.Option("--bind", metavar="query=Q,W_q.weight=W_Q.T", help="What is given.")
+    ] = "",
+    sizes: Sizes = "",
+    backward: Annotated[bool, typer.Option("--backward", help="Judge gradients too.")] = False,
+    seconds: Annotated[float, typer.Option("--seconds", help="The code's time limit.")] = 30,
+    as_json: Json = False,
+) -> None:
+    """Does this code compute that formula? Where not, and what is the edit?
+
+    Exit code 0: the same; 1: different; 2: it cannot be told.
+    """
+    from derive.cli.check import print_verdict
+    from derive.cli.sizes import parse_sizes
+
+    raise typer.Exit(
+        print_verdict(
+            code,
+            formula,
+            bind=bind,
+            sizes=parse_sizes(sizes),
+            backward=backward,
+            seconds=seconds,
+            as_json=as_json,
+        )
+    )
 
 
 @app.command("lint")

@@ -10,7 +10,7 @@ neither a clip nor a bracket is idle everywhere.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import combinations
 from math import prod
@@ -54,6 +54,7 @@ class Demands:
     least: tuple[tuple[Polynomial, int], ...]  # a fixed place x[3] asks for an extent of 4
     wanted: tuple[tuple[Polynomial, int], ...]  # a bracket [i < 3] has a say from an extent of 5 on
     work: tuple[tuple[tuple[Polynomial, ...], int], ...]  # loops around each access, how often
+    fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that are told
 
 
 def find_sizes(system: System) -> tuple[str, ...]:
@@ -68,9 +69,16 @@ def find_sizes(system: System) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*ir_sizes.find_sizes(system), *inside)))
 
 
-def choose_sizes(system: System, count: int = 3, seed: int = 0) -> list[Sizes]:
-    """`count` draws of all sizes, small and pairwise distinct; the second one has a size 1."""
+def choose_sizes(
+    system: System, count: int = 3, seed: int = 0, fixed: Mapping[str, int] | None = None
+) -> list[Sizes]:
+    """`count` draws of all sizes, small and pairwise distinct; the second one has a size 1.
+
+    Sizes in `fixed` are what they are.
+    """
     demands = _find_demands(system)
+    known = {name: size for name, size in (fixed or {}).items() if name in demands.names}
+    demands = replace(demands, fixed=known)
     dice = Random(seed)
     draws: list[Sizes] = []
     for number in range(count):
@@ -83,7 +91,7 @@ def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one
     best: tuple[float, Sizes] | None = None
     for largest in LARGEST:
         for _ in range(ATTEMPTS if len(demands.names) <= MANY else ATTEMPTS // 6):
-            sizes = _shrink(_draw(demands.names, dice, largest, with_one), demands)
+            sizes = _shrink(_draw(demands, dice, largest, with_one), demands)
             badness = _measure(sizes, demands, with_one=with_one) + 5 * (sizes in before)
             badness += 0.1 * _count_same_orders(sizes, before)
             if best is None or badness < best[0]:
@@ -99,19 +107,21 @@ def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one
 _IDLE, _EMPTY, _INVALID = 1e3, 1e5, 1e8
 
 
-def _draw(names: Sequence[str], dice: Random, largest: int, with_one: bool) -> Sizes:
+def _draw(demands: Demands, dice: Random, largest: int, with_one: bool) -> Sizes:
+    names = [name for name in demands.names if name not in demands.fixed]
     pool = range(2, max(largest, len(names) + 2))
     sizes = dict(zip(names, dice.sample(pool, len(names)), strict=True))
     if with_one and names and dice.random() < 0.8:  # not every formula bears a size 1
         sizes[dice.choice(names)] = 1
-    return sizes
+    return {name: demands.fixed.get(name, sizes.get(name, 1)) for name in demands.names}
 
 
 def _shrink(sizes: Sizes, demands: Demands) -> Sizes:
     """The sizes made smaller until the loops are short enough: the largest to the rarest below."""
     sizes = dict(sizes)
-    while sizes and _count_work(sizes, demands) > MOST_WORK and max(sizes.values()) > 1:
-        name = max(sizes, key=lambda size: sizes[size])
+    free = [name for name in sizes if name not in demands.fixed]
+    while _count_work(sizes, demands) > MOST_WORK and any(sizes[name] > 1 for name in free):
+        name = max(free, key=lambda size: sizes[size])
         times = Counter(sizes.values())
         sizes[name] = min(range(sizes[name] - 1, 1, -1), key=lambda n: times[n], default=1)
     return sizes

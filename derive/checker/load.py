@@ -1,0 +1,287 @@
+"""The code that is checked: a function, a module, a class of modules, out of a file or a text.
+
+file.py:function   file.py:Class   file.py       one candidate, else a name is asked for
+"bij,bjk->bik"     an einsum string
+text               Python with one function or class, or a script without any
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from derive.checker.script import Script, find_unused, read_script, to_function
+from derive.errors import DeriveError, Diagnostic, Mark, refuse, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STANDARD_INPUT = "standard input"
+_EINSUM = re.compile(r"\s*[A-Za-z., ]*[A-Za-z.][A-Za-z., ]*(->[A-Za-z. ]*)?\s*")
+# What snippets take for granted.
+_PRELUDE = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
+
+
+class CannotRunError(Exception):
+    """The code does not run; `line` is the line of the user's file, if it is known."""
+
+    def __init__(self, says: str, line: int | None = None) -> None:
+        super().__init__(says)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Code:
+    """What is judged, and where its lines are."""
+
+    name: str  # as reports have it: "attention.py:attend"
+    target: Any  # a function, a torch module, a class of modules
+    path: str = ""  # the file name that its frames have
+    source: str = ""  # the text of that file
+    script: Script | None = None
+    findings: tuple[Diagnostic, ...] = ()
+    names: Mapping[str, Any] = field(default_factory=dict)  # of the file, numbers among them
+
+
+def load(code: Any, wanted: str = "") -> Code:
+    """The code that a person means; `wanted` is the formula's name, which decides between several.
+
+    DeriveError for what is no code, CannotRunError for a file that does not run.
+    """
+    if not isinstance(code, (str, Path)):
+        return _from_object(code)
+    text = str(code)
+    if isinstance(code, str) and _is_einsum(text):
+        return _from_einsum(text)
+    path, _, member = text.rpartition(":")
+    if path.endswith(".py") and (member.isidentifier() or not member):
+        return _from_path(Path(path), member, wanted)
+    if text.endswith(".py") and "\n" not in text:
+        return _from_path(Path(text), "", wanted)
+    return _from_text(text, f"<{STANDARD_INPUT}>", STANDARD_INPUT, "", wanted)
+
+
+def _is_einsum(text: str) -> bool:
+    return bool(_EINSUM.fullmatch(text)) and ("->" in text or "," in text)
+
+
+def _from_einsum(text: str) -> Code:
+    import torch
+
+    equation = text.replace(" ", "")
+    names = [f"operand_{number}" for number in range(1, equation.count(",") + 2)]
+    lines = [_PRELUDE, f"def contraction({', '.join(names)}):"]
+    lines.append(f"    return torch.einsum({equation!r}, {', '.join(names)})\n")
+    code = _from_text("\n".join(lines), "<einsum>", f'einsum "{text.strip()}"', "contraction", "")
+    assert torch is not None
+    return replace(code, name=f'einsum "{text.strip()}"')
+
+
+def _from_object(code: Any) -> Code:
+    import torch
+
+    if isinstance(code, torch.nn.Module) or callable(code):
+        inner = code.forward if isinstance(code, torch.nn.Module) else inspect.unwrap(code)
+        inner = getattr(inner, "__func__", inner)
+        path, source = _find_source(inner)
+        named = code if hasattr(code, "__name__") else type(code)
+        names = getattr(inner, "__globals__", {})
+        findings = _find_unused_names(source, inner)
+        return Code(
+            getattr(named, "__name__", "the code"),
+            code,
+            path,
+            source,
+            None,
+            findings,
+            {**names, **_find_closure(inner)},
+        )
+    raise refuse(
+        "code-kind",
+        f"{type(code).__name__} is no code",
+        help="give a function, a torch module, a path file.py:name, or the code as a text",
+    )
+
+
+def _find_closure(function: Any) -> dict[str, Any]:
+    try:
+        return dict(inspect.getclosurevars(function).nonlocals)
+    except (TypeError, ValueError):
+        return {}
+
+
+def _find_source(function: Any) -> tuple[str, str]:
+    path = getattr(getattr(function, "__code__", None), "co_filename", "")
+    if path and Path(path).is_file():
+        return path, Path(path).read_text(encoding="utf-8", errors="replace")
+    try:
+        return path, "".join(inspect.findsource(function)[0])
+    except (OSError, TypeError):
+        return path, ""
+
+
+def _find_unused_names(source: str, function: Any) -> tuple[Diagnostic, ...]:
+    line = getattr(getattr(function, "__code__", None), "co_firstlineno", 0)
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and line in {
+            node.lineno,
+            *(d.lineno for d in node.decorator_list),
+        }:
+            return tuple(_unused(name, at) for name, at in find_unused(node))
+    return ()
+
+
+def _unused(name: str, line: int) -> Diagnostic:
+    return Diagnostic("unused", f"{name} is made on line {line} and never used")
+
+
+def _from_path(path: Path, member: str, wanted: str) -> Code:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise refuse("file-unreadable", f"{path} is not UTF-8 text") from error
+    except OSError as error:
+        raise refuse("file-unreadable", f"cannot read {path}: {error.strerror}") from error
+    return _from_text(text, str(path), path.name, member, wanted)
+
+
+def _from_text(text: str, path: str, shown: str, member: str, wanted: str) -> Code:
+    try:
+        tree = ast.parse(text, path)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        at = f", line {line}" if line else ""
+        said = getattr(error, "msg", str(error))
+        what = f": {error.text.strip()}" if isinstance(error, SyntaxError) and error.text else ""
+        raise CannotRunError(f"{shown}{at} is no Python, {said}{what}", line) from error
+    candidates = _find_candidates(tree)
+    if not candidates and not member:
+        return _from_script(tree, text, path, shown)
+    names = run_tree(tree, path, shown, text)
+    known = [n for n in candidates if callable(names.get(n))]
+    name = member or _choose(known, wanted, shown)
+    if not callable(names.get(name)):
+        raise refuse(
+            "code-missing",
+            f"{shown} has no function or class {name}",
+            facts=[f"it has {', '.join(known)}"] if known else (),
+            help=suggest(name, known),
+        )
+    target = names[name]
+    inner = getattr(target, "forward", target) if isinstance(target, type) else target
+    findings = _find_unused_names(text, getattr(inner, "__func__", inner))
+    return Code(f"{shown}:{name}", target, path, text, None, findings, names)
+
+
+def _find_candidates(tree: ast.Module) -> list[str]:
+    """Public functions and classes of modules; a class with no forward is none."""
+    found = []
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            inside = [n.name for n in node.body if isinstance(n, ast.FunctionDef)]
+            bases = [ast.unparse(base) for base in node.bases]
+            if "forward" in inside or any(base.endswith("Module") for base in bases):
+                found.append(node.name)
+        elif isinstance(node, ast.FunctionDef):
+            found.append(node.name)
+    public = [name for name in found if not name.startswith("_")]
+    if len(public) > 1 and any(_is_statement(node) for node in tree.body):
+        return []  # functions in passing, and statements that do the work: a script
+    return public or found
+
+
+def _is_statement(node: ast.stmt) -> bool:
+    """Does a statement at the outermost level compute with what the file defines?"""
+    if not isinstance(node, ast.Assign):
+        return False
+    return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) for n in ast.walk(node))
+
+
+def _choose(known: list[str], wanted: str, shown: str) -> str:
+    if wanted in known:
+        return wanted
+    if len(known) == 1:
+        return known[0]
+    raise refuse(
+        "code-which",
+        f"{shown} has {len(known)} functions and classes",
+        facts=[f"they are {', '.join(known)}"] if known else (),
+        help=f"write {shown}:{known[-1]}" if known else "",
+    )
+
+
+def _from_script(tree: ast.Module, text: str, path: str, shown: str) -> Code:
+    if not tree.body:
+        raise refuse("code-missing", f"{shown} is empty")
+    script = read_script(tree)
+    names: dict[str, Any] = {}
+    if not set(script.arguments) - set(script.made):
+        names = run_tree(tree, path, shown, text)  # it runs by itself: shapes and numbers are told
+    findings = tuple(
+        _unused(name, line) for name, line in script.unused if name != script.results[0]
+    )
+    return Code(shown, None, path, text, script, findings, names)
+
+
+def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
+    """The script as a function of these of its names."""
+    assert code.script is not None
+    tree = to_function(code.script, arguments, result)
+    names = run_tree(tree, code.path, code.name, code.source)
+    return replace(code, target=names["script"])
+
+
+def run_tree(tree: ast.Module, path: str, shown: str, text: str) -> dict[str, Any]:
+    """The names that a file defines; CannotRunError with the line where it stops."""
+    module = ModuleType("checked_code")
+    module.__file__ = path
+    prelude: dict[str, Any] = {}
+    exec(compile(_PRELUDE, "<prelude>", "exec"), prelude)
+    module.__dict__.update({k: v for k, v in prelude.items() if not k.startswith("__")})
+    sys.modules[module.__name__] = module
+    folder = str(Path(path).resolve().parent)
+    sys.path.append(folder)
+    try:
+        exec(compile(tree, path, "exec", dont_inherit=True), module.__dict__)
+    except DeriveError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the user's file raises
+        line = find_line(error, path)
+        at = f", line {line}" if line else ""
+        raise CannotRunError(f"{shown}{at}: {say(error)}", line) from error
+    finally:
+        sys.path.remove(folder)
+    _ = text
+    return module.__dict__
+
+
+def find_line(error: BaseException, path: str) -> int | None:
+    """The last line of the user's file that was running."""
+    lines = [f.lineno for f in extract_tb(error.__traceback__) if f.filename == path]
+    return lines[-1] if lines else None
+
+
+def say(error: BaseException) -> str:
+    """The error on one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def mark_line(source: str, line: int | None) -> tuple[Mark, ...]:
+    """The line of the source, marked whole."""
+    rows = source.splitlines()
+    if not line or line > len(rows):
+        return ()
+    text = rows[line - 1].strip()
+    return (Mark(text, 0, len(text)),)

@@ -1,0 +1,208 @@
+"""The stages of a check after the code is loaded: judged, then proved or explained."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from derive.checker.judge import (
+    CLEAR,
+    Outcome,
+    judge_fields,
+    judge_floats,
+    run_quietly,
+)
+from derive.checker.load import CannotRunError, Code
+from derive.checker.pick import Picked, pick_program
+from derive.checker.remarks import find_remarks
+from derive.checker.stability import find_unstable
+from derive.errors import DeriveError, Diagnostic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from derive.checker.job import Job
+    from derive.checker.verdict import Verdict
+
+    Send = Callable[[Verdict], None]
+
+
+def judge(job: Job, code: Code, verdict: Verdict, send: Send) -> tuple[Picked, Verdict]:
+    """The verdict by values: float64 against the loops, then fields."""
+    picked = pick_program(code, job.system, job.binds, job.sizes)
+    verdict = replace(
+        verdict,
+        bindings=picked.program.describe(),
+        sizes=tuple(dict(draw.sizes) for draw in picked.draws),
+        findings=(*verdict.findings, *picked.findings, *find_remarks(job.system, picked)),
+        source=picked.program.code.source,
+    )
+    random = _find_randomness(picked)
+    if random:
+        return picked, _say(verdict, send, None, "unknown", random)
+    floats = _judge_all_floats(job, picked)
+    verdict = _add_changes(verdict, floats)
+    if floats.same is False and floats.off > CLEAR:
+        verdict = replace(verdict, difference=floats.difference)
+        return picked, _say(verdict, send, False, "different")
+    if floats.same:
+        verdict = _say(verdict, send, True, "agrees")
+    fields = judge_fields(picked.program, picked.draws, backward=job.backward)
+    return picked, _conclude(verdict, send, floats, fields)
+
+
+def _conclude(verdict: Verdict, send: Send, floats: Outcome, fields: Outcome) -> Verdict:
+    """The two judges put together."""
+    if fields.soft_mask:
+        verdict = replace(verdict, findings=(*verdict.findings, _SOFT_MASK))
+    if fields.same:
+        if not floats.same:
+            verdict = replace(verdict, findings=(*verdict.findings, _say_rounding(floats)))
+        notes = []
+        if fields.opaque:
+            notes.append(f"{', '.join(fields.opaque)} taken as unknown functions")
+        return _say(verdict, send, True, "identical", *notes)
+    if fields.same is False and (not floats.same or not (fields.opaque or fields.ordered)):
+        verdict = replace(verdict, difference=fields.difference)
+        return _say(verdict, send, False, "different")
+    if fields.same is False:
+        what = ", ".join(fields.opaque) or "an order of values"
+        reason = f"over random fields it could not be told, since {what} is no algebra there"
+        return _say(verdict, send, True, "agrees", reason)
+    if floats.same:
+        return _say(verdict, send, True, "agrees", *fields.reasons)
+    return _say(verdict, send, None, "unknown", f"float64: {floats.difference}", *fields.reasons)
+
+
+_SOFT_MASK = Diagnostic(
+    "finite-mask",
+    "a finite number stands for -inf in the mask",
+    facts=("a row with nothing left gives an average of what is masked, not nan or zeros",),
+    help='use float("-inf"), or be sure that every row keeps an entry',
+)
+
+
+def _say_rounding(floats: Outcome) -> Diagnostic:
+    return Diagnostic(
+        "rounding", f"in float64 the code is off by {floats.off:.1e}: {floats.difference}"
+    )
+
+
+def _say(verdict: Verdict, send: Send, same: bool | None, grade: str, *reasons: str) -> Verdict:
+    verdict = replace(verdict, same=same, grade=grade, reasons=reasons)
+    send(verdict)
+    return verdict
+
+
+def _judge_all_floats(job: Job, picked: Picked) -> Outcome:
+    """Every draw; the first difference counts, the largest stands."""
+    total = Outcome(True)
+    for draw in picked.draws:
+        one = judge_floats(picked.program, job.formula, draw)
+        total.off = max(total.off, one.off)
+        total.reasons += [reason for reason in one.reasons if reason not in total.reasons]
+        if one.same is not True and total.same:
+            total.same, total.difference = one.same, one.difference
+    return total
+
+
+def _add_changes(verdict: Verdict, outcome: Outcome) -> Verdict:
+    said = tuple(
+        Diagnostic("changes-argument", f"the code {reason}, which it was given")
+        for reason in outcome.reasons
+    )
+    return replace(verdict, findings=(*verdict.findings, *said))
+
+
+def _find_randomness(picked: Picked) -> str:
+    """Why the code gives something else at each call, if it does."""
+    import torch
+
+    draw = picked.draws[0]
+    values = draw.make_inputs()
+    first: Any = None
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        results, _ = run_quietly(picked.program, values, draw.sizes)
+        if first is None:
+            first = results
+    same = len(first) == len(results) and all(
+        one.shape == two.shape and bool(((one == two) | (one != one)).all())
+        for one, two in zip(first, results, strict=True)
+    )
+    if same:
+        return ""
+    source = picked.program.code.source.lower()
+    if "dropout" in source or _has_dropout(picked.program.code.target):
+        return "the code draws random numbers: dropout in training mode; call .eval()"
+    return "the code gives something else at each call: random numbers, or a state that it keeps"
+
+
+def _has_dropout(target: Any) -> bool:
+    import torch
+
+    if not isinstance(target, torch.nn.Module):
+        return False
+    return any(
+        isinstance(part, torch.nn.Dropout) and part.training and part.p for part in target.modules()
+    )
+
+
+def refine(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
+    """What comes after the judgement: a proof and findings, or an explanation."""
+    if verdict.same:
+        verdict = _add_findings(job, picked, verdict, send)
+        _prove(job, picked, verdict, send)
+    elif verdict.same is False:
+        _explain(job, picked, verdict, send)
+
+
+def _add_findings(job: Job, picked: Picked, verdict: Verdict, send: Send) -> Verdict:
+    found = list(find_unstable(picked.program, picked.draws[0]))
+    found += _find_empty_rows(job, picked)
+    verdict = replace(verdict, findings=(*verdict.findings, *found))
+    send(verdict)
+    return verdict
+
+
+def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:
+    """What happens on a row with every entry masked."""
+    if not any(getattr(entry, "kind", "") == "bool" for entry in job.system.inputs):
+        return []
+    draw = picked.draws[-1]
+    with suppress(CannotRunError, DeriveError):
+        outcome = judge_floats(picked.program, job.formula, draw, empty_row=True)
+        if not outcome.same:
+            says = "a row with every entry masked is treated in another way"
+            return [Diagnostic("empty-row", says, facts=(outcome.difference,))]
+    return []
+
+
+def _prove(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
+    """Proved, if both sides have one normal form."""
+    try:
+        from derive.checker.prove import find_proof
+    except ImportError:
+        return
+
+    if job.backward:
+        return
+    try:
+        proof = find_proof(job, picked)
+    except DeriveError:
+        return
+    if proof is not None:
+        reasons = tuple(reason for reason in verdict.reasons if "unknown functions" not in reason)
+        send(replace(verdict, grade="proved", reasons=(*proof, *reasons)))
+
+
+def _explain(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
+    """The line and the edit of code that differs."""
+    try:
+        from derive.checker.tell import tell
+    except ImportError:
+        return
+
+    with suppress(CannotRunError):
+        send(tell(job, picked, verdict))

@@ -1,0 +1,48 @@
+"""The verdict on code that differs, with the line and the edit that explain it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from derive.checker.draws import Draw
+from derive.checker.explain import Case, explain
+from derive.checker.judge import judge_fields, run_quietly
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from derive.checker.job import Job
+    from derive.checker.pick import Picked
+    from derive.checker.verdict import Verdict
+    from derive.ir.nodes import System
+
+
+def tell(job: Job, picked: Picked, verdict: Verdict) -> Verdict:
+    """The verdict with its line, its annotations, and an edit that is confirmed over fields."""
+    program, draw = picked.program, picked.draws[0]
+
+    def run(values: Mapping[str, Any]) -> tuple[Any, ...]:
+        results: tuple[Any, ...] = run_quietly(program, values, draw.sizes)[0]
+        return results
+
+    def make(seed: int) -> Mapping[str, Any]:
+        return Draw(job.system, draw.sizes, seed, draw.defaulted).make_inputs()
+
+    case = Case(job.system, run, make, draw.sizes, program.code.path, program.code.source)
+    found = explain(case, max(1.0, job.left - 2))
+    edit = found.edit if found.edited is None or _is_confirmed(picked, found.edited) else ""
+    return replace(
+        verdict,
+        difference=found.difference or verdict.difference,
+        line=found.line,
+        edit=edit,
+        annotations=found.annotations,
+    )
+
+
+def _is_confirmed(picked: Picked, edited: System) -> bool:
+    """Does the edited formula give what the code gives, exactly; or can fields not tell?"""
+    draws = [Draw(edited, d.sizes, d.seed, d.defaulted) for d in picked.draws[:2]]
+    outcome = judge_fields(picked.program, draws)
+    return outcome.same is not False or bool(outcome.opaque) or outcome.ordered

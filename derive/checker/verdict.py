@@ -1,0 +1,112 @@
+"""What a check says: same or different, how sure, at which sizes, where, and what the edit is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from derive.errors import Diagnostic
+
+GRADES = ("proved", "identical", "agrees", "different", "unknown")
+_ANSWERS = {True: "same", False: "different", None: "unknown"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of a check.
+
+    `same` is True, False, or None where it cannot be told. `grade` says how it is known: "proved"
+    (one normal form, for all sizes unless `reasons` name some), "identical" (in every entry over
+    random prime fields), "agrees" (float64 against the direct loops), "different", "unknown".
+    `line` is the first line of the user's file that departs from the formula, `edit` what to change
+    there, confirmed by judging the edited formula against the code; `findings` are remarks that
+    hold besides.
+    """
+
+    same: bool | None
+    grade: str
+    code: str = ""
+    formula: str = ""
+    line: int | None = None
+    edit: str = ""
+    difference: str = ""
+    findings: tuple[Diagnostic, ...] = ()
+    reasons: tuple[str, ...] = ()
+    sizes: tuple[Mapping[str, int], ...] = ()
+    bindings: tuple[str, ...] = ()
+    annotations: tuple[tuple[int, str], ...] = field(default=(), compare=False)
+    source: str = field(default="", compare=False, repr=False)
+
+    def __bool__(self) -> bool:
+        """Whether the code is the same as the formula; unknown is not."""
+        return self.same is True
+
+    def __str__(self) -> str:
+        """The report as it is shown to a person."""
+        return "\n".join(_to_lines(self))
+
+    def to_data(self) -> dict[str, Any]:
+        """The verdict as plain data, for JSON."""
+        return {
+            "same": self.same,
+            "grade": self.grade,
+            "code": self.code,
+            "formula": self.formula,
+            "line": self.line,
+            "edit": self.edit,
+            "difference": self.difference,
+            "reasons": list(self.reasons),
+            "sizes": [dict(draw) for draw in self.sizes],
+            "bindings": list(self.bindings),
+            "annotations": [{"line": line, "is": what} for line, what in self.annotations],
+            "findings": [
+                {"code": each.code, "says": each.says, "facts": list(each.facts), "help": each.help}
+                for each in self.findings
+            ],
+        }
+
+
+def _to_lines(verdict: Verdict) -> list[str]:
+    grade = "" if verdict.grade in {"different", "unknown"} else f", {verdict.grade}"
+    lines = [f"{_ANSWERS[verdict.same]}{grade}: {verdict.code} against {verdict.formula}"]
+    lines += [f"  {reason}" for reason in verdict.reasons]
+    if verdict.difference:
+        lines.append(f"  {verdict.difference}")
+    if verdict.bindings:
+        lines.append(f"  with {', '.join(verdict.bindings)}")
+    if verdict.sizes:
+        lines.append(f"  at {'; '.join(map(_show_sizes, verdict.sizes))}")
+    lines += _annotate(verdict)
+    if verdict.edit:
+        where = f"line {verdict.line}: " if verdict.line else ""
+        lines.append(f"  edit: {where}{verdict.edit}")
+    for finding in verdict.findings:
+        lines += [f"  {row}" for row in str(finding).splitlines()]
+    return lines
+
+
+def _show_sizes(sizes: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={number}" for name, number in sizes.items()) or "no sizes"
+
+
+def _annotate(verdict: Verdict) -> list[str]:
+    """The lines of the code that equal a node of the formula, and the first that equals none."""
+    if verdict.same or not verdict.source or (not verdict.annotations and not verdict.line):
+        return []
+    text = verdict.source.splitlines()
+    said: dict[int, list[str]] = {}
+    for number, what in verdict.annotations:
+        said.setdefault(number, []).append(what)
+    if verdict.line is not None:
+        said.setdefault(verdict.line, [])
+    shown = [(n, text[n - 1].rstrip()) for n in sorted(said) if 0 < n <= len(text)]
+    width = min(72, max((len(line) for _, line in shown), default=0))
+    rows = []
+    for number, line in shown:
+        bad = number == verdict.line
+        what = "<-- equals no part of the formula" if bad else f"= {'; '.join(said[number])}"
+        rows.append(f"  {'>' if bad else ' '}{number:4d} | {line:<{width}}  {what}")
+    return rows
