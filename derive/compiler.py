@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from derive.analysis.checks import check_system, find_unplanned
+from derive.analysis.checks import find_unplanned
 from derive.backend.to_module import Header, to_module
 from derive.errors import DeriveError, refuse
-from derive.frontend.from_sympy import from_sympy
+from derive.frontend.system import refuse_depth, to_system
 from derive.ir.sizes import find_sizes
-from derive.notation.formula import check_name
 from derive.plan.build import make_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from derive.ir.nodes import System
     from derive.notation.formula import Formula
@@ -91,7 +89,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     """
     if memory is not None:
         raise refuse("not-yet", "a memory budget is not used yet", help="leave `memory` out")
-    with _refuse_depth():
+    with refuse_depth():
         system = to_system(formula, name)
         unplanned = find_unplanned(system)
         if unplanned is not None:
@@ -101,31 +99,6 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
         header = Header(formula.title, formula.source, origin, command)
         source = to_module(plan, system.name, header)
     return Built(system.name, formula, system, plan, source)
-
-
-def to_system(formula: Formula, name: str | None = None) -> System:
-    """The checked system of a formula; DeriveError for every mistake that it holds."""
-    from dataclasses import replace
-
-    if name is not None:
-        check_name(name)
-    with _refuse_depth():
-        system = from_sympy(formula)
-        check_system(system)
-    return replace(system, name=name) if name else system
-
-
-@contextmanager
-def _refuse_depth() -> Iterator[None]:
-    """A diagnostic in place of Python's limit of recursion."""
-    try:
-        yield
-    except RecursionError:
-        raise refuse(
-            "too-deep",
-            "an expression is nested too deeply",
-            help="give its parts names: write them as equations of their own",
-        ) from None
 
 
 def _find_typical(

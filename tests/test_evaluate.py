@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from derive import evaluate_loops, parse
-from derive.compiler import to_system
 from derive.formulas import load_formulas
+from derive.frontend.system import to_system
 from derive.verify.compare import compare_values
 from derive.verify.evaluate import Evaluator, evaluate_system
 from derive.verify.samples import choose_sizes, draw_inputs

@@ -110,3 +110,12 @@ def test_same_bytes_under_every_hash_seed() -> None:
         for seed in ("0", "1", "2")
     }
     assert len(prints) == 1
+
+
+def test_many_factors_on_the_same_letters_are_planned_at_once() -> None:
+    from derive.plan.path import find_path
+
+    a, b = Index("a", Size("A")), Index("b", Size("B"))
+    path = find_path([(a, b)] * 61, (a,), {a: 3, b: 4})
+    assert len(path) == 60
+    assert all(len(step) == 2 for step in path)

@@ -23,8 +23,8 @@ from derive.checker.load import CannotRunError, load
 from derive.checker.sources import parse_binds
 from derive.checker.stages import judge, refine
 from derive.checker.verdict import Verdict
-from derive.compiler import to_system
 from derive.errors import refuse
+from derive.frontend.system import to_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

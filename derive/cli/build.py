@@ -139,7 +139,7 @@ def _share_sizes(order: Order) -> dict[str, dict[str, int]]:
     """Of the sizes that were given, those that each formula has; one that none has is refused."""
     if not order.sizes:
         return {found.name: {} for found in order.found}
-    from derive.compiler import to_system
+    from derive.frontend.system import to_system
     from derive.ir.sizes import find_sizes
 
     shares: dict[str, dict[str, int]] = {}

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None:
     """The string as a formula in the notation, as loops, as steps with costs; and remarks."""
-    from derive.compiler import build, to_system
+    from derive.compiler import build
     from derive.frontend.from_einsum import from_einsum
+    from derive.frontend.system import to_system
     from derive.ir.text import to_lines
     from derive.verify.loops import to_loops
 

@@ -59,7 +59,7 @@ def print_data(found: Found, sizes: Mapping[str, int], *, loops: bool, code: boo
 
 def print_loops(found: Found) -> None:
     """The formula as loops over single numbers, in Python."""
-    from derive.compiler import to_system
+    from derive.frontend.system import to_system
 
     to_system(found.formula)  # refuses what is wrong in it
     print_line(_find_loops(found).rstrip("\n"))
@@ -78,7 +78,7 @@ def _find_loops(found: Found) -> str:
 
 def _build(found: Found, sizes: Mapping[str, int]) -> Built:
     if sizes:
-        from derive.compiler import to_system
+        from derive.frontend.system import to_system
         from derive.ir.sizes import find_sizes
 
         check_sizes(sizes, find_sizes(to_system(found.formula)))

@@ -10,14 +10,48 @@ if TYPE_CHECKING:
     from derive.ir.nodes import Index
 
 EXHAUSTIVE = 7  # operands up to which the optimal search takes milliseconds
+CROWDED = 3  # neighbours of an operand beyond which dynamic programming grows without bound
+
+Path = tuple[tuple[int, ...], ...]
 
 
 def find_path(
     operands: Sequence[Sequence[Index]], output: Sequence[Index], extents: Mapping[Index, int]
-) -> tuple[tuple[int, ...], ...]:
+) -> Path:
     """Pairs of positions to contract, in order; the result of each goes to the end of the list."""
     if len(operands) < 3:
         return (tuple(range(len(operands))),)
+    if len(operands) > EXHAUSTIVE:
+        twins = _find_twins(operands)
+        if twins is not None:
+            return _join_twins(twins, operands, output, extents)
+    return _search(operands, output, extents)
+
+
+def _find_twins(operands: Sequence[Sequence[Index]]) -> tuple[int, int] | None:
+    """The first two operands with the same indices: their product is no larger than each."""
+    seen: dict[frozenset[Index], int] = {}
+    for place, axes in enumerate(operands):
+        first = seen.setdefault(frozenset(axes), place)
+        if first != place:
+            return first, place
+    return None
+
+
+def _join_twins(
+    twins: tuple[int, int],
+    operands: Sequence[Sequence[Index]],
+    output: Sequence[Index],
+    extents: Mapping[Index, int],
+) -> Path:
+    rest = [axes for place, axes in enumerate(operands) if place not in twins]
+    return (twins, *find_path([*rest, operands[twins[0]]], output, extents))
+
+
+def _search(
+    operands: Sequence[Sequence[Index]], output: Sequence[Index], extents: Mapping[Index, int]
+) -> Path:
+    """The order that opt_einsum finds: the best, or where that takes too long a good one."""
     import opt_einsum
 
     letters: dict[Index, str] = {}
@@ -29,6 +63,15 @@ def find_path(
         f"{inputs}->{''.join(letters[i] for i in output)}",
         *shapes,
         shapes=True,
-        optimize="optimal" if len(operands) <= EXHAUSTIVE else "dp",
+        optimize=_choose_search(operands),
     )
     return tuple(tuple(sorted(step)) for step in path)
+
+
+def _choose_search(operands: Sequence[Sequence[Index]]) -> str:
+    count = len(operands)
+    if count <= EXHAUSTIVE:
+        return "optimal"
+    sets = [frozenset(axes) for axes in operands]
+    meetings = sum(bool(one & other) for at, one in enumerate(sets) for other in sets[at + 1 :])
+    return "greedy" if meetings > CROWDED * count and count > 2 * EXHAUSTIVE else "dp"

@@ -1,0 +1,41 @@
+"""The one way from a formula to its checked system of equations."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from derive.analysis.checks import check_system
+from derive.errors import refuse
+from derive.frontend.from_sympy import from_sympy
+from derive.notation.formula import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from derive.ir.nodes import System
+    from derive.notation.formula import Formula
+
+
+def to_system(formula: Formula, name: str | None = None) -> System:
+    """The checked system of a formula; DeriveError for every mistake that it holds."""
+    if name is not None:
+        check_name(name)
+    with refuse_depth():
+        system = from_sympy(formula)
+        check_system(system)
+    return replace(system, name=name) if name else system
+
+
+@contextmanager
+def refuse_depth() -> Iterator[None]:
+    """A diagnostic in place of Python's limit of recursion."""
+    try:
+        yield
+    except RecursionError:
+        raise refuse(
+            "too-deep",
+            "an expression is nested too deeply",
+            help="give its parts names: write them as equations of their own",
+        ) from None
