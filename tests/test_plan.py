@@ -10,6 +10,7 @@ import pytest
 from derive import parse
 from derive.compiler import build
 from derive.formulas import find_formula
+from derive.ir.nodes import Index, Size
 from derive.ir.text import to_text
 from derive.plan.ops import Along, axes_of
 from derive.plan.steps import walk_ops

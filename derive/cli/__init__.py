@@ -26,6 +26,8 @@ FROM = "Of the library, a file, one formula of a file, or a text with an = in it
 
 Where = Annotated[str, typer.Argument(metavar=FORMULA, help=FROM, show_default=False)]
 Wheres = Annotated[list[str] | None, typer.Argument(metavar=FORMULA, help=FROM, show_default=False)]
+# Spelt here, where `list` is still the builtin: later it is the module of a verb.
+Words = list[str] | None
 Sizes = Annotated[
     str, typer.Option("--sizes", metavar="S=4096,...", help="Numbers to plan and count for.")
 ]
@@ -192,18 +194,18 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
 @app.command("lint")
 def _lint(  # noqa: PLR0913, PLR0917 - one for each option
     paths: Annotated[
-        list[str] | None,
+        Words,
         typer.Argument(metavar="PATH...", help="Files and folders.", show_default=False),
     ] = None,
     select: Annotated[
-        list[str] | None, typer.Option(metavar="CODES", help="Only these: DE101,DE2,plain-call.")
+        Words, typer.Option(metavar="CODES", help="Only these: DE101,DE2,plain-call.")
     ] = None,
-    ignore: Annotated[list[str] | None, typer.Option(metavar="CODES", help="Not these.")] = None,
+    ignore: Annotated[Words, typer.Option(metavar="CODES", help="Not these.")] = None,
     least: Annotated[
         str, typer.Option("--min-severity", metavar="info|warning|error", help="Nothing below.")
     ] = "info",
     exclude: Annotated[
-        list[str] | None, typer.Option(metavar="GLOB", help="Not these files and folders.")
+        Words, typer.Option(metavar="GLOB", help="Not these files and folders.")
     ] = None,
     form: Annotated[
         str, typer.Option("--format", metavar="text|json|sarif", help="What to print.")
