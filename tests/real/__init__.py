@@ -28,10 +28,16 @@ class Real:
     sizes: Mapping[str, int]
     mistakes: tuple[tuple[str, str], ...]  # a part of the formula's text, and what is put there
     empty_row: str = "nan"
+    free: str = field(default="B S", kw_only=True)  # sizes that the module is not made for
     single: bool = field(default=False, kw_only=True)  # it computes in float32 along the way
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def fixed(self) -> dict[str, int]:
+        """The sizes that the module is made for."""
+        return {name: size for name, size in self.sizes.items() if name not in self.free.split()}
 
     def plant(self, mistake: tuple[str, str]) -> str:
         """The formula's text with a mistake in it."""

@@ -16,8 +16,8 @@ def make_config() -> Any:
         hidden_size=12,
         num_attention_heads=6,
         num_key_value_heads=3,
-        head_dim=4,
-        intermediate_size=7,
+        head_dim=8,
+        intermediate_size=10,
         attn_implementation="eager",
     )
 
@@ -76,7 +76,7 @@ MERGE = """
     z[b,i,h*2*P + d] = sum[j](alpha[b,h,i,j] * v[b,h // R,j,d])
     y[b,i,n] = sum[c](z[b,i,c] * W_O[n,c])
 """
-SIZES = dict(B=2, S=8, E=12, G=3, R=2, P=2)
+SIZES = dict(B=5, S=7, E=12, G=3, R=2, P=4)
 
 
 def bind_attention(at: str) -> str:
@@ -147,7 +147,7 @@ mlp = Real(
     y[b,s,m] = sum[o](a[b,s,o] * W_D[m,o])
     """,
     "gate_proj.weight=W_G, up_proj.weight=W_U, down_proj.weight=W_D, x=x",
-    dict(B=2, S=3, E=12, N=7),
+    dict(B=2, S=3, E=12, N=10),
     (
         ("silu(sum[m](x[b,s,m] * W_G[o,m]))", "silu(sum[m](x[b,s,m] * W_U[o,m]))"),
         ("silu", "sigmoid"),
@@ -171,7 +171,7 @@ layer = Real(
     + "inner.input_layernorm.weight=g_1, inner.post_attention_layernorm.weight=g_2, "
     "inner.mlp.gate_proj.weight=W_G, inner.mlp.up_proj.weight=W_U, inner.mlp.down_proj.weight=W_D, "
     "x=X, cos=C, sin=Z",
-    SIZES | dict(N=7),
+    SIZES | dict(N=10),
     (("l[b,i,m] = s[b,i,m]", "l[b,i,m] = X[b,i,m]"), ("t[b,i,m] = g_2[m]", "t[b,i,m] = g_1[m]")),
     single=True,
 )

@@ -53,6 +53,7 @@ attention = Real(
         ("/ sqrt(D)", "* sqrt(D)"),
     ),
     single=True,
+    free="N",
 )
 
 # The windows of one image follow each other, then those of the next.
@@ -63,9 +64,10 @@ attention_shifted = Real(
     alpha[n,h,i,j] = softmax[j]({SCORES} + M[n % N,i,j])
     {MERGE}""",
     PARAMETERS + ", attention_mask=M",
-    dict(B=2, N=5, W=2, H=3, D=4),
+    dict(B=6, N=5, W=2, H=3, D=4),
     (("M[n % N,i,j]", "M[n // B,i,j]"), ("softmax[j](sum", "softmax[i](sum")),
     single=True,
+    free="B N",
 )
 
 REALS = (attention, attention_shifted)

@@ -90,14 +90,14 @@ given_buckets = Real(
 own_buckets = Real(
     "T5Attention over less than nine positions",
     make_attention,
-    f"""T[32, H] {ATTENTION}
+    f"""T[32, H] {ATTENTION.replace("[B, S, E]", "[B, 7, E]")}
     u[i,j,h] = where(j > i, T[j - i + 16,h], T[i - j,h])
     alpha[b,h,i,j] = softmax[j]({SCORES} + u[i,j,h])
     {RESULT}
     """,
     "q.weight=W_Q, k.weight=W_K, v.weight=W_V, o.weight=W_O, relative_attention_bias.weight=T, "
     "hidden_states=X",
-    SIZES,
+    dict(B=2, E=5, H=3, D=4),
     (
         ("T[j - i + 16,h]", "T[j - i + 15,h]"),
         ("where(j > i, T[j - i + 16,h], T[i - j,h])", "where(j < i, T[i - j + 16,h], T[j - i,h])"),

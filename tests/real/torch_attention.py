@@ -154,8 +154,9 @@ across = Real(
     "q_proj_weight=W_Q, k_proj_weight=W_K, v_proj_weight=W_V, in_proj_bias=w, "
     "bias_k=u_K.reshape(1, 1, H*D), bias_v=u_V.reshape(1, 1, H*D), "
     "out_proj.weight=W_O, out_proj.bias=w_O, query=X, key=Y, value=Z",
-    dict(S=5, B=2, H=3, D=4, T=3, K=7, V=6),
+    dict(S=5, B=2, H=3, D=4, T=8, K=7, V=6),
     (("[j == T] * u_V", "[j == T + 1] * u_V"), ("w[2*H*D", "w[H*D")),
+    free="S B T",
 )
 
 
@@ -196,6 +197,7 @@ plain = Real(
     GIVEN,
     LENGTHS,
     (("softmax[j]", "softmax[i]"), ("/ sqrt(D)", "/ sqrt(E)"), ("/ sqrt(D)", "* sqrt(D)")),
+    free="B H S D T E",
 )
 
 scaled = Real(
@@ -205,6 +207,7 @@ scaled = Real(
     GIVEN + ", scale=c",
     LENGTHS,
     (("* c)", "* c / sqrt(D))"), ("* c)", "/ c)")),
+    free="B H S D T E",
 )
 
 causal = Real(
@@ -215,6 +218,7 @@ causal = Real(
     LENGTHS,
     (("j <= i", "j < i"), ("j <= i", "j <= i + T - S"), ("/ sqrt(D)", "/ D")),
     "zeros",
+    free="B H S D T E",
 )
 
 masked = Real(
@@ -225,6 +229,7 @@ masked = Real(
     LENGTHS,
     (("softmax[j, m[b,i,j]]", "softmax[j, not m[b,i,j]]"), ("softmax[j, m[b,i,j]]", "softmax[j]")),
     "zeros",
+    free="B H S D T E",
 )
 
 with_bias = Real(
@@ -237,6 +242,7 @@ with_bias = Real(
         (" / sqrt(D) + M[i,j]", " / sqrt(D) - M[i,j]"),
         (f"{PRODUCT} / sqrt(D) + M[i,j]", f"({PRODUCT} + M[i,j]) / sqrt(D)"),
     ),
+    free="B H S D T E",
 )
 
 grouped = Real(
@@ -248,8 +254,9 @@ grouped = Real(
     z[b,h,i,e] = sum[j](p[b,h,i,j] * V[b,h // R,j,e])
     """,
     GIVEN,
-    dict(B=2, G=3, R=2, S=4, D=5, T=6, E=7),
+    dict(B=8, G=3, R=2, S=4, D=5, T=6, E=7),
     (("K[b,h // R,j,d]", "K[b,h % G,j,d]"), ("V[b,h // R,j,e]", "V[b,h % G,j,e]")),
+    free="B G R S D T E",
 )
 
 LAYER = """

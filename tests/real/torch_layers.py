@@ -36,6 +36,7 @@ layer_norm_two = Real(
     "input=x, weight=g, bias=c",
     dict(B=2, S=3, D=5),
     (("mean[t,e](x[b,t,e])", "mean[e](x[b,s,e])"), ("+ 1e-3) *", ") *")),
+    free="B",
 )
 
 group_norm = Real(
@@ -56,6 +57,7 @@ group_norm = Real(
         ("m[b,q // P]", "m[b,q % G]"),
         ("s[b,k] = var[p,t](x[b,k*P + p,t])", "s[b,k] = var[p,t](x[b,p*G + k,t])"),
     ),
+    free="B T",
 )
 
 rms_norm = Real(
@@ -81,6 +83,7 @@ batch_norm = Real(
     "input=x, weight=g, bias=c",
     dict(B=2, C=5, T=3),
     (("sqrt(1 + 1/2)", "(1 + 1/2)"), ("* g[k]", "* c[k]")),
+    free="B T",
 )
 
 bilinear = Real(
@@ -90,6 +93,7 @@ bilinear = Real(
     "input1=x, input2=y, weight=A, bias=c",
     dict(N=2, I=3, J=4, O=5),
     (("sum[i,j]", "mean[i,j]"), ("+ c[o]", "- c[o]")),
+    free="N",
 )
 
 cosine = Real(
@@ -104,6 +108,7 @@ cosine = Real(
     "x1=x, x2=y",
     dict(B=2, N=3, D=5),
     (("(a[b,n] * c[b,n])", "(a[b,n] * a[b,n])"), ("sum[d](x[b,n,d] *", "mean[d](x[b,n,d] *")),
+    free="B N D",
 )
 
 CONVOLUTION = """
@@ -124,6 +129,7 @@ convolution = Real(
     "input=x, weight=W, bias=w",
     dict(N=5, C=2, O=4, K=3, L=9),
     (("x[n,c,t + k]", "x[n,c,t + K - 1 - k]"), ("+ w[o]", "+ 2*w[o]")),
+    free="N L",
 )
 
 convolution_strided = Real(
@@ -136,11 +142,12 @@ convolution_strided = Real(
         ("= sum[c,k](x", "= mean[c,k](x"),
         ("W[o,c,k] * [0 <= 2*t + 2*k - 3 < L]", "W[o,c,K - 1 - k] * [0 <= 2*t + 2*k - 3 < L]"),
     ),
+    free="N L",
 )
 
 convolution_grouped = Real(
     "Conv1d in groups",
-    lambda: nn.Conv1d(6, 9, 2, groups=3, bias=False, dtype=DOUBLE),
+    lambda: nn.Conv1d(6, 15, 4, groups=3, bias=False, dtype=DOUBLE),
     """
     x[N, G*C, L]; W[G*O, C, K]
     size G = 3
@@ -149,8 +156,9 @@ convolution_grouped = Real(
     y[n,o,t] = sum[c,k](x[n,o // O * C + c,t + k] * W[o,c,k])
     """,
     "input=x, weight=W",
-    dict(N=4, G=3, C=2, O=3, K=2, L=5),
+    dict(N=7, G=3, C=2, O=5, K=4, L=8),
     (("o // O * C + c", "c*G + o // O"), ("x[n,o // O * C + c,t + k]", "x[n,o % G * C + c,t + k]")),
+    free="N L",
 )
 
 cross_entropy = Real(
@@ -164,6 +172,7 @@ cross_entropy = Real(
     "input=x, target=t",
     dict(N=4, C=5),
     (("1/8 * mean[c]", "1/8 * sum[c]"), ("log_softmax[c]", "log_softmax[n]")),
+    free="N C",
 )
 
 REALS = (
