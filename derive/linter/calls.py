@@ -217,8 +217,12 @@ def _read_pattern(asked: _Asked) -> Iterator[Call]:
         return
     operands = None if place == 0 else (given[0],) if given else None
     has_more = any(k.arg is None for k in asked.seen.node.keywords) or not asked.is_whole
+    sizes = dict(asked.keywords)
+    if is_layer:  # those of flax take their sizes in one argument
+        count = 2 if asked.function == "reduce" else 1
+        has_more = has_more or len(given) > count or sizes.pop("sizes", None) is not None
     for text in find_texts(string, asked.seen.scope):
-        fault = find_fault(text.value, asked.function, tuple(asked.keywords), has_more)
+        fault = find_fault(text.value, asked.function, tuple(sizes), has_more)
         yield asked.to_call(text, text.value, operands, fault)
 
 

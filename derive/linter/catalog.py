@@ -57,7 +57,6 @@ CALL_RULES: tuple[Rule, ...] = (
     rules_letters.find_lone_letters,
     rules_letters.find_same_tensors,
     rules_letters.find_implicit_outputs,
-    rules_letters.find_letters_by_case,
     rules_letters.find_lost_ellipses,
     rules_calls.find_unused_results,
     rules_calls.find_unoptimized,
@@ -65,6 +64,7 @@ CALL_RULES: tuple[Rule, ...] = (
     rules_calls.find_paths_each_call,
     rules_letters.find_permuted_outputs,
     rules_letters.find_outer_products,
+    rules_letters.find_letters_by_case,
 )
 RULES: tuple[Rule, ...] = (*CALL_RULES, SYNTAX, UNREADABLE, UNUSED_IGNORE)
 
@@ -96,6 +96,9 @@ def is_known(word: str) -> bool:
 
 
 def _refuse(word: str) -> Exception:
-    known = [*(rule.code for rule in RULES), *(rule.name for rule in RULES)]
-    advice = suggest(word, known) or "derive lint --list shows all codes and names"
+    # a code near to another is another rule; a name near to another is a slip
+    advice = (
+        suggest(word, [rule.name for rule in RULES])
+        or "derive lint --list shows all codes and names"
+    )
     return refuse("rule-unknown", f"there is no rule {word}", help=advice)

@@ -67,22 +67,24 @@ def lint_bytes(path: str, data: bytes, find_plain: FindPlain) -> Report:
         source = Source.of(path, data)
     except UnreadableError as error:
         return Report((_judge_file(UNREADABLE, path, str(error)),), 1, 0)
-    findings = _judge_cells(source)
     try:
-        tree = source.parse()
-        calls = [_show(call, source) for call in read_calls(tree, find_plain)]
+        return _lint_source(source, find_plain)
     except UnparsableError as error:
-        findings.append(_judge_syntax(source, str(error), error.line, error.column))
-        return Report(tuple(findings), 1, 0)
+        finding = _judge_syntax(source, str(error), error.line, error.column)
     except RecursionError:
-        findings.append(_judge_syntax(source, "it is nested too deeply", 0, 0))
-        return Report(tuple(findings), 1, 0)
+        finding = _judge_syntax(source, "it is nested too deeply", 0, 0)
+    return Report((*_judge_cells(source), finding), 1, 0)
+
+
+def _lint_source(source: Source, find_plain: FindPlain) -> Report:
+    calls = [_show(call, source) for call in read_calls(source.parse(), find_plain)]
     ignores = read_ignores(source.text)
+    # both strings of a conditional may have the same finding
     found = dict.fromkeys(f for call in calls for f in _judge(call, source, ignores))
-    findings += found
-    findings += (f for ignore in ignores for f in _judge_ignore(ignore, source))
+    unused = [f for ignore in ignores for f in _judge_ignore(ignore, source)]
+    findings = sorted([*_judge_cells(source), *found, *unused], key=lambda f: f.order)
     places = {(call.node.lineno, call.node.col_offset) for call in calls}
-    return Report(tuple(sorted(findings, key=lambda f: f.order)), 1, len(places))
+    return Report(tuple(findings), 1, len(places))
 
 
 def _show(call: Call, source: Source) -> Call:

@@ -13,7 +13,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-_IPYTHON = re.compile(r"\s*(?:[%!?]|[\w.]+\s*=\s*[%!]|.*[\w)\]]\?{1,2}\s*$)")
+_IPYTHON = re.compile(r"\s*(?:[%!?]|[\w.]+\s*=\s*[%!]|[\w.]+\?{1,2}\s*$)")
 _PYTHON_CELLS = ("time", "timeit", "capture", "prun", "memit", "python3")
 
 
@@ -44,7 +44,7 @@ def read_cells(data: bytes) -> Cells:
     for number, code in codes:
         if code is None:
             continue
-        text = _to_python(code)
+        text = code if _is_python(code) else _to_python(code)
         rows = text.split("\n")
         try:
             last = _find_shown(text)
@@ -69,6 +69,15 @@ def _read_code(cell: dict[str, Any]) -> str | None:
     source = cell["source"] if "source" in cell else cell["input"]
     text = source if isinstance(source, str) else "".join(source)
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _is_python(code: str) -> bool:
+    """Whether the cell can be parsed as it stands."""
+    try:
+        _find_shown(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _to_python(code: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
-_NO_SIZES = ("pattern", "reduction", "tensor", "x")  # keywords that are no size
+_NO_SIZES = ("pattern", "reduction", "tensor")  # keywords that are no size
 _FORM = 'write it like "b (h d) -> b h d"'
 
 

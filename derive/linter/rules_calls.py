@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from derive.linter.calls import is_atom
@@ -12,17 +13,20 @@ from derive.linter.rule import rule
 from derive.linter.spec import DOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from derive.linter.calls import Call
 
 _PREFIX = {"torch": "torch", "numpy": "np", "jax": "jnp"}  # whose plain calls are told
 _PLACES = re.compile(r"\d|\.T\b|\.sum\(\)|torch\.")  # what a stack of matrices does not stand
+_HEAVY = re.compile(r" \* .*\.sum\(|\)\.mT$")  # a product that is stored before it is added up
+_NAIVE = ("numpy", "einsum")
 _LONGEST = 40
+_MOST = 5  # operands for which all orders are tried
 
 
 @rule(
-    code="DE107",
+    code="DE106",
     name="unused-result",
     severity=Severity.WARNING,
     why="An einsum changes nothing in place: as a statement of its own its result is lost.",
@@ -31,17 +35,21 @@ _LONGEST = 40
 )
 def find_unused_results(call: Call) -> Iterator[Remark]:
     """The result is not used."""
-    if call.is_bare and "out" not in call.keywords and not call.has_more_keywords:
+    if call.has_more_keywords or "out" in call.keywords or call.function.endswith("_path"):
+        return
+    left, _, right = call.written.partition("->")
+    if call.is_bare and left.split() != right.split():  # x -> x checks a shape
         yield Remark("the result is not used", "assign it, or take the call out")
 
 
 @rule(
-    code="DE108",
+    code="DE107",
     name="unoptimized",
     severity=Severity.WARNING,
     why=(
         "numpy.einsum multiplies all operands in one loop nest over all letters unless it is told"
-        " to look for an order: for three and more that is slower by whole powers of a size."
+        " to look for an order, which may be slower by whole powers of a size. opt_einsum, jax and"
+        " torch look for an order by themselves."
     ),
     hurts='x = np.einsum("ij,jk,kl->il", A, B, C)',
     fine='x = np.einsum("ij,jk,kl->il", A, B, C, optimize=True)',
@@ -49,16 +57,16 @@ def find_unused_results(call: Call) -> Iterator[Remark]:
 def find_unoptimized(call: Call) -> Iterator[Remark]:
     """Three or more operands in one loop nest, since no order is looked for."""
     spec = call.spec
-    if spec is None or len(spec.operands) < 3 or call.has_more_keywords:
+    if spec is None or len(spec.operands) < 3 or (call.library, call.function) != _NAIVE:
         return
-    if call.function not in {"einsum", "contract"} or call.library not in {"numpy", "opt_einsum"}:
+    if call.has_more_keywords or "optimize" in call.keywords:
         return
-    summed = set(spec.letters) - set(spec.output_names)
-    asked = call.keywords.get("optimize")
-    is_off = isinstance(asked, ast.Constant) and asked.value in (False, None)
-    if summed and (is_off or (asked is None and call.library == "numpy")):
-        says = f"{len(spec.operands)} operands go through one loop nest over all letters"
-        advice = "pass optimize=True" if call.library == "numpy" else "leave optimize out"
+    terms = [frozenset(c.name for c in operand) for operand in spec.operands]
+    output = frozenset(c.name for c in spec.output)
+    letters = len(output.union(*terms))
+    if find_widest(terms, output) < letters:
+        says = f"{len(terms)} operands go through one loop nest over all {letters} letters"
+        advice = "pass optimize=True"
         yield Remark(says, advice, 0, len(call.written))
 
 
@@ -83,14 +91,15 @@ def find_plain_calls(call: Call) -> Iterator[Remark]:
     written = "".join(call.written.split())
     marks = ("\0", "\1")[: len(names)]  # in place of the names, which may hold anything
     plain = _find_stacked(call) if DOTS in written else call.find_plain(written, marks)
+    if not plain or _HEAVY.search(plain):
+        return
     plain = plain.replace("torch.", f"{_PREFIX[call.library]}.")
     if call.library != "torch":
         plain = plain.replace(".permute(", ".transpose(")
     for mark, name in zip(marks, names, strict=True):
         plain = plain.replace(mark, name)
-    if plain:
-        advice = "write it so, unless the letters tell more"
-        yield Remark(f"the same as {plain}", advice, 0, len(call.written))
+    advice = "write it so, unless the letters tell more"
+    yield Remark(f"the same as {plain}", advice, 0, len(call.written))
 
 
 @rule(
@@ -114,6 +123,20 @@ def find_paths_each_call(call: Call) -> Iterator[Remark]:
     if not spec.has_words and DOTS not in call.written:
         advice += f'; derive einsum "{"".join(call.written.split())}" prints them'
     yield Remark(says, advice, 0, len(call.written))
+
+
+def find_widest(terms: Sequence[frozenset[str]], output: frozenset[str]) -> int:
+    """The letters of the widest step, in the order of pairs that keeps it narrowest."""
+    if len(terms) < 2:
+        return max((len(term) for term in terms), default=0)
+    pairs = list(combinations(range(len(terms)), 2))
+    widths = []
+    for k, m in pairs if len(terms) <= _MOST else pairs[:1]:
+        rest = [term for n, term in enumerate(terms) if n not in (k, m)]
+        both = terms[k] | terms[m]
+        kept = both & output.union(*rest)
+        widths.append(max(len(both), find_widest([*rest, kept], output)))
+    return min(widths)
 
 
 def _write(expr: ast.expr, place: int) -> str:

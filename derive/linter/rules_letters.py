@@ -74,7 +74,7 @@ def find_lone_letters(call: Call) -> Iterator[Remark]:
     severity=Severity.WARNING,
     why=(
         "Queries multiplied with queries, where keys were meant, give numbers of the right shape."
-        " The square of a tensor with itself, letter by letter, is not told of."
+        " The square of a tensor, letter by letter, and its outer product are not told of."
     ),
     hurts='torch.einsum("bid,bjd->bij", q, q)',
     fine='torch.einsum("bid,bjd->bij", q, k)',
@@ -85,13 +85,17 @@ def find_same_tensors(call: Call) -> Iterator[Remark]:
     if spec is None or given is None or len(given) != len(spec.operands):
         return
     for (k, one), (m, other) in combinations(enumerate(given), 2):
-        if spec.names[k] == spec.names[m] or not _is_same(one, other):
+        shared = set(spec.names[k]) & set(spec.names[m])
+        if spec.names[k] == spec.names[m] or not shared - set(spec.output_names):
+            continue
+        if not _is_same(one, other):
             continue
         first, second = spec.write(spec.operands[k]), spec.write(spec.operands[m])
         says = f"{ast.unparse(one)} is passed twice, as {first} and as {second}"
         part = spec.operands[m]
         start, end = (part[0].start, part[-1].end) if part else (-1, -1)
         yield Remark(says, "is one of them meant to be another tensor?", start, end)
+        return
 
 
 @rule(
@@ -117,9 +121,9 @@ def find_implicit_outputs(call: Call) -> Iterator[Remark]:
 
 
 @rule(
-    code="DE105",
+    code="DE205",
     name="letters-by-case",
-    severity=Severity.WARNING,
+    severity=Severity.INFO,
     why="i and I are two indices; where both stand in one string, one is soon read for the other.",
     hurts='torch.einsum("bnd,bNd->bnN", q, k)',
     fine='torch.einsum("bnd,bmd->bnm", q, k)',
@@ -138,23 +142,26 @@ def find_letters_by_case(call: Call) -> Iterator[Remark]:
 
 
 @rule(
-    code="DE106",
+    code="DE105",
     name="lost-ellipsis",
     severity=Severity.WARNING,
     why=(
-        "Where an operand has an ellipsis and the output has none, torch and opt_einsum sum over"
-        " all that it stands for, and numpy raises."
+        "Where one of several operands has an ellipsis and the output has none, torch and"
+        " opt_einsum sum over all that it stands for. numpy raises, with one operand too."
     ),
     hurts='torch.einsum("...ij,jk->ik", A, B)',
     fine='torch.einsum("...ij,jk->...ik", A, B)',
 )
 def find_lost_ellipses(call: Call) -> Iterator[Remark]:
-    """An operand has an ellipsis and the output has none."""
+    """One operand has an ellipsis and the output has none."""
     spec = call.spec
     if spec is None or not spec.has_arrow or any(c.name == DOTS for c in spec.output):
         return
-    letter = next((c for o in spec.operands for c in o if c.name == DOTS), None)
-    if letter is not None:
+    letters = [c for o in spec.operands for c in o if c.name == DOTS]
+    # an ellipsis that all operands share, or that stands alone in the call, is summed on purpose
+    is_lone = len(letters) == 1 < len(spec.operands)
+    if letters and (is_lone or call.library == "numpy"):
+        letter = letters[0]
         does = "numpy raises" if call.library == "numpy" else "they are summed"
         says = f"the output has no ellipsis: if it stands for indices, {does}"
         yield _at(letter, says, "write ... into the output too")
@@ -199,8 +206,8 @@ def find_permuted_outputs(call: Call) -> Iterator[Remark]:
 def find_outer_products(call: Call) -> Iterator[Remark]:
     """An operand shares no letter with the others: an outer product."""
     spec = call.spec
-    if spec is None:
-        return
+    if spec is None or all(len(operand) < 2 for operand in spec.operands):
+        return  # of vectors alone it is what the call is for
     for k, (name, operand) in enumerate(zip(call.names, spec.operands, strict=True)):
         others = {c.name for m, o in enumerate(spec.operands) if m != k for c in o}
         own = {c.name for c in operand}

@@ -117,6 +117,7 @@ class _Walk:
         self.seen: list[Seen] = []
         self._stack: list[tuple[ast.AST, Scope, bool]] = []
         self._bare: set[ast.AST] = set()
+        self._tried: set[ast.AST] = set()
 
     def run(self, tree: ast.Module) -> None:
         top = Scope()
@@ -131,7 +132,11 @@ class _Walk:
     def _visit(self, node: ast.AST, scope: Scope, fails: bool) -> None:
         match node:
             case ast.Expr(value=value):
-                self._bare.add(value)
+                if value not in self._tried:
+                    self._bare.add(value)
+            case ast.Try(body=body, handlers=[_, *_]):
+                # a call that is only tried has done its work when it did not raise
+                self._tried |= {inner.value for inner in body if isinstance(inner, ast.Expr)}
             case ast.Call():
                 self.seen.append(Seen(node, scope, node in self._bare, fails))
             case ast.With() | ast.AsyncWith():

@@ -1,0 +1,275 @@
+"""`derive lint`: which calls are found, where findings point, what silences them."""
+
+import pytest
+
+from derive.cli.einsum_remarks import Parts, find_plain
+from derive.linter.lint import lint_bytes
+
+
+def say_plain(equation, names):
+    return find_plain(Parts.of(equation, names))
+
+
+def lint_text(text, path="example.py"):
+    return lint_bytes(path, text.encode(), say_plain).findings
+
+
+def find_codes(text):
+    return [finding.code for finding in lint_text(text)]
+
+
+# What an einsum may be called.
+
+NAMED = [
+    ("import torch", "torch.einsum"),
+    ("import torch as th", "th.einsum"),
+    ("import torch", "torch.functional.einsum"),
+    ("import torch.functional", "torch.functional.einsum"),
+    ("from torch import functional as TF", "TF.einsum"),
+    ("from torch import einsum", "einsum"),
+    ("from torch import einsum as e", "e"),
+    ("from torch import *", "einsum"),
+    ("import torch\nein = torch.einsum", "ein"),
+    ("import torch\nth = torch\nein = th.einsum", "ein"),
+    ("try:\n    import torch\nexcept ImportError:\n    torch = None", "torch.einsum"),
+    ("import numpy", "numpy.einsum"),
+    ("import numpy as np", "np.einsum"),
+    ("import numpy as np", "np.einsum_path"),
+    ("import jax", "jax.numpy.einsum"),
+    ("import jax.numpy as jnp", "jnp.einsum"),
+    ("from jax import numpy as jnp", "jnp.einsum"),
+    ("import opt_einsum", "opt_einsum.contract"),
+    ("import opt_einsum as oe", "oe.contract"),
+    ("from opt_einsum import contract", "contract"),
+    ("import tensorflow as tf", "tf.einsum"),
+    ("import tensorflow.compat.v1 as tf", "tf.einsum"),
+    ("try:\n    from opt_einsum import contract as e\nexcept: from numpy import einsum as e", "e"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("imports", "name"), NAMED)
+def test_names_of_einsums(imports, name):
+    assert find_codes(f'{imports}\ny = {name}("ij->k", A)') == ["DE002"]
+    inside = f'{imports}\nclass C:\n    def f(self, A):\n        return [{name}("ij->k", A)]'
+    assert find_codes(inside) == ["DE002"]
+
+
+@pytest.mark.parametrize(
+    ("imports", "call"),
+    [
+        ("from einops import einsum as esum", 'esum(A, "i j -> k")'),
+        ("import einops", 'einops.rearrange(A, "i j -> i")'),
+        ("import einops", 'einops.rearrange(tensor=A, pattern="i j -> i")'),
+        ("from einops.layers.torch import Rearrange", 'Rearrange("i j -> i")'),
+        ("from einops.layers.torch import Reduce", 'Reduce("i -> j", "max")'),
+        ("import torch", 'torch.einsum(equation="ij->k")'),
+        ("import torch\nfrom functools import partial", 'partial(torch.einsum, "ij->k")'),
+    ],
+)
+def test_other_forms_of_calls(imports, call):
+    assert find_codes(f"{imports}\ny = {call}")[0] in {"DE002", "DE008"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'y = einsum("ij->k", A)',
+        'from mine import einsum\ny = einsum("ij->k", A)',
+        'from .torch import einsum\ny = einsum("ij->k", A)',
+        'import torch\ny = self.torch.einsum("ij->k", A)',
+        'from torch import einsum\ndef f(einsum): return einsum("ij->k", A)',
+        'from torch import einsum\ndef f():\n    def einsum(*a): pass\n    einsum("ij->k", A)',
+        'class C:\n    from torch import einsum\n    def f(self): return einsum("ij->k", A)',
+        'import torch\ny = torch.einsum(f"ij->{k}", A)',
+        'import torch\ny = torch.einsum("ij->%s" % k, A)',
+        "import torch\ny = torch.einsum(*arguments)",
+        "import torch\ny = torch.einsum()",
+        'import torch\ny = torch.einsum\n"ij->k"',
+        'import torch, pytest\nwith pytest.raises(RuntimeError):\n    torch.einsum("ij->k", A)',
+        'import torch\nwith self.assertRaises(E):\n    torch.einsum("ij->k", A)',
+    ],
+)
+def test_what_is_no_einsum_to_judge(text):
+    assert lint_text(text) == ()
+
+
+# What the string may be.
+
+STRINGS = [
+    ('S = "ij->k"\ny = torch.einsum(S, A)', ["DE002"]),
+    ('S: str = "ij->k"\ny = torch.einsum(S, A)', ["DE002"]),
+    ('S = "ij->k"\ndef f(A):\n    return torch.einsum(S, A)', ["DE002"]),
+    ('S = "ij->k"\nT = S\ny = torch.einsum(T, A)', ["DE002"]),
+    ('y = torch.einsum("ij" "->k", A)', ["DE002"]),
+    ('y = torch.einsum("ij" + "->k", A)', ["DE002"]),
+    ('L = "ij"\ny = torch.einsum(L + "->k", A)', ["DE002"]),
+    ('y = torch.einsum("ij->i" if c else "ij->k", A)', ["DE201", "DE002"]),
+    ('S = "ij->k"\nS = other()\ny = torch.einsum(S, A)', []),
+    ('S = "ij->k"\nS += "l"\ny = torch.einsum(S, A)', []),
+    ('for S in ("ij->k",):\n    y = torch.einsum(S, A)', []),
+    ('S = "ij->k"\ndef f(S):\n    return torch.einsum(S, A)', []),
+    ('S = "ij->k"\ndef f():\n    global S\n    S = 1\ny = torch.einsum(S, A)', []),
+    ('def f(S="ij->k"):\n    return torch.einsum(S, A)', []),
+    ("y = torch.einsum(A, [0, 1], [2])", ["DE002"]),
+    ("y = torch.einsum(A, [0, 1], B, [1, 1], [0, 1])", ["DE101"]),
+    ("y = torch.einsum(A, [..., 1, 2], [..., 3])", ["DE002"]),
+    ("y = torch.einsum(A, [0, 1], B, [1, n], [0, n])", []),
+    ("y = torch.einsum(A, indices, [0])", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "codes"), STRINGS)
+def test_strings(text, codes):
+    assert find_codes(f"import torch\n{text}") == codes
+
+
+# Shapes, only where the text says them.
+
+SHAPES = [
+    ("A = torch.zeros(2, 3)", '"ijk->ikj", A', ["DE006"]),
+    ("A = torch.zeros((2, 3))", '"ijk->ikj", A', ["DE006"]),
+    ("A = torch.zeros(n, m)", '"ijk->ikj", A', ["DE006"]),
+    ("A = torch.arange(n)", '"ijk->ikj", A', ["DE006"]),
+    ("A = torch.eye(n)", '"ijk->ikj", A', ["DE006"]),
+    ("A = torch.zeros(2, 3, 4)", '"...ijkl->...ikjl", A', ["DE006"]),
+    ("A = torch.zeros(2, 3, 4)", '"...ij->...ji", A', []),
+    ("A, B = torch.zeros(2, 3), C", '"ijk->ikj", A', []),
+    ("A = torch.zeros(shape)", '"ijk->ikj", A', []),
+    ("A = torch.zeros(*shape)", '"ijk->ikj", A', []),
+    ("A = torch.zeros(2, 3)\nA = A[None]", '"ijk->ikj", A', []),
+    ("A = torch.zeros(2, 3)\nA.unsqueeze_(0)", '"ijk->ikj", A', []),
+    ("A = torch.zeros(2, 3)\nA.resize_(1, 2, 3)", '"ijk->ikj", A', []),
+    ("A = numpy.zeros(4)\nA.shape = 1, 2, 2", '"ijk->ikj", A', []),
+    ("A = torch.eye(2, 3)\nB = torch.ones(2, 3)", '"bic,cj->bijc", D, A', []),
+    ("A = torch.ones(2, 3)\nB = torch.ones(2, 3)", '"ij,jk->ikj", A, B', ["DE007"]),
+    ("A = torch.ones(2, 3)\nB = torch.ones(1, 3)", '"ij,jk->ikj", A, B', []),
+    ("N = 3\nA = torch.ones(2, N)\nB = torch.ones(4, 3)", '"ij,jk->ikj", A, B', ["DE007"]),
+    ("A = torch.eye(3, m=4)\nB = torch.eye(3)", '"ij,jk->ikj", A, B', []),
+]
+
+
+@pytest.mark.parametrize(("lines", "arguments", "codes"), SHAPES)
+def test_shapes(lines, arguments, codes):
+    text = f"import torch, numpy\n{lines}\ny = torch.einsum({arguments})"
+    assert [code for code in find_codes(text) if code < "DE1"] == codes
+
+
+def test_an_argument_hides_the_shape_of_a_name_outside():
+    text = "import torch\nA = torch.ones(2)\ndef f(A):\n    return torch.einsum('ij->ji', A)"
+    assert "DE006" not in find_codes(text)
+
+
+# What becomes of the result.
+
+CALL = 'torch.einsum("bihd,bjhd->bhij", q, k)'
+USES = [
+    (CALL, ["DE106"]),
+    (f"def f():\n    {CALL}", ["DE106"]),
+    (f"x = {CALL}", []),
+    (f"f({CALL})", []),
+    (f"def f():\n    return {CALL}", []),
+    (f"lambda: {CALL}", []),
+    (f"{CALL}.backward()", []),
+    (f"try:\n    {CALL}\nexcept RuntimeError:\n    pass", []),
+    ('import numpy\nnumpy.einsum("bihd,bjhd->bhij", q, k, out=x)', []),
+    ('import einops\neinops.rearrange(x, "b c -> b c")', []),
+    ('import einops\neinops.rearrange(x, "b c -> c b")', ["DE106"]),
+]
+
+
+@pytest.mark.parametrize(("text", "codes"), USES)
+def test_uses(text, codes):
+    assert find_codes(f"import torch\n{text}") == codes
+
+
+# Where a finding points.
+
+
+def show(text):
+    return [str(finding) for finding in lint_text(text)]
+
+
+def test_a_finding_points_into_the_string():
+    text = 'import torch\ndef f(W, x):\n    return torch.einsum("dd,bxcd->bxcd", W, x)\n'
+    assert show(text) == [
+        "example.py:3:27: DE101 warning: W: the repeated d takes the diagonal of dd\n"
+        '    return torch.einsum("dd,bxcd->bxcd", W, x)\n'
+        "                          ^\n"
+        "  help: give the two indices two letters, unless the diagonal is meant"
+    ]
+
+
+POINTS = [
+    # (the call, the stretch that is marked)
+    ('torch.einsum("ij,jk->il", A, B)', "l"),
+    ("torch.einsum('''ij,\njk->il''', A, B)", "l"),
+    ('torch.einsum(r"ij,jk->il", A, B)', "l"),
+    ('torch.einsum("ij,"  # first\n    "jk->il", A, B)', "l"),
+    ('torch.einsum("ij,jk" + "->il", A, B)', "l"),
+    ('torch.einsum("ij,jk\\x2d>il", A, B)', '"ij,jk\\x2d>il"'),
+    ('"ä", torch.einsum("ij,jk->il", A, B)', "l"),
+    ('torch.einsum("ij, jk -> i 1", A, B)', "1"),
+    ('torch.einsum("ij,...j->i", A, B)', "..."),
+    ('torch.einsum("ij,jk->ik", A, B, C)', "ij,jk->ik"),
+    ("torch.einsum(A, [0], [1])", "torch.einsum(A, [0], [1])"),
+]
+
+
+@pytest.mark.parametrize(("call", "marked"), POINTS)
+def test_the_mark_is_under_the_letters(call, marked):
+    text = f"import torch\ny = 0, {call}\n"
+    finding = next(f for f in lint_text(text) if f.code < "DE2")
+    mark, place = finding.mark, finding.place
+    assert mark.line[mark.start : mark.end] == marked
+    line = text.split("\n")[place.line - 1]
+    assert place.line == place.end_line
+    assert line[place.column - 1 : place.end_column - 1] == marked
+
+
+def test_a_constant_is_shown_beside_the_call():
+    found = show('import torch\nS = "ij->k"\ny = torch.einsum(S, A)\n')
+    assert found == [
+        "example.py:3:18: DE002 error: k is in the output and in no operand\n"
+        "    y = torch.einsum(S, A)\n"
+        "                     ^\n"
+        "  the operands have i, j\n"
+        '  the string is "ij->k"\n'
+        "  help: give k to an operand, or take it out of the output"
+    ]
+
+
+def test_a_long_line_is_cut_around_the_mark():
+    text = f'import torch\ny = [{"0, " * 200}torch.einsum("ij->k", A){", 0" * 200}]\n'
+    (finding,) = lint_text(text)
+    assert len(finding.mark.line) <= 160
+    assert finding.mark.line[finding.mark.start : finding.mark.end] == "k"
+    assert text.split("\n")[1][finding.place.column - 1] == "k"
+
+
+# Comments that silence.
+
+IGNORES = [
+    ('torch.einsum("ij->k", A)  # derive: ignore', []),
+    ('torch.einsum("ij->k", A)  # derive: ignore[DE002]', []),
+    ('torch.einsum("ij->k", A)  # derive: ignore[unknown-output-letter] on purpose', []),
+    ('torch.einsum("ij->k", A)  # noqa  # derive:ignore[de002]', []),
+    ('torch.einsum(  # derive: ignore\n    "ij->k", A)', []),
+    ('torch.einsum(\n    "ij->k",\n    A,  # derive: ignore\n)', []),
+    ('torch.einsum("ij->k", A)\n# derive: ignore', ["DE002", "DE903"]),
+    ('torch.einsum("ij->k", A)  # derive: ignore[DE101]', ["DE002", "DE903"]),
+    ('torch.einsum("ij->k", A)  # derive: ignore[]', ["DE002", "DE903"]),
+    ('torch.einsum("ij->k", A)  # derive: ignore[DE002, DE101]', ["DE903"]),
+    ('torch.einsum("ij->k", A)  # derive: ignore[DE002, DE999]', ["DE903"]),
+    ('torch.einsum("ij->k", A), "# derive: ignore"', ["DE002"]),
+    ('torch.einsum("ij->k", A), "# derive: ignore[DE002]"  # a text', ["DE002"]),
+]
+
+
+@pytest.mark.parametrize(("call", "codes"), IGNORES)
+def test_ignores(call, codes):
+    assert find_codes(f"import torch\ny = {call}\n") == codes
+
+
+def test_an_unknown_code_is_named():
+    found = lint_text('import torch\ny = torch.einsum("ij->k", A)  # derive: ignore[DE999]\n')
+    assert [f.says for f in found if f.code == "DE903"] == ["there is no rule DE999"]

@@ -1,0 +1,228 @@
+"""`derive lint` on the command line: choices, formats, exit codes."""
+
+# ruff: noqa: F811 - the fixture `run` is imported
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from cli_runs import Answer, run  # noqa: F401
+
+from derive.linter.catalog import RULES
+
+FILE = """\
+import torch
+
+def f(q, k, W, x):
+    y = torch.einsum("dd,bxcd->bxcd", W, x)
+    z = torch.einsum("bid,bjd->bij", q, k)
+    return torch.einsum("ij,jk->il", y, z)
+"""
+TEXT = """\
+file.py:4:24: DE101 warning: W: the repeated d takes the diagonal of dd
+    y = torch.einsum("dd,bxcd->bxcd", W, x)
+                       ^
+  help: give the two indices two letters, unless the diagonal is meant
+file.py:5:23: DE201 info: the same as q @ k.mT
+    z = torch.einsum("bid,bjd->bij", q, k)
+                      ^^^^^^^^^^^^
+  help: write it so, unless the letters tell more
+file.py:6:34: DE002 error: l is in the output and in no operand
+    return torch.einsum("ij,jk->il", y, z)
+                                 ^
+  the operands have i, j, k
+  help: give l to an operand, or take it out of the output
+1 error, 1 warning, 1 info; 3 einsums in 1 file
+"""
+
+
+@pytest.fixture
+def lint(run, tmp_path):
+    """Run `derive lint` where FILE is."""
+    (tmp_path / "file.py").write_text(FILE)
+    (tmp_path / "clean.py").write_text("import torch\n")
+    return lambda *arguments: run("lint", *arguments)
+
+
+def test_the_text(lint):
+    assert lint("file.py") == Answer(1, TEXT, "")
+    assert lint(".").out == TEXT.replace("1 file", "2 files")
+
+
+def test_nothing_is_found(lint):
+    assert lint("clean.py") == Answer(0, "0 errors, 0 warnings, 0 infos; 0 einsums in 1 file\n", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "codes", "code"),
+    [
+        ([], ["DE101", "DE201", "DE002"], 1),
+        (["--select", "DE201"], ["DE201"], 0),
+        (["--select", "plain-call"], ["DE201"], 0),
+        (["--select", "DE1,DE201"], ["DE101", "DE201"], 1),
+        (["--select", "DE1", "--select", "DE0"], ["DE101", "DE002"], 1),
+        (["--ignore", "DE0,repeated-letter"], ["DE201"], 0),
+        (["--select", "DE", "--ignore", "de1"], ["DE201", "DE002"], 1),
+        (["--min-severity", "warning"], ["DE101", "DE002"], 1),
+        (["--min-severity", "error"], ["DE002"], 1),
+        (["--min-severity", "error", "--ignore", "DE002"], [], 0),
+        (["--exclude", "file.py"], [], 0),
+    ],
+)
+def test_choices(lint, options, codes, code):
+    answer = lint("file.py", "--json", *options)
+    assert [f["code"] for f in json.loads(answer.out)["findings"]] == codes
+    assert answer.code == code
+
+
+def test_json(lint):
+    answer = lint("file.py", "--json")
+    data = json.loads(answer.out)
+    assert (data["files"], data["einsums"]) == (1, 3)
+    assert data["statistics"][0] == {
+        "code": "DE002", "name": "unknown-output-letter", "severity": "error", "count": 1,
+    }  # fmt: skip
+    assert data["findings"][0] == {
+        "path": "file.py",
+        "cell": None,
+        "line": 4,
+        "column": 24,
+        "end_line": 4,
+        "end_column": 25,
+        "code": "DE101",
+        "name": "repeated-letter",
+        "severity": "warning",
+        "message": "W: the repeated d takes the diagonal of dd",
+        "facts": [],
+        "help": "give the two indices two letters, unless the diagonal is meant",
+    }
+    assert lint("file.py", "--format", "json") == answer
+
+
+def test_statistics(lint):
+    assert lint("file.py", "--statistics").out == (
+        "count  code   name                   severity\n"
+        "    1  DE002  unknown-output-letter  error\n"
+        "    1  DE101  repeated-letter        warning\n"
+        "    1  DE201  plain-call             info\n"
+        "1 error, 1 warning, 1 info; 3 einsums in 1 file\n"
+    )
+
+
+def check_keys(value, needed, allowed=()):
+    """An object has what it must have, and nothing that SARIF does not know."""
+    assert set(needed) <= set(value) <= {*needed, *allowed}
+
+
+def test_sarif(lint, tmp_path):
+    """The shape that SARIF 2.1.0 asks for, as far as it is used."""
+    cell = {"cell_type": "code", "source": FILE}
+    (tmp_path / "a note.ipynb").write_text(json.dumps({"cells": [cell]}))
+    answer = lint(".", "--format", "sarif")
+    log = json.loads(answer.out)
+    assert answer.code == 1
+    check_keys(log, ["$schema", "version", "runs"])
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    check_keys(run, ["tool", "results"], ["columnKind"])
+    assert run["columnKind"] in {"utf16CodeUnits", "unicodeCodePoints"}
+    check_keys(run["tool"], ["driver"])
+    check_keys(run["tool"]["driver"], ["name", "rules"])
+    rules = run["tool"]["driver"]["rules"]
+    assert [rule["id"] for rule in rules] == [rule.code for rule in RULES]
+    for rule in rules:
+        texts = ["shortDescription", "fullDescription", "help"]
+        check_keys(rule, ["id", "name", "defaultConfiguration", *texts])
+        assert all(isinstance(rule[text]["text"], str) for text in texts)
+        assert rule["defaultConfiguration"]["level"] in {"error", "warning", "note", "none"}
+    assert len(run["results"]) == 6
+    for result in run["results"]:
+        check_keys(result, ["ruleId", "ruleIndex", "level", "message", "locations"])
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] in {"error", "warning", "note", "none"}
+        check_keys(result["message"], ["text"])
+        (location,) = result["locations"]
+        check_keys(location, ["physicalLocation"], ["logicalLocations"])
+        check_keys(location["physicalLocation"], ["artifactLocation", "region"])
+        assert location["physicalLocation"]["artifactLocation"]["uri"] in {
+            "file.py",
+            "a%20note.ipynb",
+        }
+        region = location["physicalLocation"]["region"]
+        check_keys(region, ["startLine", "startColumn", "endLine", "endColumn"])
+        assert all(isinstance(number, int) and number >= 1 for number in region.values())
+    assert [r["locations"][0].get("logicalLocations") for r in run["results"]] == [
+        *[[{"name": "cell 1", "kind": "module"}]] * 3,
+        *[None] * 3,
+    ]
+
+
+def test_an_absolute_path_is_a_file_uri(lint, tmp_path):
+    log = json.loads(lint(tmp_path / "file.py", "--format", "sarif").out)
+    location = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"]["uri"].startswith("file:///")
+
+
+def test_the_order_is_that_of_places(lint, tmp_path):
+    for name in ("b.py", "a.py"):
+        (tmp_path / name).write_text(FILE)
+    places = re.findall(r"^(\w+\.py:\d+):", lint("b.py", "file.py", "a.py").out, re.MULTILINE)
+    assert places == [f"{n}.py:{line}" for n in ("a", "b", "file") for line in (4, 5, 6)]
+
+
+def test_all_codes_are_listed(lint):
+    lines = lint("--list").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["code", *(rule.code for rule in RULES)]
+    assert [rule["code"] for rule in json.loads(lint("--list", "--json").out)] == [
+        rule.code for rule in RULES
+    ]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_each_code_is_explained(lint, rule):
+    answer = lint("--explain", rule.code)
+    assert answer.code == 0
+    assert answer.out.startswith(f"{rule.code} {rule.name} ({rule.severity})\n{rule.title}\n")
+    assert all(f"    {line}\n" in answer.out for line in rule.hurts.splitlines())
+    assert lint("--explain", rule.name) == answer
+
+
+MISTAKES = {
+    "no path": ([], "path-wanted: there is nothing to lint\n  help: name files or folders\n"),
+    "a path that is not there": (
+        ["file.py", "nowhere"],
+        "path-missing: there is no file or folder nowhere\n"
+        "  help: correct the path, or leave it out\n",
+    ),
+    "an unknown code": (
+        ["file.py", "--select", "DE77"],
+        "rule-unknown: there is no rule DE77\n"
+        "  help: derive lint --list shows all codes and names\n",
+    ),
+    "an unknown code to explain": (
+        ["--explain", "plain-cal"],
+        "rule-unknown: there is no rule plain-cal\n  help: did you mean plain-call?\n",
+    ),
+    "an unknown format": (
+        ["file.py", "--format", "xml"],
+        "format-unknown: there is no format xml\n  help: they are text, json, sarif\n",
+    ),
+    "an unknown severity": (
+        ["file.py", "--min-severity", "errors"],
+        "severity-unknown: there is no severity errors\n  help: did you mean error?\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes(lint, case):
+    arguments, says = MISTAKES[case]
+    assert lint(*arguments) == Answer(2, "", says)
+
+
+def test_a_file_that_cannot_be_used_is_a_finding(lint):
+    Path("broken.py").write_text("x = torch.einsum(\n")
+    answer = lint("broken.py")
+    assert answer.code == 1
+    assert answer.out.startswith("broken.py:1:17: DE901 error: '(' was never closed\n")

@@ -1,0 +1,188 @@
+"""What `derive lint` reads: files and folders, notebooks, and files that are strange."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from derive.cli.einsum_remarks import Parts, find_plain
+from derive.errors import DeriveError
+from derive.linter.lint import lint, lint_bytes
+from derive.linter.sources import find_files
+
+BAD = 'import torch\ny = torch.einsum("ij->k", A)\n'
+
+
+def say_plain(equation, names):
+    return find_plain(Parts.of(equation, names))
+
+
+def lint_text(text, path="example.py"):
+    return lint_bytes(path, text.encode(), say_plain).findings
+
+
+def to_notebook(*cells):
+    """A notebook of code cells; a pair is a cell of another type."""
+    made = [c if isinstance(c, tuple) else ("code", c) for c in cells]
+    return json.dumps({"cells": [{"cell_type": kind, "source": text} for kind, text in made]})
+
+
+# Notebooks.
+
+
+def test_cells_know_those_before_them():
+    text = to_notebook(
+        "import torch", ("markdown", "# hello"), 'S = 1\ny = torch.einsum("ij->k", A)'
+    )
+    (finding,) = lint_text(text, "n.ipynb")
+    assert finding.head.startswith("n.ipynb:cell 3:2:23: DE002 error: k is in the output")
+    assert finding.mark.line == 'y = torch.einsum("ij->k", A)'
+
+
+def test_the_end_of_a_cell_is_shown():
+    call = 'torch.einsum("bihd,bjhd->bhij", q, k)'
+    found = lint_text(to_notebook("import torch", f"{call}\n{call}", f"{call};"), "n.ipynb")
+    assert [(f.code, f.place.cell, f.place.line) for f in found] == [("DE106", 2, 1)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%matplotlib inline",
+        "!pip install x",
+        "files = !ls",
+        "x?",
+        "?x",
+        "%%time",
+        "if x:\n    %run y",
+    ],
+)
+def test_lines_of_ipython_are_left_out(line):
+    found = lint_text(
+        to_notebook("import torch", f'{line}\ny = torch.einsum("ij->k", A)'), "n.ipynb"
+    )
+    assert [f.code for f in found] == ["DE002"]
+
+
+def test_cells_in_other_languages_and_broken_ones():
+    cells = ("import torch", "%%bash\nif [", "%%html\n<b>", "x = (", 'y = torch.einsum("ij->k", A)')
+    found = lint_text(to_notebook(*cells), "n.ipynb")
+    assert [(f.code, f.place.cell) for f in found] == [("DE901", 4), ("DE002", 5)]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", '"cells"', '{"cells": 3}', '{"cells": [3]}', "[" * 10**5]
+)
+def test_what_is_no_notebook(text):
+    assert [f.code for f in lint_text(text, "n.ipynb")] == ["DE902"]
+
+
+# Files that are strange.
+
+STRANGE = {
+    "empty": (b"", []),
+    "nulls": (b"einsum\0", ["DE901"]),
+    "not UTF-8": (b"# einsum \xff\n", ["DE902"]),
+    "latin": (b"# coding: latin-1\n# \xe9\nimport torch\ny = torch.einsum('ij->k', A)", ["DE002"]),
+    "a mark": (b"\xef\xbb\xbfimport torch\ny = torch.einsum('ij->k', A)", ["DE002"]),
+    "no such coding": (b"# coding: nonsense\n", ["DE902"]),
+    "carriage returns": (b"import torch\ry = torch.einsum('ij->k', A)\r", ["DE002"]),
+    "both": (b"import torch\r\n\r\ny = torch.einsum('ij->k', A)\r\n", ["DE002"]),
+    "form feed": (b"import torch\n\x0c\ny = torch.einsum('ij->k', A)\n", ["DE002"]),
+    "old Python": (b"print 'einsum'\n", ["DE901"]),
+    "unclosed": (b"einsum(\n", ["DE901"]),
+    "deep brackets": (b"einsum = " + b"(" * 5000 + b")" * 5000, ["DE901"]),
+    "deep minus": (b"einsum = " + b"-" * 20000 + b"1", ["DE901"]),
+    "deep attributes": (b"import torch\ntorch" + b".a" * 3000 + b"('ij->k', A)", None),
+    "long sum": (b"import torch\ny = " + b"1 + " * 4000 + b"1", None),
+    "escapes": (b"import torch\ny = '\\d', torch.einsum('ij->k', A)", ["DE002"]),
+    "a long string": (b"import torch\ny = torch.einsum('" + b"i" * 10**5 + b"->i', A)", []),
+    "itself": (b"import torch\na = b\nb = a\ny = a.einsum('ij->k', A)", []),
+}
+
+
+@pytest.mark.parametrize("case", STRANGE)
+def test_strange_files_survive(case):
+    data, codes = STRANGE[case]
+    found = [finding.code for finding in lint_bytes("example.py", data, say_plain).findings]
+    assert found == codes or (codes is None and found in ([], ["DE901"]))
+
+
+def test_a_syntax_error_is_shown_at_its_place():
+    (finding,) = lint_text("import torch\ny = torch.einsum('ij', A\n")
+    assert str(finding) == (
+        "example.py:2:17: DE901 error: '(' was never closed\n"
+        "    y = torch.einsum('ij', A\n"
+        "                    ^"
+    )
+
+
+# Which files are read.
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """A source tree with what must not be read in it."""
+    monkeypatch.chdir(tmp_path)
+    names = [
+        "a.py", "b/c.py", "b/n.ipynb", "b/notes.txt", "b/.hidden.py", ".hid/d.py", "script",
+        "b/__pycache__/e.py", "node_modules/f.py", "env/lib/g.py", "b/gen/h.py", "env/pyvenv.cfg",
+    ]  # fmt: skip
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(to_notebook(BAD) if name.endswith("ipynb") else BAD)
+    return tmp_path
+
+
+def find(*paths, exclude=()):
+    return [path for path, _ in find_files([str(path) for path in paths], exclude)]
+
+
+def test_a_folder_is_read_without_what_is_hidden(tree):
+    assert find(".") == ["a.py", "b/c.py", "b/gen/h.py", "b/n.ipynb"]
+    assert find(tree)[0] == f"{tree.as_posix()}/a.py"
+    assert len(lint(["."], say_plain).findings) == 4
+
+
+def test_what_is_named_is_read(tree):
+    assert find("b/.hidden.py", "script", "env") == ["b/.hidden.py", "env/lib/g.py", "script"]
+
+
+def test_a_file_is_read_once(tree):
+    assert find("b", "b/c.py", "./b", tree / "a.py", "a.py") == sorted(
+        ["a.py", "b/c.py", "b/gen/h.py", "b/n.ipynb"]
+    )
+
+
+@pytest.mark.parametrize("pattern", ["b", "b/", "./b", "b*", "c.py,", "*/gen", "b/gen", "*.ipynb"])
+def test_what_is_excluded_is_not_read(tree, pattern):
+    left = {
+        "c.py,": ["a.py", "b/c.py", "b/gen/h.py", "b/n.ipynb"],
+        "*/gen": ["a.py", "b/c.py", "b/n.ipynb"],
+        "b/gen": ["a.py", "b/c.py", "b/n.ipynb"],
+        "*.ipynb": ["a.py", "b/c.py", "b/gen/h.py"],
+    }
+    assert find(".", exclude=[pattern]) == left.get(pattern, ["a.py"])
+
+
+def test_a_path_that_is_not_there(tree):
+    with pytest.raises(DeriveError, match="there is no file or folder nowhere"):
+        find("a.py", "nowhere")
+
+
+def test_links_and_pipes(tree):
+    Path("broken.py").symlink_to("nowhere.py")
+    Path("loop").symlink_to(tree)
+    os.mkfifo("pipe.py")
+    report = lint(["."], say_plain)
+    assert [(f.code, f.place.path) for f in report.findings if f.code > "DE9"] == [
+        ("DE902", "broken.py")
+    ]
+    assert [f.code for f in lint(["pipe.py"], say_plain).findings] == ["DE902"]
+
+
+def test_only_what_mentions_an_einsum_is_parsed_in_a_folder(tree):
+    Path("old.py").write_text("print 'hello'\n")
+    assert "old.py" not in {f.place.path for f in lint(["."], say_plain).findings}
+    assert [f.code for f in lint(["old.py"], say_plain).findings] == ["DE901"]
