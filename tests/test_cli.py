@@ -62,7 +62,7 @@ def test_usage_errors(run, arguments, says):
     assert answer.err.splitlines()[-1].startswith(says)
 
 
-@pytest.mark.parametrize("verb", ["check", "bench"])
+@pytest.mark.parametrize("verb", ["bench"])
 def test_reserved_verbs_say_so_in_one_line(run, verb):
     answer = run(verb, "file.py", "--against", "formula")
     assert answer == Answer(2, "", f"not-yet: derive {verb} is not built yet\n")

@@ -25,6 +25,7 @@ from derive.checker.stages import judge, refine
 from derive.checker.verdict import Verdict
 from derive.errors import refuse
 from derive.frontend.system import to_system
+from derive.verify.samples import find_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,6 +56,13 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
         raise refuse("seconds-range", "seconds has to be more than 0")
     wanted = find_formula(formula)
     system = to_system(wanted)
+    unknown = [size for size in sizes or () if size not in find_sizes(system)]
+    if unknown:
+        raise refuse(
+            "size-unknown",
+            f"{unknown[0]} is no size of {system.name}",
+            facts=(f"its sizes are {', '.join(find_sizes(system))}",),
+        )
     binds = parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
     job = Job(code, wanted, system, binds, dict(sizes or {}), backward, seconds)
     found, ended = run_in_child(partial(_work, job), seconds)

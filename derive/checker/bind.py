@@ -2,7 +2,9 @@
 
 The outcome is a list of programs, the likeliest first; the first one that runs is judged. Another
 layout of a tensor is tried only where the code does not run with the formula's own, and never one
-that exchanges two indices of the same extent: such an exchange is a mistake, not a layout.
+that exchanges two indices of the same extent: such an exchange is a mistake, not a layout. The
+results go along only where batches change places, [B, H, S, D] and [B, S, H, D]: a product of
+matrices taken the wrong way round is not the same code in another layout.
 """
 
 from __future__ import annotations
@@ -141,14 +143,14 @@ def _finish(
 ) -> Iterator[Program]:
     """The programs with every integer that a size may be, every layout that may be meant."""
     for given in find_numbers(numbers, match, system):
-        whole = replace(base, arguments={**base.arguments, **given})
+        whole = replace(base, arguments={**base.arguments, **given}, guessed=bool(given))
         if parameters or match.left:
             yield replace(whole, parameters=_match_parameters(match, parameters))
             continue
         yield whole
     for given in islice(find_numbers(numbers, match, system), 2):
         whole = replace(base, arguments={**base.arguments, **given})
-        if not parameters:
+        if not parameters and not base.code.is_einsum:
             yield from _find_layouts(whole, system)
 
 
@@ -216,7 +218,7 @@ def _find_layouts(program: Program, system: System) -> Iterator[Program]:
     for shape, arguments in groups.items():
         for order in _find_orders(shape):
             new = {arg: write_order(plain[arg].name, order) for arg in arguments}
-            yield replace(program, arguments={**program.arguments, **new})
+            yield replace(program, arguments={**program.arguments, **new}, layout=True)
     ranks = {len(tensor.shape) for tensor in plain.values()}
     for rank in sorted(ranks):
         for order in islice(permutations(range(rank)), 1, 24):
@@ -229,8 +231,9 @@ def _find_layouts(program: Program, system: System) -> Iterator[Program]:
                 for t in system.results
                 if len(t.shape) == rank and is_layout(t.shape, order)
             }
-            moved = replace(program, arguments={**program.arguments, **new})
-            yield replace(moved, results={**program.results, **results})
+            moved = replace(program, arguments={**program.arguments, **new}, layout=True)
+            if rank > 2 and order[-1] == rank - 1 and results:
+                yield replace(moved, results={**program.results, **results})
             yield moved
 
 
@@ -243,7 +246,7 @@ def _find_paddings(program: Program, plain: Mapping[str, Tensor]) -> Iterator[Pr
             continue
         for places in combinations(range(most), most - rank):
             source = tensor.name + "".join(f".unsqueeze({place})" for place in places)
-            yield replace(program, arguments={**program.arguments, argument: source})
+            yield replace(program, arguments={**program.arguments, argument: source}, layout=True)
 
 
 def _find_orders(shape: tuple[Any, ...]) -> Iterator[tuple[int, ...]]:

@@ -48,6 +48,7 @@ class Code:
     script: Script | None = None
     findings: tuple[Diagnostic, ...] = ()
     names: Mapping[str, Any] = field(default_factory=dict)  # of the file, numbers among them
+    is_einsum: bool = False
 
 
 def load(code: Any, wanted: str = "") -> Code:
@@ -73,15 +74,12 @@ def _is_einsum(text: str) -> bool:
 
 
 def _from_einsum(text: str) -> Code:
-    import torch
-
     equation = text.replace(" ", "")
     names = [f"operand_{number}" for number in range(1, equation.count(",") + 2)]
     lines = [_PRELUDE, f"def contraction({', '.join(names)}):"]
     lines.append(f"    return torch.einsum({equation!r}, {', '.join(names)})\n")
     code = _from_text("\n".join(lines), "<einsum>", f'einsum "{text.strip()}"', "contraction", "")
-    assert torch is not None
-    return replace(code, name=f'einsum "{text.strip()}"')
+    return replace(code, name=f'einsum "{text.strip()}"', is_einsum=True)
 
 
 def _from_object(code: Any) -> Code:

@@ -54,35 +54,26 @@ def pick_program(
     """
     first_error: CannotRunError | None = None
     runs: Picked | None = None
+    has_fit, stage = False, ""
     for program, draws, why in _find_tries(code, system, binds, sizes):
+        if runs is not None and (program.layout or why != stage):
+            continue  # it runs as it is
         try:
             fits, agrees = _try_program(program, draws[0])
+            if program.layout and not fits:
+                continue
             kept, lost = _find_good(program, draws)
         except CannotRunError as error:
             first_error = first_error or error
             continue
-        picked = Picked(program, tuple(kept), _explain_draws(why, kept, lost, program))
-        if agrees:
-            return picked
-        if runs is None or (fits and not _fits_already(runs)):
-            runs = replace(picked, findings=(*picked.findings, *([_FITS] if fits else [])))
-        if fits and not _is_open(program):
+        if runs is None or agrees or (fits and not has_fit):
+            runs, stage = Picked(program, tuple(kept), _explain_draws(why, kept, lost)), why
+        has_fit |= fits
+        if agrees or (fits and not program.guessed):
             break
-    if runs is not None:
-        return replace(runs, findings=tuple(f for f in runs.findings if f is not _FITS))
-    raise first_error or CannotRunError("no arguments could be found for it")
-
-
-_FITS = Diagnostic("fits", "")  # a mark while programs are compared; never shown
-
-
-def _fits_already(picked: Picked) -> bool:
-    return _FITS in picked.findings
-
-
-def _is_open(program: Program) -> bool:
-    """Were integers filled in by guessing?"""
-    return any(source in program.fixed or source.isupper() for source in program.arguments.values())
+    if runs is None:
+        raise first_error or CannotRunError("no arguments could be found for it")
+    return runs
 
 
 def _try_program(program: Program, draw: Draw) -> tuple[bool, bool]:
@@ -111,9 +102,7 @@ def _find_good(program: Program, draws: list[Draw]) -> tuple[list[Draw], list[Dr
     return kept, lost
 
 
-def _explain_draws(
-    why: str, kept: list[Draw], lost: list[Draw], program: Program
-) -> tuple[Diagnostic, ...]:
+def _explain_draws(why: str, kept: list[Draw], lost: list[Draw]) -> tuple[Diagnostic, ...]:
     said = []
     ones = [draw for draw in lost if 1 in draw.sizes.values()]
     if ones:
@@ -280,7 +269,7 @@ def _make_modules(
         sources = find_sources(system, program.parameters, chosen, draw.sizes)
         if sources is not None:
             whole = _place(program, sources)
-            yield replace(whole, code=maker.code, constructor=maker.constructor)
+            yield replace(whole, code=maker.code, constructor=maker.constructor, guessed=True)
 
 
 def _read_number(source: str, draw: Draw, program: Program) -> Any:

@@ -27,7 +27,8 @@ class Program:
     constructor: Mapping[str, str] = field(default_factory=dict)
     letters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     results: Mapping[str, str] = field(default_factory=dict)  # where a result has another layout
-    fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that the code has in it
+    guessed: bool = False  # was an integer filled in that no name tells?
+    layout: bool = False  # is a tensor given in another layout than the formula's?
 
     def run(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> tuple[Any, ...]:
         """The results for inputs of the formula; CannotRunError with the line where it stops."""
@@ -83,6 +84,10 @@ def _order(function: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str
     try:
         known = inspect.signature(function).parameters
     except (TypeError, ValueError):
+        return list(given.values()), {}
+    if not any(name in known for name in given) and any(
+        each.kind is each.VAR_POSITIONAL for each in known.values()
+    ):
         return list(given.values()), {}
     positional: list[Any] = []
     left = dict(given)

@@ -1,0 +1,296 @@
+"""What a check answers: codes in every form, bindings, layouts, sizes; both ways."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from derive import DeriveError, check, parse
+from derive.testing import assert_computes
+
+ATTENTION = """
+Q[B, H, N, D]; K[B, H, M, D]; V[B, H, M, E]
+p[b,h,n,m] = softmax[m](sum[d](Q[b,h,n,d] * K[b,h,m,d]) / sqrt(D))
+z[b,h,n,e] = sum[m](p[b,h,n,m] * V[b,h,m,e])
+"""
+HEADS = """
+x[B, S, E]; W_q, W_k, W_v[E, H*D]; W_o[H*D, E]
+size H
+index h < H
+index d < D
+q[b,h,i,d] = sum[e](x[b,i,e] * W_q[e,h*D + d])
+k[b,h,j,d] = sum[e](x[b,j,e] * W_k[e,h*D + d])
+v[b,h,j,d] = sum[e](x[b,j,e] * W_v[e,h*D + d])
+p[b,h,i,j] = softmax[j](sum[d](q[b,h,i,d] * k[b,h,j,d]) / sqrt(D))
+y[b,i,e] = sum[h, d](sum[j](p[b,h,i,j] * v[b,h,j,d]) * W_o[h*D + d,e])
+"""
+
+
+def attend(query, key, value):
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    return torch.softmax(scores, dim=-1) @ value
+
+
+def attend_over_queries(query, key, value):
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    return torch.softmax(scores, dim=-2) @ value
+
+
+def attend_unscaled(query, key, value):
+    return torch.softmax(query @ key.transpose(-2, -1), dim=-1) @ value
+
+
+class Heads(nn.Module):
+    def __init__(self, d_model, num_heads, dropout=0.0):
+        super().__init__()
+        self.heads = num_heads
+        self.q_proj = nn.Linear(d_model, d_model, bias=False)
+        self.k_proj = nn.Linear(d_model, d_model, bias=False)
+        self.v_proj = nn.Linear(d_model, d_model, bias=False)
+        self.out_proj = nn.Linear(d_model, d_model, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def split(self, t):
+        return t.view(t.shape[0], t.shape[1], self.heads, -1).transpose(1, 2)
+
+    def forward(self, x):
+        q, k, v = self.split(self.q_proj(x)), self.split(self.k_proj(x)), self.split(self.v_proj(x))
+        p = self.dropout(torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1))
+        return self.out_proj((p @ v).transpose(1, 2).reshape(x.shape))
+
+
+class ScrambledHeads(Heads):
+    def split(self, t):
+        return t.view(t.shape[0], self.heads, t.shape[1], -1)
+
+
+def test_right_code_is_the_same_and_says_how_it_is_known():
+    verdict = check(attend, parse(ATTENTION))
+    assert verdict.same is True
+    assert verdict.grade in {"proved", "identical"}
+    assert "Q" in str(verdict)
+    assert verdict
+
+
+@pytest.mark.parametrize("code", [attend_over_queries, attend_unscaled])
+def test_wrong_code_differs_and_says_where(code):
+    verdict = check(code, parse(ATTENTION))
+    assert verdict.same is False
+    assert verdict.grade == "different"
+    assert "z[" in verdict.difference
+    assert not verdict
+
+
+def test_a_class_of_modules_is_made_at_several_sizes():
+    verdict = check(Heads, parse(HEADS))
+    assert verdict.same is True
+    assert "q_proj.weight = W_q.T" in verdict.bindings
+    assert len({sizes["H"] for sizes in verdict.sizes}) > 1
+    assert check(ScrambledHeads, parse(HEADS)).same is False
+
+
+def test_a_module_that_is_made_is_judged_at_its_own_sizes():
+    verdict = check(Heads(6, 3).eval(), parse(HEADS))
+    assert verdict.same is True
+    assert {(sizes["E"], sizes["H"], sizes["D"]) for sizes in verdict.sizes} == {(6, 3, 2)}
+    assert check(ScrambledHeads(6, 3), parse(HEADS)).same is False
+
+
+def test_dropout_in_training_is_named_as_the_reason():
+    verdict = check(Heads(6, 3, dropout=0.5), parse(HEADS))
+    assert verdict.same is None
+    assert "dropout in training mode" in str(verdict)
+    assert check(Heads(6, 3, dropout=0.5).eval(), parse(HEADS)).same is True
+
+
+def test_arguments_are_found_by_name_then_by_order():
+    def swapped(value, query, key):
+        return attend(query, key, value)
+
+    def nameless(one, two, three):
+        return attend(one, two, three)
+
+    assert check(swapped, parse(ATTENTION)).same is True
+    assert check(nameless, parse(ATTENTION)).same is True
+
+
+def test_a_binding_decides():
+    def nameless(one, two, three):
+        return attend(two, three, one)
+
+    assert check(nameless, parse(ATTENTION)).same is not True
+    bind = {"one": "V", "two": "Q", "three": "K"}
+    assert check(nameless, parse(ATTENTION), bind=bind).same is True
+    assert check(nameless, parse(ATTENTION), bind="one=V, two=Q, three=K").same is True
+
+
+def test_a_binding_lays_a_tensor_anew():
+    def keys_first(q, k, v):
+        return torch.softmax(q @ k / math.sqrt(q.shape[-1]), -1) @ v
+
+    for source in ("K[b, h, d, m]", "K.mT", "K.permute(0, 1, 3, 2)", "K.transpose(2, 3)"):
+        assert check(keys_first, parse(ATTENTION), bind={"k": source}).same is True, source
+    assert check(keys_first, parse(ATTENTION)).same is True  # found by trying, and said so
+    assert "layout" in [f.code for f in check(keys_first, parse(ATTENTION)).findings]
+
+
+def test_a_layout_never_exchanges_indices_of_one_extent():
+    formula = parse("A[N, N]; x[N]; y[i] = sum[j](A[i, j] * x[j])")
+
+    def transposed(a, x):
+        return a.T @ x
+
+    assert check(transposed, formula).same is False
+
+
+def test_heads_and_widths_come_from_the_sizes():
+    def project(x, w, n_heads):
+        b, s, _ = x.shape
+        return (x @ w).view(b, s, n_heads, -1).transpose(1, 2)
+
+    formula = parse(
+        "x[B, S, E]; w[E, H*D]; size H; index h < H; index d < D\n"
+        "q[b, h, s, d] = sum[e](x[b, s, e] * w[e, h*D + d])"
+    )
+    verdict = check(project, formula)
+    assert verdict.same is True
+    assert "n_heads = H" in verdict.bindings
+
+
+def test_results_are_compared_one_by_one():
+    both = ATTENTION + "return z, p\n"
+
+    def with_weights(query, key, value):
+        p = torch.softmax(query @ key.mT / math.sqrt(query.shape[-1]), -1)
+        return p @ value, p
+
+    def wrong_weights(query, key, value):
+        p = query @ key.mT / math.sqrt(query.shape[-1])
+        return torch.softmax(p, -1) @ value, p
+
+    assert check(with_weights, parse(both)).same is True
+    assert check(wrong_weights, parse(both)).same is False
+    alone = check(attend, parse(both))
+    assert alone.same is True
+    assert "not-returned" in [finding.code for finding in alone.findings]
+
+
+@pytest.mark.parametrize(
+    ("code", "same"),
+    [
+        ("bij,bjk->bik", True),
+        ("bij, bjk -> bik", True),
+        ("bij,bkj->bik", False),
+        ("bij,bjk->bki", False),
+        ('torch.einsum("bij,bjk->bik", A, C)', True),
+        ("A @ C", True),
+        ("y = A @ C\n", True),
+        ("def f(A, C):\n    return C @ A\n", False),
+    ],
+)
+def test_code_as_a_text(code, same):
+    formula = parse("A[B, I, J]; C[B, J, K]; y[b, i, k] = sum[j](A[b, i, j] * C[b, j, k])")
+    verdict = check(code, formula)
+    assert verdict.same is same
+
+
+def test_a_script_is_judged_by_what_it_assigns_last():
+    formula = parse(
+        "x[S, E]; W_q, W_k[E, D]; s[i, j] = sum[d](sum[e](x[i, e] * W_q[e, d])"
+        " * sum[e](x[j, e] * W_k[e, d]))"
+    )
+    script = (
+        "import torch\nx = torch.randn(4, 6)\nW_q = torch.randn(6, 3)\nW_k = torch.randn(6, 3)\n"
+        "W_o = torch.randn(3, 3)\nq = x @ W_q\nk = x @ {}\ns = q @ k.T\nprint(s.shape)\n"
+    )
+    right, wrong = check(script.format("W_k"), formula), check(script.format("W_q"), formula)
+    assert right.same is True
+    assert wrong.same is False
+    assert "W_o is made on line 5 and never used" in str(right)
+    assert dict(right.sizes[0]) == {"S": 4, "E": 6, "D": 3}
+
+
+def test_code_that_only_runs_at_equal_sizes_is_warned_of():
+    formula = parse("x[N, M]; w[N]; index m < M\ny[n, m] = x[n, m] * w[n]")
+
+    def along_the_wrong_index(x, w):
+        return x * w
+
+    verdict = check(along_the_wrong_index, formula)
+    assert verdict.same is False
+    assert "equal-sizes" in [finding.code for finding in verdict.findings]
+
+
+def test_a_softmax_by_hand_is_right_and_not_finite():
+    def by_hand(x):
+        e = torch.exp(x)
+        return e / e.sum(-1, keepdim=True)
+
+    verdict = check(by_hand, parse("x[N, M]; y[n, m] = softmax[m](x[n, m])"))
+    assert verdict.same is True
+    assert "unstable" in [finding.code for finding in verdict.findings]
+    stable = check(lambda x: torch.softmax(x, -1), parse("x[N, M]; y[n, m] = softmax[m](x[n, m])"))
+    assert stable.same is True
+    assert "unstable" not in [finding.code for finding in stable.findings]
+
+
+def test_a_backward_by_hand_is_judged():
+    class Square(torch.autograd.Function):
+        factor = 2
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * Square.factor * ctx.saved_tensors[0]
+
+    formula = parse("x[N]; y[n] = x[n]**2")
+    assert check(Square.apply, formula, backward=True, bind={"argument_1": "x"}).same is True
+    Square.factor = 3
+    assert check(Square.apply, formula, bind={"argument_1": "x"}).same is True
+    wrong = check(Square.apply, formula, backward=True, bind={"argument_1": "x"})
+    assert wrong.same is False
+    assert "gradient" in wrong.difference
+
+
+def test_assert_computes_raises_with_the_report():
+    assert assert_computes(attend, ATTENTION).same is True
+    with pytest.raises(AssertionError, match="different"):
+        assert_computes(attend_unscaled, ATTENTION)
+    with pytest.raises(DeriveError, match="grade-unknown"):
+        assert_computes(attend, ATTENTION, at_least="sure")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"code": 3}, "code-kind"),
+        ({"code": "missing.py:f"}, "file-unreadable"),
+        ({"formula": "no_such_formula"}, "formula-unknown"),
+        ({"bind": "query"}, "bind-form"),
+        ({"bind": "nothing=Q"}, "bind-unknown"),
+        ({"bind": "query=X"}, "bind-unknown"),
+        ({"bind": "query=__import__('os')"}, "bind"),
+        ({"bind": "query=Q,query=K"}, "bind-twice"),
+        ({"seconds": 0}, "seconds-range"),
+        ({"sizes": {"Z": 3}}, "size-unknown"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(arguments, code):
+    given = {"code": attend, "formula": ATTENTION} | arguments
+    with pytest.raises(DeriveError) as caught:
+        check(**given)
+    assert caught.value.diagnostic.code.startswith(code)
+
+
+def test_a_verdict_is_data():
+    data = check(attend, parse(ATTENTION)).to_data()
+    assert json.loads(json.dumps(data)) == data
+    assert data["same"] is True
