@@ -64,7 +64,10 @@ def find_programs(code: Code, system: System, binds: Mapping[str, str]) -> Itera
         for number, tensor in enumerate(list(match.left)):
             match.arguments[f"argument_{number + 1}"] = tensor.name
         match.left = []
-    base = Program(code, match.arguments, letters=find_letters(system), results=results)
+    names = {slot.name for slot in parameters}
+    told = {name: source for name, source in binds.items() if name in names}
+    given = {name: s for name, s in match.arguments.items() if name not in told}
+    base = Program(code, given, told, letters=find_letters(system), results=results)
     numbers = [s for s in slots if s.required and s.name not in match.arguments]
     yield from islice(_finish(base, match, parameters, numbers, system), MOST_PROGRAMS)
 
@@ -145,7 +148,8 @@ def _finish(
     for given in find_numbers(numbers, match, system):
         whole = replace(base, arguments={**base.arguments, **given}, guessed=bool(given))
         if parameters or match.left:
-            yield replace(whole, parameters=_match_parameters(match, parameters))
+            own = {**_match_parameters(match, parameters), **base.parameters}
+            yield replace(whole, parameters=own)
             continue
         yield whole
     for given in islice(find_numbers(numbers, match, system), 2):
