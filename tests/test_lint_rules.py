@@ -122,6 +122,7 @@ GRAVE = [
     ('torch.einsum("bid,bjd->bij", f(q), f(q))', []),
     ('torch.einsum("bid,bid->bi", q, q)', []),
     ('torch.einsum("i,j->ij", x, x)', []),
+    ('torch.einsum("lj,bj,li->bi", m, x, m)', []),
     ('np.einsum("ki,jk", A, B)', ["DE104"]),
     ('np.einsum("ij,j", A, x)', []),
     ('np.einsum("ii", A)', []),

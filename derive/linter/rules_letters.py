@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from derive.linter.finding import Remark, Severity
@@ -74,7 +73,7 @@ def find_lone_letters(call: Call) -> Iterator[Remark]:
     severity=Severity.WARNING,
     why=(
         "Queries multiplied with queries, where keys were meant, give numbers of the right shape."
-        " The square of a tensor, letter by letter, and its outer product are not told of."
+        " The square of a tensor, its outer product and quadratic forms are not told of."
     ),
     hurts='torch.einsum("bid,bjd->bij", q, q)',
     fine='torch.einsum("bid,bjd->bij", q, k)',
@@ -82,20 +81,15 @@ def find_lone_letters(call: Call) -> Iterator[Remark]:
 def find_same_tensors(call: Call) -> Iterator[Remark]:
     """The same tensor is passed twice, under different letters."""
     spec, given = call.spec, call.operands
-    if spec is None or given is None or len(given) != len(spec.operands):
-        return
-    for (k, one), (m, other) in combinations(enumerate(given), 2):
-        shared = set(spec.names[k]) & set(spec.names[m])
-        if spec.names[k] == spec.names[m] or not shared - set(spec.output_names):
-            continue
-        if not _is_same(one, other):
-            continue
-        first, second = spec.write(spec.operands[k]), spec.write(spec.operands[m])
-        says = f"{ast.unparse(one)} is passed twice, as {first} and as {second}"
-        part = spec.operands[m]
-        start, end = (part[0].start, part[-1].end) if part else (-1, -1)
-        yield Remark(says, "is one of them meant to be another tensor?", start, end)
-        return
+    if spec is None or given is None or not len(given) == len(spec.operands) == 2:
+        return  # among more operands, a tensor on both sides is a quadratic form
+    one, other = spec.names
+    is_summed = bool(set(one) & set(other) - set(spec.output_names))
+    if one != other and is_summed and _is_same(*given):
+        first, second = spec.operands
+        says = f"{call.names[0]} is passed twice, as {spec.write(first)} and as"
+        advice = "is one of them meant to be another tensor?"
+        yield Remark(f"{says} {spec.write(second)}", advice, second[0].start, second[-1].end)
 
 
 @rule(

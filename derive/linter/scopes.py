@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+# Most nodes of a tree bind nothing and call nothing; these lists halve the time of the walk.
+_LEAVES = frozenset(
+    (ast.Constant, ast.Load, ast.Pass, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Eq, ast.Is, ast.Not)
+)
+_OPERATIONS = (ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.Subscript, ast.Slice, ast.IfExp)
+_BLOCKS = (ast.If, ast.For, ast.While, ast.Return)
+_PLAIN = frozenset((*_OPERATIONS, *_BLOCKS, ast.Tuple, ast.List, ast.Dict, ast.keyword))
 _DEEPEST = 8  # names that stand for names that stand for names
 
 
@@ -124,7 +131,10 @@ class _Walk:
         self._push(tree.body, top, False)
         while self._stack:
             node, scope, fails = self._stack.pop()
-            self._visit(node, scope, fails)
+            if type(node) in _PLAIN:
+                self._push(_find_children(node), scope, fails)
+            else:
+                self._visit(node, scope, fails)
 
     def _push(self, nodes: Sequence[ast.AST], scope: Scope, fails: bool) -> None:
         self._stack.extend((node, scope, fails) for node in reversed(nodes))
@@ -168,7 +178,7 @@ class _Walk:
                 for bound, imported in _find_bindings(node):
                     scope.bind(bound, imported)
                 _note_declared(node, scope)
-        self._push(list(ast.iter_child_nodes(node)), scope, fails)
+        self._push(_find_children(node), scope, fails)
 
     def _enter_function(self, node: _FUNCTION, scope: Scope, fails: bool) -> None:
         inner = Scope(scope)
@@ -185,6 +195,18 @@ class _Walk:
         scope.bind(node.name, None)
         self._push([*node.decorator_list, *outside], scope, fails)
         self._push(node.body, inner, fails)
+
+
+def _find_children(node: ast.AST) -> list[ast.AST]:
+    """The nodes below a node that may bind a name or hold a call, in the order of the text."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        for child in value if isinstance(value, list) else (value,):
+            is_read = isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)
+            if isinstance(child, ast.AST) and not is_read and type(child) not in _LEAVES:
+                found.append(child)
+    return found
 
 
 def _find_bindings(node: ast.AST) -> Iterator[tuple[str, str | None]]:
