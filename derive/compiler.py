@@ -105,6 +105,9 @@ def _find_typical(
     system: System, formula: Formula, sizes: Mapping[str, int] | None
 ) -> dict[str, int]:
     """A number for every size: what is asked for, what is typical, else a default."""
+    for size, number in dict(sizes or {}).items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise refuse("sizes-range", f"a size is a whole number above 0, {size} is {number!r}")
     wanted = {**formula.typical, **(sizes or {})}
     known = find_sizes(system)
     unknown = [size for size in wanted if size not in known]

@@ -37,6 +37,7 @@ from derive.ir.nodes import (
     Tensor,
 )
 from derive.ir.text import to_lines
+from derive.notation.formula import check_formula
 
 if TYPE_CHECKING:
     from derive.notation.formula import Formula
@@ -75,7 +76,7 @@ def from_sympy(formula: Formula) -> System:
 
 def show(formula: Formula) -> str:
     """The formula in the notation, as `derive.parse` reads it back."""
-    return "\n".join(to_lines(from_sympy(formula)))
+    return "\n".join(to_lines(from_sympy(check_formula(formula))))
 
 
 def _to_equation(equation: Any, context: Context) -> Equation:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from derive.analysis.checks import check_system
 from derive.errors import refuse
 from derive.frontend.from_sympy import from_sympy
-from derive.notation.formula import check_name
+from derive.notation.formula import check_formula, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def to_system(formula: Formula, name: str | None = None) -> System:
     """The checked system of a formula; DeriveError for every mistake that it holds."""
+    check_formula(formula)
     if name is not None:
         check_name(name)
     with refuse_depth():

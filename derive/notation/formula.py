@@ -136,3 +136,14 @@ def _defaults(scalars: Mapping[str, Any] | Iterable[str] | None) -> dict[str, An
             help='write scalars="eps tau", or scalars=dict(eps=1e-5)',
         )
     return dict(scalars) if isinstance(scalars, Mapping) else dict.fromkeys(map(str, scalars))
+
+
+def check_formula(value: Any) -> Formula:
+    """The formula itself; what is none is refused, a text with the word that reads it."""
+    if isinstance(value, Formula):
+        return value
+    raise refuse(
+        "formula-kind",
+        f"a formula is asked for, not {type(value).__name__}",
+        help="read a text by derive.parse(text)" if isinstance(value, str) else "",
+    )

@@ -10,10 +10,14 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from sympy import Idx, Indexed, IndexedBase, S, Symbol, sympify
+from sympy import Expr, Idx, Indexed, IndexedBase, S, Symbol, sympify
 from sympy.core.containers import Tuple
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
+
+from derive.errors import refuse
+
+DTYPES = ("real", "int", "bool")
 
 _order = count()  # only tells which of two tensors was declared first; no output holds it
 
@@ -67,6 +71,13 @@ def sizes(names: str) -> Any:
 
 def indices(names: str, extent: Any) -> Any:
     """Index letters that run over 0 .. extent - 1: `i, j = indices("i j", S)`."""
+    whole = isinstance(extent, int) and not isinstance(extent, bool) and extent > 0
+    if not whole and not isinstance(extent, Expr):
+        raise refuse(
+            "extent-form",
+            f"an extent is a size or a whole number above 0, not {extent!r}",
+            help='make one with sizes("N")',
+        )
     return _each(names, lambda name: Idx(name, sympify(extent)))
 
 
@@ -83,6 +94,10 @@ def tensors(
     that values keep `low <= value <= high`; `domain=(low, high, "<", "<")` excludes the bounds;
     None leaves a side open.
     """
+    if dtype not in DTYPES:
+        raise refuse(
+            "dtype-unknown", f"a tensor is {', '.join(DTYPES)}; there is no dtype {dtype!r}"
+        )
     return _each(names, lambda name: TensorBase(name, shape, dtype, below, _plain(domain)))
 
 
@@ -90,6 +105,12 @@ def _plain(domain: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
     """The domain as SymPy keeps it: low, high, and the two relations."""
     if domain is None:
         return None
+    if not isinstance(domain, tuple) or not 2 <= len(domain) <= 4:
+        raise refuse(
+            "domain-form",
+            f"a domain is a low and a high bound, not {domain!r}",
+            help="write domain=(0, None), or domain=(0, 1, '<', '<=')",
+        )
     low, high, *relations = domain
     relations = [*relations, "<=", "<="][:2] if len(relations) < 2 else relations
     return (

@@ -12,11 +12,13 @@ of the index language, and computes one element at a time: in float64, or exactl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sympy import Indexed
 
 from derive.errors import DeriveError, refuse, suggest
+from derive.notation.formula import check_formula
 from derive.verify import loops_rows
 from derive.verify.loops_extents import read_names
 from derive.verify.loops_lines import INDENT, fold_line
@@ -38,7 +40,7 @@ from derive.verify.loops_text import Scope, is_whole, put
 from derive.verify.loops_values import bind, to_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from derive.notation.formula import Formula
 
@@ -73,7 +75,13 @@ def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = F
     Raises DeriveError where values are missing, do not fit, or are read outside of a tensor, and
     `not-rational` where a function has no exact value.
     """
-    names = read_names(formula)
+    names = read_names(check_formula(formula))
+    if not isinstance(tensors, Mapping):
+        raise refuse(
+            "values-form",
+            f"values are a dictionary by name, not {type(tensors).__name__}",
+            help='write evaluate_loops(formula, {"x": x})',
+        )
     results = _find_results(formula, names)
     values = bind(formula, names, tensors, exact)
     namespace = make_namespace(exact) | {names.python[name]: v for name, v in values.items()}
