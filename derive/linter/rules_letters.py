@@ -73,7 +73,8 @@ def find_lone_letters(call: Call) -> Iterator[Remark]:
     severity=Severity.WARNING,
     why=(
         "Queries multiplied with queries, where keys were meant, give numbers of the right shape."
-        " The square of a tensor, its outer product and quadratic forms are not told of."
+        " Told of are products summed over the last letter of both, not squares, outer products,"
+        " covariances and quadratic forms."
     ),
     hurts='torch.einsum("bid,bjd->bij", q, q)',
     fine='torch.einsum("bid,bjd->bij", q, k)',
@@ -84,7 +85,8 @@ def find_same_tensors(call: Call) -> Iterator[Remark]:
     if spec is None or given is None or not len(given) == len(spec.operands) == 2:
         return  # among more operands, a tensor on both sides is a quadratic form
     one, other = spec.names
-    is_summed = bool(set(one) & set(other) - set(spec.output_names))
+    # over another letter than the last it is a covariance, or the square of a matrix
+    is_summed = one[-1:] == other[-1:] and not set(one[-1:]) <= set(spec.output_names)
     if one != other and is_summed and _is_same(*given):
         first, second = spec.operands
         says = f"{call.names[0]} is passed twice, as {spec.write(first)} and as"
