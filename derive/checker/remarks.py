@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.checker.judge import run_quietly
+from derive.checker.slots import Slot, find_slots
 from derive.checker.sources import find_names, find_tensors
 from derive.errors import Diagnostic
 
@@ -28,12 +29,50 @@ def find_remarks(system: System, picked: Picked) -> Iterator[Diagnostic]:
                 f"{tensor.name} of the formula is given to nothing in the code",
                 help=f"bind it, as in --bind ARGUMENT={tensor.name}, if an argument stands for it",
             )
+    for slot in find_unbound(program):
+        if slot.shape is not None:
+            says = f"the code's parameter {slot.name} stands for nothing in the formula"
+            yield Diagnostic(
+                "not-given", says, help=f"bind it, --bind {slot.name}=NAME, if it does"
+            )
     yield from _find_layouts(program)
     draw = picked.draws[0]
     results, _ = run_quietly(program, draw.make_inputs(), draw.sizes)
     missing = [tensor.name for tensor in system.results[len(results) :]]
     if missing and results:
         yield Diagnostic("not-returned", f"the code does not return {', '.join(missing)}")
+
+
+def find_loose_ends(system: System, program: Program) -> str:
+    """Why a difference may be one of bindings alone: both sides have names that nothing binds."""
+    sources = {**program.arguments, **program.parameters}
+    taken = {name for source in sources.values() for name in find_names(source)}
+    tensors = [tensor.name for tensor in find_tensors(system) if tensor.name not in taken]
+    slots = [slot.name for slot in find_unbound(program)]
+    if not tensors or not slots:
+        return ""
+    return (
+        f"{', '.join(tensors)} of the formula and {', '.join(slots)} of the code are bound to "
+        f"nothing; say what goes with what, --bind {slots[0]}={tensors[0]}"
+    )
+
+
+def find_unbound(program: Program) -> list[Slot]:
+    """The parameters of a module, and the arguments without a number as default, left unbound."""
+    import torch
+
+    target = program.code.target
+    if target is None or isinstance(target, type):
+        return []
+    arguments, parameters = find_slots(target)
+    free = [slot for slot in arguments if slot.default is None and not slot.is_number]
+    if not isinstance(target, torch.nn.Module):
+        parameters = []
+    return [
+        slot
+        for slot in (*free, *parameters)
+        if slot.name not in program.arguments and slot.name not in program.parameters
+    ]
 
 
 def _find_layouts(program: Program) -> Iterator[Diagnostic]:

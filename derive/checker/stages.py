@@ -15,7 +15,7 @@ from derive.checker.judge import (
 )
 from derive.checker.load import CannotRunError, Code
 from derive.checker.pick import Picked, pick_program
-from derive.checker.remarks import find_remarks
+from derive.checker.remarks import find_loose_ends, find_remarks
 from derive.checker.stability import find_unstable
 from derive.errors import DeriveError, Diagnostic
 
@@ -45,6 +45,9 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Send) -> tuple[Picked, V
     verdict = _add_changes(verdict, floats)
     if floats.same is False and floats.off > CLEAR:
         verdict = replace(verdict, difference=floats.difference)
+        loose = find_loose_ends(job.system, picked.program)
+        if loose:
+            return picked, _say(verdict, send, None, "unknown", loose)
         return picked, _say(verdict, send, False, "different")
     if floats.same:
         verdict = _say(verdict, send, True, "agrees")
