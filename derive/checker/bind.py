@@ -279,4 +279,5 @@ def write_order(name: str, order: tuple[int, ...]) -> str:
 def find_constructor(code: Code, binds: Mapping[str, str]) -> list[Slot]:
     """What the class of a module has to be told to be made."""
     slots = [slot for slot in find_arguments(code.target.__init__) if slot.name != "self"]
-    return [slot for slot in slots if slot.required or slot.name in binds]
+    required = [slot for slot in slots if slot.required or slot.name in binds]
+    return required or [slot for slot in slots if type(slot.default) is int]

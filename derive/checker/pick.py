@@ -216,8 +216,9 @@ def _try_module(
         given = {**program.parameters, **program.arguments}
         told = find_fixed(system, sizes, program)
         slots = [slot for slot in parameters if slot.name in program.parameters]
+        untold = [slot for slot in slots if slot.name not in binds]  # what is told has its layout
         for solved in islice(solve_sizes(system, given, slots, numbers, told), MOST_SIZES):
-            sources = find_sources(system, given, slots, solved)
+            sources = find_sources(system, given, untold, solved)
             if sources is None:
                 continue
             whole = _place(program, sources)
@@ -256,6 +257,10 @@ def _try_class(
                 for program in _make_modules(maker, draws[0], system, rest):
                     yield program, _fix_scalars(program, system, draws), why
 
+    with suppress(Exception):  # a class that needs no arguments, with the sizes that it has in it
+        module = code.target(**{n: _read_number(s, draws[0], maker) for n, s in told.items()})
+        yield from _try_module(replace(code, target=module.eval()), system, rest, sizes)
+
 
 def _make_modules(
     maker: Program, draw: Draw, system: System, binds: Mapping[str, str]
@@ -265,8 +270,9 @@ def _make_modules(
     module = maker.code.target(**made)
     _, parameters = find_slots(module)
     for program in find_programs(replace(maker.code, target=module), system, binds):
-        chosen = [slot for slot in parameters if slot.name in program.parameters]
-        sources = find_sources(system, program.parameters, chosen, draw.sizes)
+        given = program.parameters
+        chosen = [slot for slot in parameters if slot.name in given and slot.name not in binds]
+        sources = find_sources(system, given, chosen, draw.sizes)
         if sources is not None:
             whole = _place(program, sources)
             yield replace(whole, code=maker.code, constructor=maker.constructor, guessed=True)

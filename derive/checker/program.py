@@ -106,6 +106,8 @@ def flatten_results(found: Any) -> tuple[Any, ...]:
         return (found,)
     if isinstance(found, (int, float, bool)):
         return (torch.tensor(found),)
+    if type(found).__module__ == "numpy" and hasattr(found, "dtype"):
+        return (torch.as_tensor(found),)
     if isinstance(found, Mapping):
         found = list(found.values())
     if isinstance(found, (tuple, list)):
