@@ -6,6 +6,7 @@ import pytest
 import torch
 from real import ROOMS, Real, call, load_reals
 
+from derive.checker import Verdict, check
 from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
 from derive.verify.loops import evaluate_loops
@@ -42,6 +43,12 @@ def compare(real: Real, text: str) -> float:
     return worst
 
 
+def judge(real: Real, text: str) -> Verdict:
+    """The answer of the check for the module and a formula."""
+    formula = parse(text, "real", empty_row=real.empty_row)
+    return check(real.make(), formula, bind=real.bind, sizes=real.fixed)
+
+
 @pytest.mark.parametrize("real", REALS, ids=str)
 def test_the_module_computes_the_loops_of_its_formula(real):
     assert compare(real, real.text) < (1e-5 if real.single else 1e-12)
@@ -50,6 +57,19 @@ def test_the_module_computes_the_loops_of_its_formula(real):
 @pytest.mark.parametrize(("real", "mistake"), MISTAKES)
 def test_the_loops_of_a_wrong_formula_give_something_else(real, mistake):
     assert compare(real, real.plant(mistake)) > 1e-4
+
+
+@pytest.mark.parametrize("real", REALS, ids=str)
+def test_the_module_is_called_the_same_as_its_formula(real):
+    verdict = judge(real, real.text)
+    assert verdict.same is True, str(verdict)
+
+
+@pytest.mark.parametrize(("real", "mistake"), MISTAKES)
+def test_the_module_is_called_different_from_a_wrong_formula(real, mistake):
+    verdict = judge(real, real.plant(mistake))
+    assert verdict.same is False, str(verdict)
+    assert verdict.grade == "different"
 
 
 def test_every_room_has_modules_and_every_module_two_mistakes():

@@ -106,7 +106,7 @@ attention = Real(
         ),
         (
             "where(d < P, -q[b,h,i,d + P], q[b,h,i,d - P])",
-            "where(d % 2 == 0, -q[b,h,i,d + 1], q[b,h,i,d - 1])",
+            "where(d % 2 == 0, -q[b,h,i,(d + 1) % (2*P)], q[b,h,i,(d - 1) % (2*P)])",
         ),
         ("j <= i", "j < i"),
     ),
