@@ -342,3 +342,18 @@ def test_outputs_are_names_or_tensors():
     z = IndexedBase("z")
     assert Formula(outputs=[z]).outputs == Formula(outputs=z).outputs == ("z",)
     assert Formula(outputs="z alpha").outputs == ("z", "alpha")
+
+
+def test_dummies_of_one_name_are_told_apart():
+    import torch
+    from sympy import Dummy, Eq, Sum
+
+    from derive import Formula, build, evaluate_loops, sizes, tensors
+
+    N = sizes("N")
+    x, z = tensors("x", N), tensors("z")
+    one, other = Dummy("k", integer=True), Dummy("k", integer=True)
+    formula = Formula(Eq(z, Sum(x[one] * x[other], (one, 0, N - 1), (other, 0, N - 1))))
+    values = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
+    assert float(evaluate_loops(formula, {"x": values})) == 49
+    assert float(build(formula).function(values)) == 49

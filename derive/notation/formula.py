@@ -58,7 +58,7 @@ class Formula:
         _check_words(name=name, title=title, source=source)
         if name is not None:
             check_name(name)
-        self.equations = equations
+        self.equations = _rename_dummies(equations)
         self.name = name
         self.title = title
         self.source = source
@@ -70,6 +70,33 @@ class Formula:
 
     def __repr__(self) -> str:
         return f"Formula({self.name or 'unnamed'}, {len(self.equations)} equations)"
+
+
+def _rename_dummies(equations: tuple[Any, ...]) -> tuple[Any, ...]:
+    """SymPy's dummy symbols differ where their names do not; here each gets a name of its own."""
+    from sympy import Basic, Dummy, Symbol
+
+    known = [equation for equation in equations if isinstance(equation, Basic)]
+    dummies = list(dict.fromkeys(d for equation in known for d in _walk_dummies(equation, Dummy)))
+    if not dummies:
+        return equations
+    taken = {str(symbol) for equation in known for symbol in equation.atoms(Symbol)}
+    new = {}
+    for dummy in dummies:
+        stem = dummy.name.strip("_") or "k"
+        name = next(
+            n for n in (stem, *(f"{stem}{k}" for k in range(len(taken) + 2))) if n not in taken
+        )
+        taken.add(name)
+        new[dummy] = Symbol(name, **dummy._assumptions.generator)
+    return tuple(e.xreplace(new) if isinstance(e, Basic) else e for e in equations)
+
+
+def _walk_dummies(value: Any, dummy: type) -> list[Any]:
+    """The dummy symbols in the order in which they are written."""
+    if isinstance(value, dummy):
+        return [value]
+    return [found for part in value.args for found in _walk_dummies(part, dummy)]
 
 
 def check_name(name: str) -> None:
