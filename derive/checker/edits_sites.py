@@ -8,8 +8,9 @@ and its words are "SQUARE x".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import (
@@ -20,6 +21,7 @@ from derive.ir.nodes import (
     Expr,
     Index,
     Reduce,
+    Scalar,
     Size,
     System,
     Tensor,
@@ -157,7 +159,7 @@ def is_value(site: Site) -> bool:
 def is_condition(site: Site) -> bool:
     """Does it stand in a condition?"""
     chain = (*site.above, site.node)
-    for outer, inner in zip(chain, chain[1:], strict=False):
+    for outer, inner in pairwise(chain):
         match outer:
             case Reduce(_, _, condition, _) | Along(_, _, condition, _) if (
                 inner is condition and condition != TRUE
@@ -177,32 +179,16 @@ def show(expr: Expr | Equation, name: str = "") -> str:
     return text if len(text) <= LONGEST or not name else name
 
 
-def show_index_set(indices: tuple[Index, ...]) -> str:
-    """Letters as a list."""
-    return ", ".join(index.name for index in indices)
-
-
 def find_fresh(index: Index, *exprs: Expr) -> Index:
     """The index under a letter that occurs in none of the expressions."""
-    taken = {
-        part.name
-        for expr in exprs
-        for node in walk(expr)
-        for part in (node, *getattr(node, "bound", ()), *find_tensor_names(node))
-        if hasattr(part, "name")
-    }
-    return rename_apart(index, taken | {node.name for node in walk(index.extent) if _is_size(node)})
-
-
-def find_tensor_names(node: Expr) -> tuple[Tensor, ...]:
-    """The tensor of an access."""
-    return (node.tensor,) if isinstance(node, Access) else ()
-
-
-def _is_size(node: Expr) -> bool:
-    return isinstance(node, Size)
-
-
-def add_number(change: Change, extra: float) -> Change:
-    """The change, less likely by so much."""
-    return replace(change, extra=change.extra + extra)
+    taken: set[str] = set()
+    for node in (node for expr in exprs for node in walk(expr)):
+        match node:
+            case Index(name) | Size(name) | Scalar(name) | Along(_, Index(name)):
+                taken.add(name)
+            case Access(tensor):
+                taken.add(tensor.name)
+            case Reduce(_, bound):
+                taken |= {each.name for each in bound}
+    taken |= {node.name for node in walk(index.extent) if isinstance(node, Size)}
+    return rename_apart(index, taken)

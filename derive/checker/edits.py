@@ -1,0 +1,183 @@
+"""The nearest edit: changes of the formula tried until one gives what the code gives.
+
+    KINDS       what people get wrong, each kind with an example
+    find_edit   the change that reproduces the code's results and fits its lines best
+
+A change counts only if the changed formula gives the code's results on every draw. Of those that
+do, the smallest is taken; among equals the one with which most lines of the code have a meaning.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from derive.checker.edits_functions import (
+    find_eps,
+    find_further_functions,
+    find_missing_functions,
+    find_missing_powers,
+    find_other_functions,
+)
+from derive.checker.edits_indices import (
+    find_diagonals,
+    find_exchanged_indices,
+    find_exchanged_places,
+    find_other_indices,
+    find_separate_sums,
+)
+from derive.checker.edits_layouts import (
+    find_exchanged_merges,
+    find_halves,
+    find_reinterpreted,
+    find_repeats,
+)
+from derive.checker.edits_masks import (
+    find_further,
+    find_inverted,
+    find_misplaced,
+    find_missing,
+    find_shifted,
+    find_transposed,
+)
+from derive.checker.edits_rows import (
+    find_missing_rows,
+    find_other_bound,
+    find_other_bound_of_equations,
+    find_other_counts,
+    find_other_kinds,
+    find_other_rows,
+    find_other_variance,
+    find_wider_bound,
+)
+from derive.checker.edits_scales import find_scales, find_signs
+from derive.checker.edits_sites import Change, World
+from derive.checker.edits_tensors import (
+    find_exchanged_tensors,
+    find_other_results,
+    find_other_tensors,
+)
+from derive.checker.edits_terms import (
+    find_further_factors,
+    find_further_terms,
+    find_missing_factors,
+    find_missing_terms,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from derive.checker.edits_judge import Judge
+    from derive.checker.edits_kind import Kind
+    from derive.ir.nodes import System
+
+    Weigh = Callable[[System], float]  # how much of the code an edited formula leaves unexplained
+    Confirm = Callable[[System], bool]
+
+KINDS: tuple[Kind, ...] = (
+    # letters
+    find_exchanged_indices,
+    find_exchanged_places,
+    find_other_indices,
+    find_diagonals,
+    find_separate_sums,
+    # names
+    find_other_tensors,
+    find_exchanged_tensors,
+    find_other_results,
+    # softmax, sums, means
+    find_other_rows,
+    find_other_bound,
+    find_other_bound_of_equations,
+    find_other_variance,
+    find_other_kinds,
+    find_missing_rows,
+    find_other_counts,
+    find_wider_bound,
+    # scales and signs
+    find_scales,
+    find_signs,
+    # terms and factors
+    find_missing_terms,
+    find_missing_factors,
+    find_further_terms,
+    find_further_factors,
+    # functions
+    find_missing_powers,
+    find_missing_functions,
+    find_other_functions,
+    find_further_functions,
+    find_eps,
+    # masks
+    find_inverted,
+    find_shifted,
+    find_transposed,
+    find_missing,
+    find_misplaced,
+    find_further,
+    # layouts
+    find_reinterpreted,
+    find_repeats,
+    find_exchanged_merges,
+    find_halves,
+)
+
+_UNEXPLAINED = 0.25  # what a line without a meaning costs an edit
+_MOST_HITS = 12
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change that makes the formula compute what the code does, and what it costs."""
+
+    change: Change
+    cost: float
+
+    @property
+    def words(self) -> str:
+        """What to do to the code."""
+        return self.change.words
+
+
+@dataclass
+class Search:
+    """One search: by which kinds, judged by what, for how long."""
+
+    judge: Judge
+    weigh: Weigh
+    confirm: Confirm
+    deadline: float
+    order: Sequence[int]  # the equations, the likeliest first
+
+    def find(self, world: World, kinds: Sequence[Kind] = KINDS) -> Edit | None:
+        """The best single change."""
+        best: Edit | None = None
+        hits = 0
+        for kind in sorted(kinds, key=lambda kind: kind.cost):
+            if best is not None and kind.cost >= best.cost:
+                break
+            for change in self._find_changes(kind, world):
+                if self.is_over() or hits >= _MOST_HITS:
+                    return best
+                cost = kind.cost + change.extra
+                if best is not None and cost >= best.cost:
+                    continue
+                if not self.is_fitting(change.system):
+                    continue
+                hits += 1
+                cost += _UNEXPLAINED * self.weigh(change.system)
+                if (best is None or cost < best.cost) and self.confirm(change.system):
+                    best = Edit(change, cost)
+        return best
+
+    def _find_changes(self, kind: Kind, world: World) -> list[Change]:
+        return [change for number in self.order for change in kind(world, number)]
+
+    def is_fitting(self, system: System) -> bool:
+        """Does a formula give the code's results on all draws?"""
+        return self.judge.is_reproduced(system) and self.judge.is_confirmed(system)
+
+    def is_over(self) -> bool:
+        """Is the time over?"""
+        return time.monotonic() > self.deadline

@@ -1,0 +1,114 @@
+"""Why code differs from its formula: the first element, the lines, the edit.
+
+    1. trace     every tensor of the code, with its line
+    2. nodes     every part of the formula, with its value; a tensor that is one tells its line
+    3. edits     changes of the formula, until one gives what the code gives
+
+The line is the first whose value is no part of the formula, though all that it reads is; with an
+edit, the first whose value is a part of the edited formula alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from derive.checker.edits import Search
+from derive.checker.edits_judge import ERRORS, Judge, Run
+from derive.checker.edits_sites import World
+from derive.checker.explain_lines import Lines, find_lines
+from derive.checker.explain_results import find_difference, find_result_edit
+from derive.checker.trace import Trace, record
+
+if TYPE_CHECKING:
+    from derive.checker.edits import Edit
+    from derive.ir.nodes import System
+
+DRAWS = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Code that differs from its formula, with everything bound.
+
+    `run` gives the code's results for inputs named as in the formula; `draw` gives inputs by seed.
+    `confirm` says whether an edited formula holds beyond the draws.
+    """
+
+    system: System
+    run: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    draw: Callable[[int], Mapping[str, Any]]
+    sizes: Mapping[str, int]
+    path: str = ""
+    source: str = ""
+    confirm: Callable[[System], bool] | None = None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The first difference, the first line that departs, the edit, and what each line is."""
+
+    difference: str = ""
+    line: int | None = None
+    edit: str = ""
+    edited: System | None = None
+    annotations: tuple[tuple[int, str], ...] = ()
+
+
+def explain(case: Case, seconds: float = 5.0) -> Explanation:
+    """Why the code of a case gives something else than its formula, within a time."""
+    deadline = time.monotonic() + seconds
+    trace = record(case.run, case.draw(DRAWS[0]), case.path)
+    judge = _make_judge(case)
+    try:
+        base = judge.bases[0] if judge.runs else None
+    except ERRORS:
+        base = None
+    if base is None:
+        return Explanation()
+    lines = find_lines(case.system, base, trace, case.sizes)
+    difference = find_difference(case.system, base, judge.runs[0].results, case.sizes)
+    if not difference:
+        return Explanation(annotations=lines.annotate())
+    simple = find_result_edit(case.system, judge, lines)
+    if simple is not None:
+        line = simple.line or lines.find_first_wrong() or _find_last(trace)
+        return Explanation(difference, line, simple.words, None, lines.annotate())
+    edit = _find_edit(case, judge, lines, deadline)
+    if edit is None:
+        return Explanation(difference, lines.find_first_wrong(), "", None, lines.annotate())
+    system = edit.change.system
+    line = lines.find_first_changed(system, judge) or lines.find_first_wrong() or _find_last(trace)
+    return Explanation(difference, line, edit.words, system, lines.annotate())
+
+
+def _make_judge(case: Case) -> Judge:
+    """The code's results for each draw."""
+    runs = []
+    for seed in DRAWS:
+        values = case.draw(seed)
+        try:
+            runs.append(Run(values, tuple(case.run(values))))
+        except Exception:  # a draw that the code does not bear says nothing
+            continue
+    return Judge(case.system, case.sizes, runs)
+
+
+def _find_edit(case: Case, judge: Judge, lines: Lines, deadline: float) -> Edit | None:
+    """The best change, looked for near the first wrong line first."""
+
+    def weigh(system: System) -> float:
+        return lines.count_unexplained(system, judge)
+
+    def confirm(system: System) -> bool:
+        return case.confirm is None or case.confirm(system)
+
+    search = Search(judge, weigh, confirm, deadline, lines.order_equations())
+    return search.find(World(case.system, case.sizes))
+
+
+def _find_last(trace: Trace) -> int | None:
+    """The line that makes the result."""
+    return trace.events[-1].line if trace.events else None

@@ -1,0 +1,179 @@
+"""Differences that the results show by themselves: shapes, a transposed result, an index too many.
+
+These edits are confirmed on the results: what has to be done is done to them, and gives what the
+formula says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from typing import TYPE_CHECKING, Any
+
+from derive.checker.edits_judge import is_close
+from derive.checker.trace_match import Node, compare, find_print
+from derive.ir.nodes import Index
+from derive.ir.text import to_text
+from derive.verify.compare import compare_values
+
+if TYPE_CHECKING:
+    from derive.checker.edits_judge import Judge, Keeping
+    from derive.checker.explain_lines import Lines
+    from derive.checker.trace import Event
+    from derive.ir.nodes import System
+
+
+@dataclass(frozen=True)
+class ResultEdit:
+    """What to do, and the line that it is about, if it is not the last."""
+
+    words: str
+    line: int | None = None
+
+
+def find_difference(
+    system: System, base: Keeping, results: Sequence[Any], sizes: Mapping[str, int]
+) -> str:
+    """The first element that differs, with both values, or the shapes with the letters."""
+    if len(results) < len(system.results):
+        return f"the code returns {len(results)} tensors, the formula has {len(system.results)}"
+    for tensor, found in zip(system.results, results, strict=False):
+        wanted = base.values[tensor.name]
+        if tuple(found.shape) != tuple(wanted.shape):
+            letters = find_letters(system, tensor.name)
+            told = ", ".join(f"{n}={s}" for n, s in zip(letters, wanted.shape, strict=True))
+            formula = f"{tensor.name}[{told}]" if letters else f"{tensor.name}, a number"
+            return f"{tensor.name} has shape {list(found.shape)}, the formula has {formula}"
+        _, where = compare_values(tensor.name, found, wanted)
+        if where:
+            return where
+    return ""
+
+
+def find_letters(system: System, name: str) -> tuple[str, ...]:
+    """The letters of an equation's target."""
+    for equation in system.equations:
+        if equation.target.tensor.name == name:
+            return tuple(to_text(place) for place in equation.target.places)
+    return ()
+
+
+def find_result_edit(system: System, judge: Judge, lines: Lines) -> ResultEdit | None:
+    """An edit that only concerns the shape of a result, or of a tensor on the way to it."""
+    for at, tensor in enumerate(system.results):
+        pairs = [
+            (run.results[at], base.values[tensor.name])
+            for run, base in zip(judge.runs, judge.bases, strict=True)
+            if at < len(run.results)
+        ]
+        if not pairs or all(is_close(found, wanted) for found, wanted in pairs):
+            continue
+        letters = find_letters(system, tensor.name)
+        words = _find_order(pairs, letters) or _find_survivor(pairs, judge.sizes)
+        if words:
+            return ResultEdit(words)
+    return _find_inner_survivor(lines)
+
+
+def _find_order(pairs: Sequence[tuple[Any, Any]], letters: tuple[str, ...]) -> str:
+    """The order of its axes that makes each result right."""
+    found, wanted = pairs[0]
+    if found.dim() != wanted.dim() or found.dim() > 5:
+        return ""
+    for order in permutations(range(found.dim())):
+        if all(is_close(one.permute(order), other) for one, other in pairs):
+            inverse = [order.index(k) for k in range(len(order))]
+            now = ", ".join(letters[k] for k in inverse)
+            spelt = f".permute({', '.join(map(str, order))})"
+            if len(order) == 2:
+                spelt = ".T"
+            return f"TRANSPOSE the result: {spelt}, since it is [{now}]"
+    return ""
+
+
+def _find_survivor(pairs: Sequence[tuple[Any, Any]], sizes: Mapping[str, int]) -> str:
+    """The axis that has to be summed, averaged, or dropped from each result."""
+    found, wanted = pairs[0]
+    if found.dim() != wanted.dim() + 1:
+        return ""
+    for axis in range(found.dim()):
+        back = axis - found.dim()
+        letter = _name_extent(found.shape[axis], sizes)
+        for act, word in (("sum", "SUM"), ("mean", "MEAN")):
+            if all(is_close(getattr(one, act)(axis), other) for one, other in pairs):
+                says = f"an index of {letter} SURVIVES: {word} over it is missing"
+                return f"{says}, .{act}({back})"
+        if all(is_close(one.select(axis, 0), other) for one, other in pairs):
+            return f"a place of length {found.shape[axis]} is too many: .squeeze({back})"
+    return ""
+
+
+def _name_extent(number: int, sizes: Mapping[str, int]) -> str:
+    names = [name for name, size in sizes.items() if size == number]
+    return f"extent {names[0]}" if names else f"extent {number}"
+
+
+def _find_inner_survivor(lines: Lines) -> ResultEdit | None:
+    """A tensor on the way that has an index too many, of which a sum or a diagonal is a node."""
+    for event in lines.told:
+        if event.number in lines.good or not all(n in lines.good for n in event.reads):
+            continue
+        words = _find_inner_words(event, lines)
+        return ResultEdit(words, event.line) if words else None
+    return None
+
+
+def _find_inner_words(event: Event, lines: Lines) -> str:
+    value = event.value
+    for axis in range(value.dim()):
+        node = _find_node(value.sum(axis), lines)
+        if node is not None:
+            letter = _find_lost(node, value.shape[axis], lines)
+            says = f"index {letter} SURVIVES: SUM over it is missing"
+            return f"{says} in {node.name}, .sum({axis - value.dim()})"
+    for one, two in combinations(range(value.dim()), 2):
+        if value.shape[one] != value.shape[two] or value.shape[one] == 1:
+            continue
+        node = _find_node(value.diagonal(dim1=one, dim2=two), lines)
+        if node is not None:
+            letters = [i.name for i in node.indices if _extent(i, lines) == value.shape[one]]
+            letter = letters[0] if letters else "?"
+            summed = (
+                ", ".join(index.name for index in getattr(node.expr, "bound", ())) or "the last"
+            )
+            return (
+                f"index {letter} SURVIVES twice: each {letter} is paired with each other one, "
+                f"where the formula has {node.name}: multiply elementwise, then SUM over {summed}"
+            )
+    return ""
+
+
+def _find_node(value: Any, lines: Lines) -> Node | None:
+    mark = find_print(value)
+    if mark is None:
+        return None
+    for node in lines.nodes:
+        if node.print is not None and mark.is_like(node.print):
+            found = compare(value, node, lines.sizes)
+            if found is not None:
+                return node
+    return None
+
+
+def _find_lost(node: Node, number: int, lines: Lines) -> str:
+    """The letter of the formula that a node's sum binds, of this extent."""
+    from derive.ir.walk import walk
+
+    for equation in lines.system.equations:
+        for expr in walk(equation.value):
+            for index in getattr(expr, "bound", ()):
+                if _extent(index, lines) == number and index not in node.indices:
+                    return str(index.name)
+    return _name_extent(number, lines.sizes)
+
+
+def _extent(index: Index, lines: Lines) -> int:
+    from derive.ir.polynomial import evaluate_extent
+
+    return evaluate_extent(index.extent, lines.sizes)
