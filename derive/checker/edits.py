@@ -10,6 +10,7 @@ do, the smallest is taken; among equals the one with which most lines of the cod
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,14 +25,18 @@ from derive.checker.edits_indices import (
     find_diagonals,
     find_exchanged_indices,
     find_exchanged_places,
+    find_exchanged_twice,
     find_other_indices,
     find_separate_sums,
 )
+from derive.checker.edits_judge import ERRORS
 from derive.checker.edits_layouts import (
     find_exchanged_merges,
     find_halves,
     find_reinterpreted,
     find_repeats,
+    find_repeats_everywhere,
+    find_torn_inputs,
 )
 from derive.checker.edits_masks import (
     find_further,
@@ -41,9 +46,12 @@ from derive.checker.edits_masks import (
     find_shifted,
     find_transposed,
 )
+from derive.checker.edits_places import find_flips, find_moved_places
 from derive.checker.edits_rows import (
     find_missing_rows,
+    find_missing_sums,
     find_other_bound,
+    find_other_bound_everywhere,
     find_other_bound_of_equations,
     find_other_counts,
     find_other_kinds,
@@ -79,6 +87,7 @@ KINDS: tuple[Kind, ...] = (
     # letters
     find_exchanged_indices,
     find_exchanged_places,
+    find_exchanged_twice,
     find_other_indices,
     find_diagonals,
     find_separate_sums,
@@ -90,6 +99,8 @@ KINDS: tuple[Kind, ...] = (
     find_other_rows,
     find_other_bound,
     find_other_bound_of_equations,
+    find_other_bound_everywhere,
+    find_missing_sums,
     find_other_variance,
     find_other_kinds,
     find_missing_rows,
@@ -116,9 +127,14 @@ KINDS: tuple[Kind, ...] = (
     find_missing,
     find_misplaced,
     find_further,
+    # positions
+    find_flips,
+    find_moved_places,
     # layouts
     find_reinterpreted,
+    find_torn_inputs,
     find_repeats,
+    find_repeats_everywhere,
     find_exchanged_merges,
     find_halves,
 )
@@ -172,7 +188,11 @@ class Search:
         return best
 
     def _find_changes(self, kind: Kind, world: World) -> list[Change]:
-        return [change for number in self.order for change in kind(world, number)]
+        found: list[Change] = []
+        for number in self.order:
+            with suppress(*ERRORS):  # what a kind cannot be applied to, it does not concern
+                found.extend(kind(world, number))
+        return found
 
     def is_fitting(self, system: System) -> bool:
         """Does a formula give the code's results on all draws?"""

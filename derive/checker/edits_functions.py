@@ -115,14 +115,18 @@ def find_further_functions(world: World, number: int) -> Iterator[Change]:
     """A function, a power or a softmax too many."""
     for site in world.sites[number]:
         outer = site.parent is None or isinstance(site.parent, (Along, Reduce))
-        if not is_value(site) or not (outer or isinstance(site.node, Access)):
+        if not is_value(site) or not (outer or isinstance(site.node, (Access, Reduce))):
             continue
         what = world.name(number) if site.parent is None else show(site.node, "a part")
         for function in _ODD:
             words = f"DROP {function} of {what}"
             yield world.change(site, Call(function, (site.node,)), words, 0.2 * (not outer))
-        for power, says in ((TWO, "square"), (HALF, "root"), (MINUS_ONE, "inverse")):
-            yield world.change(site, Pow(site.node, power), f"DROP the {says} of {what}")
+        for power, says in (
+            (TWO, f"DROP the square of {what}"),
+            (HALF, f"DROP the root of {what}, or SQUARE it"),
+            (MINUS_ONE, f"DROP the inverse of {what}"),
+        ):
+            yield world.change(site, Pow(site.node, power), says)
         if outer:
             for index in find_free(site.node):
                 row = Along("softmax", index, TRUE, site.node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from derive.checker.edits_sites import (
     Change,
     Site,
     World,
+    exchange_nodes,
     find_fresh,
     find_indices,
     is_condition,
@@ -17,10 +19,10 @@ from derive.checker.edits_sites import (
     show,
 )
 from derive.ir.nodes import TRUE, Access, Expr, Index, Reduce
-from derive.ir.walk import find_free, substitute
+from derive.ir.walk import find_free, rewrite_bottom_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from derive.ir.nodes import Equation
 
@@ -44,7 +46,7 @@ def find_exchanged_indices(world: World, number: int) -> Iterator[Change]:
         for one, two in combinations(find_indices(access), 2):
             if world.extent(one) != world.extent(two):
                 continue
-            new = substitute(access, {one: two, two: one})
+            new = exchange_nodes(access, {one: two, two: one})
             yield world.change(site, new, _say_exchange(world, site, access, one, two))
 
 
@@ -64,6 +66,35 @@ def _say_exchange(world: World, site: Site, access: Access, one: Index, two: Ind
 def find_kept(equation: Equation) -> tuple[Index, ...]:
     """The indices of an equation's target."""
     return tuple(dict.fromkeys(i for place in equation.target.places for i in find_free(place)))
+
+
+@kind(
+    formula="a, b[N, N, C]; t[i, j, c] = sum[k](a[i, k, c] * b[j, k, c])",
+    code="return torch.einsum('kic,kjc->ijc', a, b)",
+    words="exchange i and k of a and j and k of b",
+    cost=1.6,
+)
+def find_exchanged_twice(world: World, number: int) -> Iterator[Change]:
+    """Two places exchanged in each of two tensors."""
+    accesses = dict.fromkeys(access for _, access in find_access_sites(world, number))
+    turned = [pair for access in accesses for pair in _find_turned(world, access)]
+    for (one, new_one, what), (two, new_two, other) in combinations(turned, 2):
+        if one is not two:
+            old = world.system.equations[number].value
+            value = rewrite_bottom_up(old, partial(_replace, {one: new_one, two: new_two}))
+            words = f"EXCHANGE {what} and {other}"
+            yield Change(world.with_value(number, value), words, number)
+
+
+def _replace(new: Mapping[Expr, Expr], expr: Expr) -> Expr:
+    return new.get(expr, expr)
+
+
+def _find_turned(world: World, access: Access) -> Iterator[tuple[Expr, Expr, str]]:
+    for one, two in combinations(find_indices(access), 2):
+        if world.extent(one) == world.extent(two):
+            what = f"{one.name} and {two.name} of {access.tensor.name}"
+            yield access, exchange_nodes(access, {one: two, two: one}), what
 
 
 @kind(
@@ -101,7 +132,7 @@ def find_other_indices(world: World, number: int) -> Iterator[Change]:
             for new in site.scope:
                 if new is old or world.extent(new) != world.extent(old):
                     continue
-                other = substitute(access, {old: new})
+                other = exchange_nodes(access, {old: new})
                 yield world.change(site, other, _say_other(access, other, old, new, mine))
 
 
@@ -129,7 +160,7 @@ def find_diagonals(world: World, number: int) -> Iterator[Change]:
             for new in (*site.scope, *rest):
                 if new is old or world.extent(new) != world.extent(old):
                     continue
-                body = substitute(node.body, {old: new})
+                body = exchange_nodes(node.body, {old: new})
                 made = Reduce("sum", rest, TRUE, body) if rest else body
                 words = f"SUM over {old.name}; a repeated letter, {new.name}, takes a diagonal"
                 yield world.change(site, made, words)
@@ -150,7 +181,7 @@ def find_separate_sums(world: World, number: int) -> Iterator[Change]:
             if index not in find_bound_above(site):
                 continue
             fresh = find_fresh(index, *site.above[:1], access)
-            alone = Reduce("sum", (fresh,), TRUE, substitute(access, {index: fresh}))
+            alone = Reduce("sum", (fresh,), TRUE, exchange_nodes(access, {index: fresh}))
             name = access.tensor.name
             words = f"the letter {index.name} is summed separately in {name}: give it one letter"
             yield world.change(site, alone, words)

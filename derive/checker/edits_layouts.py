@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from derive.checker.edits_indices import find_access_sites
 from derive.checker.edits_kind import kind
-from derive.checker.edits_sites import Change, World, show
-from derive.ir.nodes import Access, Add, Call, Equation, Expr, Index, Mul, Number
+from derive.checker.edits_sites import Change, World, exchange_nodes, show
+from derive.ir.nodes import Access, Add, Call, Equation, Expr, Index, Mul, Number, Tensor
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free, rewrite_bottom_up, substitute
+from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -45,6 +45,43 @@ def find_reinterpreted(world: World, number: int) -> Iterator[Change]:
             places = tuple(new.get(place, place) for place in access.places)
             words = _say(order, mine, True)
             yield world.change(site, Access(access.tensor, places), words, 0.1)
+
+
+@kind(
+    formula="x[B, N, H*D]; size H = 2; index h < H; index d < D\n"
+    "y[b, h, i, j] = sum[d](x[b, i, h*D + d] * x[b, j, h*D + d])",
+    code="B, N, E = x.shape\nx = x.view(B, H, N, E // H)\nreturn x @ x.mT",
+    words="transpose heads after splitting",
+    cost=1.4,
+)
+def find_torn_inputs(world: World, number: int) -> Iterator[Change]:
+    """An input reinterpreted wherever it is read."""
+    for tensor in world.inputs if number == 0 else ():
+        letters = [_find_letters(a) for a in _find_reads(world, tensor)]
+        if len(tensor.shape) < 2 or not letters:
+            continue
+        for turn, (order, _) in enumerate(find_orders(world, letters[0])):
+
+            def act(expr: Expr, tensor: Tensor = tensor, turn: int = turn) -> Expr:
+                if not isinstance(expr, Access) or expr.tensor is not tensor:
+                    return expr
+                lie = _find_letters(expr)
+                read = [order for order, _ in find_orders(world, lie)]
+                return exchange_nodes(expr, _decode(read[turn], lie)) if turn < len(read) else expr
+
+            equations = tuple(
+                Equation(each.target, rewrite_bottom_up(each.value, act))
+                for each in world.system.equations
+            )
+            yield Change(world.with_equations(equations), _say(letters[0], order, False), 0)
+
+
+def _find_reads(world: World, tensor: Tensor) -> list[Access]:
+    return [a for e in world.system.equations for a in find_accesses(e.value) if a.tensor is tensor]
+
+
+def _find_letters(access: Access) -> tuple[Index, ...]:
+    return tuple(dict.fromkeys(index for place in access.places for index in find_free(place)))
 
 
 def _say(order: tuple[Index, ...], letters: tuple[Index, ...], merged: bool) -> str:
@@ -93,7 +130,7 @@ def _decode(read: tuple[Index, ...], lie: tuple[Index, ...]) -> dict[Expr, Expr]
 def replace_indices(expr: Expr, new: Mapping[Expr, Expr]) -> Expr | None:
     """The expression at other places; None where a softmax runs along one of the letters."""
     try:
-        return substitute(expr, new)
+        return exchange_nodes(expr, new)
     except ValueError:
         return None
 
@@ -118,6 +155,44 @@ def find_repeats(world: World, number: int) -> Iterator[Change]:
             yield world.change(site, other, f"{words}: {show(site.node)}, not {show(other)}")
 
 
+@kind(
+    formula="q[N, K*G]; k, v[N, K]; size G = 2; y[n, h] = q[n, h] * k[n, h // G] + v[n, h // G]",
+    code="r = q.shape[1] // k.shape[1]\nreturn q * k.repeat(1, r) + v.repeat(1, r)",
+    words="repeat_interleave, not repeat",
+    cost=1.05,
+)
+def find_repeats_everywhere(world: World, number: int) -> Iterator[Change]:
+    """The same in all places at once."""
+    if number:
+        return
+    for old, words in (
+        ("floordiv", "REPEAT_INTERLEAVE, not repeat"),
+        ("mod", "REPEAT, not repeat_interleave"),
+    ):
+        equations = tuple(
+            Equation(each.target, rewrite_bottom_up(each.value, partial(_repeat, old)))
+            for each in world.system.equations
+        )
+        if equations != world.system.equations:
+            yield Change(world.with_equations(equations), words, 0)
+
+
+def _repeat(old: str, expr: Expr) -> Expr:
+    """The access with h % K for h // G in its places, or the contrary."""
+    if not isinstance(expr, Access):
+        return expr
+    places = []
+    for place, extent in zip(expr.places, expr.tensor.shape, strict=True):
+        new = place
+        match place:
+            case Call("floordiv", (whole, _)) if old == "floordiv":
+                new = Call("mod", (whole, extent))
+            case Call("mod", (Index() as whole, part)) if old == "mod":
+                new = Call("floordiv", (whole, Call("floordiv", (whole.extent, part))))
+        places.append(new)
+    return Access(expr.tensor, tuple(places))
+
+
 def _find_extents(world: World, parent: Expr | None, node: Expr) -> Iterator[Expr]:
     """The extent of the place in which a position stands."""
     if isinstance(parent, Access):
@@ -138,7 +213,7 @@ def _divide(whole: Expr, part: Expr) -> Iterator[Expr]:
     formula="x[N, H*D]; index h < H; index d < D; size H = 2; y[n, h, d] = x[n, h*D + d]",
     code="N, E = x.shape\nreturn x.reshape(N, -1, H).transpose(1, 2)",
     words="merge x[n,h*d + d], not x[n,d*h + h]",
-    cost=1.4,
+    cost=1.35,
 )
 def find_exchanged_merges(world: World, number: int) -> Iterator[Change]:
     """Merged letters in the other order, d*H + h for h*D + d: in one place, or in all."""

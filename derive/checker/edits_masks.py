@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from derive.checker.edits_kind import kind
 from derive.checker.edits_rows import find_rows
-from derive.checker.edits_sites import Change, Site, World, is_value, replace_child, show
+from derive.checker.edits_sites import (
+    Change,
+    Site,
+    World,
+    exchange_nodes,
+    is_value,
+    replace_child,
+    show,
+)
 from derive.checker.edits_terms import find_readable
 from derive.ir.nodes import (
     FALSE,
@@ -32,7 +40,7 @@ from derive.ir.nodes import (
     Size,
     Where,
 )
-from derive.ir.walk import find_children, find_free, substitute
+from derive.ir.walk import find_children, find_free
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,7 +144,7 @@ def find_transposed(world: World, number: int) -> Iterator[Change]:
             letters = [i for i in find_free(site.node) if i in site.scope]
             for one, two in combinations(letters, 2):
                 if world.extent(one) == world.extent(two):
-                    new = substitute(site.node, {one: two, two: one})
+                    new = exchange_nodes(site.node, {one: two, two: one})
                     words = f"TRANSPOSE the mask: {show(site.node)}, not {show(new)}"
                     yield world.change(site, new, words)
 

@@ -6,10 +6,19 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from derive.checker.edits_kind import kind
-from derive.checker.edits_sites import Change, Site, World, find_fresh, is_value, show
+from derive.checker.edits_sites import (
+    Change,
+    Site,
+    World,
+    exchange_nodes,
+    find_fresh,
+    is_value,
+    show,
+)
 from derive.ir.nodes import (
     MINUS_ONE,
     TRUE,
+    ZERO,
     Access,
     Add,
     Along,
@@ -23,7 +32,7 @@ from derive.ir.nodes import (
     Size,
     Tensor,
 )
-from derive.ir.walk import find_free, rewrite_bottom_up, substitute
+from derive.ir.walk import find_free, rewrite_bottom_up, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +93,7 @@ def find_other_bound(world: World, number: int) -> Iterator[Change]:
                     continue
                 bound = tuple(fresh if index is old else index for index in node.bound)
                 pair: dict[Expr, Expr] = {old: free, kept: fresh}
-                condition, body = (substitute(p, pair) for p in (node.condition, node.body))
+                condition, body = (exchange_nodes(p, pair) for p in (node.condition, node.body))
                 words = f"{node.kind.upper()} over {old.name}, not {kept.name}"
                 yield world.change(site, Reduce(node.kind, bound, condition, body), words)
 
@@ -123,7 +132,7 @@ def _move_target(
     tensor = Tensor(old.tensor.name, tuple(i.extent for i in letters), old.tensor.kind)
     made = [*world.system.equations[:number], Equation(Access(tensor, letters), value)]
     for equation in world.system.equations[number + 1 :]:
-        scope = find_free(equation.value)
+        scope = tuple(node for node in walk(equation.value) if isinstance(node, Index))
 
         def act(expr: Expr, scope: tuple[Index, ...] = scope) -> Expr:
             if isinstance(expr, Access) and expr.tensor is old.tensor:
@@ -172,7 +181,7 @@ def _get_rest(node: Reduce) -> tuple[tuple[Index, ...], Expr, Expr]:
     formula="x[N, D]; y[n] = max[d](x[n, d])",
     code="return x.mean(-1)",
     words="max over d, not mean",
-    cost=1.5,
+    cost=1.1,
 )
 def find_other_kinds(world: World, number: int) -> Iterator[Change]:
     """A sum where a mean is meant, a log-softmax where a softmax is, and so on."""
@@ -181,7 +190,8 @@ def find_other_kinds(world: World, number: int) -> Iterator[Change]:
         for other in _KINDS if node.kind in _KINDS else ():
             if other != node.kind:
                 words = f"{node.kind.upper()} over {letters}, not {other}"
-                yield world.change(site, Reduce(other, *_get_rest(node)), words)
+                extra = 0.0 if {node.kind, other} == {"sum", "mean"} else 0.4
+                yield world.change(site, Reduce(other, *_get_rest(node)), words, extra)
     for along_site, row in find_rows(world, number):
         if row.kind in {"softmax", "log_softmax"}:
             kind_ = "log_softmax" if row.kind == "softmax" else "softmax"
@@ -233,6 +243,56 @@ def find_other_counts(world: World, number: int) -> Iterator[Change]:
 
 
 @kind(
+    formula="x[N, H, D]; y[n, d] = sum[h](x[n, h, d]**2)",
+    code="for h in range(x.shape[1]):\n    y = x[:, h] ** 2\nreturn y",
+    words="sum over h",
+    cost=2,
+)
+def find_missing_sums(world: World, number: int) -> Iterator[Change]:
+    """Only the last entry of a sum, or the first."""
+    for site, node in find_reductions(world, number):
+        for old in node.bound:
+            rest = tuple(index for index in node.bound if index is not old)
+            last = Add((old.extent, MINUS_ONE))
+            for place, which in ((last, "last"), (ZERO, "first")):
+                condition, body = (
+                    exchange_nodes(p, {old: place}) for p in (node.condition, node.body)
+                )
+                made = Reduce(node.kind, rest, condition, body) if rest else body
+                words = f"{node.kind.upper()} over {old.name}: only the {which} is kept"
+                yield world.change(site, made, words)
+
+
+@kind(
+    formula="x[B, N, D]; m[b, n] = mean[k](x[b, n, k])\n"
+    "v[b, n] = mean[k]((x[b, n, k] - m[b, n])**2); y[b, n, d] = (x[b, n, d] - m[b, n]) * v[b, n]",
+    code="m = x.mean(1, keepdim=True)\n"
+    "v = ((x - m) ** 2).mean(1, keepdim=True)\nreturn (x - m) * v",
+    words="mean over k, not n",
+    cost=1.7,
+)
+def find_other_bound_everywhere(world: World, number: int) -> Iterator[Change]:
+    """The same in all equations that reduce over that index."""
+    if number:
+        return
+    moves: dict[str, None] = {}
+    for at in range(len(world.system.equations)):
+        moves |= dict.fromkeys(c.words for c in find_other_bound_of_equations(world, at))
+    for words in moves:
+        here, count, first = world, 0, 0
+        for at in range(len(world.system.equations)):
+            new = next(
+                (c for c in find_other_bound_of_equations(here, at) if c.words == words), None
+            )
+            if new is not None:
+                here = World(new.system, world.sizes)
+                first = first if count else at
+                count += 1
+        if count > 1:
+            yield Change(here.system, words, first)
+
+
+@kind(
     formula="x[N, D]; y[n, d] = x[n, d] / sum[k](x[n, k])",
     code="return x / x.sum()",
     words="sum over k alone",
@@ -247,7 +307,7 @@ def find_wider_bound(world: World, number: int) -> Iterator[Change]:
                 more = tuple(free[start : start + count])
                 fresh = {i: find_fresh(i, node, *site.above[:1]) for i in more}
                 inner: dict[Expr, Expr] = {i: fresh[i] for i in more}
-                condition, body = (substitute(p, inner) for p in (node.condition, node.body))
+                condition, body = (exchange_nodes(p, inner) for p in (node.condition, node.body))
                 made = Reduce(node.kind, (*node.bound, *fresh.values()), condition, body)
                 letters = ", ".join(index.name for index in node.bound)
                 says = f"{node.kind.upper()} over {letters} alone"

@@ -20,6 +20,7 @@ from derive.ir.nodes import (
     Number,
     Pow,
     Reduce,
+    Scalar,
     Size,
 )
 from derive.ir.text import to_text
@@ -82,7 +83,7 @@ def find_scale(expr: Expr) -> Scale:
             powers = [(Number(over), Fraction(1)), (Number(under), Fraction(-1))]
             kept = [(atom, power) for atom, power in powers if atom != ONE]
             return Scale.of(*kept, negative=value < 0)
-        case Size():
+        case Size() | Scalar():
             return Scale.of((expr, Fraction(1)))
         case Pow(base, Number(power)) if is_number(base):
             return Scale().times(find_scale(base), power)
@@ -97,8 +98,8 @@ def find_scale(expr: Expr) -> Scale:
 
 
 def is_number(expr: Expr) -> bool:
-    """Is it made of sizes and numbers by products and powers alone?"""
-    if isinstance(expr, (Number, Size)):
+    """Is it made of sizes and numbers and scalars by products and powers alone?"""
+    if isinstance(expr, (Number, Size, Scalar)):
         return True
     return isinstance(expr, (Mul, Pow)) and all(map(is_number, find_children(expr)))
 
@@ -151,6 +152,9 @@ def find_factors(world: World, own: Scale) -> Iterator[tuple[Scale, float]]:
         yield Scale().times(own, Fraction(-1)), 0.0
         yield own, 0.1
         yield Scale().times(own, Fraction(-2)), 0.1
+    for atom, power in own.powers:
+        yield Scale.of((atom, -power)), 0.02
+        yield Scale.of((atom, power)), 0.12
     for size in sizes:
         for power in _POWERS:
             yield Scale.of((size, power)), 0.15 if size in mine else 0.3
@@ -171,11 +175,20 @@ def find_factors(world: World, own: Scale) -> Iterator[tuple[Scale, float]]:
 def _say_scale(world: World, site: Site, own: Scale, factor: Scale) -> str:
     what, code = _name(world, site), own.times(factor)
     there, here = str(own), str(code)
-    if code == Scale():
-        return f"SCALE {what} by {there}"
+    lacking = Scale().times(factor, Fraction(-1))
+    if is_part(lacking, own):
+        whole = "" if lacking == own else f", so that its factor is {there}"
+        return f"SCALE {what} by {lacking}{whole}"
     if own == Scale():
         return f"SCALE {what} by 1, not by {here}: DROP the factor {here}"
     return f"SCALE {what} by {there}, not by {here}"
+
+
+def is_part(part: Scale, whole: Scale) -> bool:
+    """Are its powers among those of the whole?"""
+    powers = dict(whole.powers)
+    within = all(0 < power / powers.get(atom, -power) <= 1 for atom, power in part.powers)
+    return within and (not part.negative or whole.negative) and part != Scale()
 
 
 def _name(world: World, site: Site) -> str:

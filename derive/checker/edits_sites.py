@@ -28,7 +28,7 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
-from derive.ir.walk import find_children, find_free, map_children, rename_apart, walk
+from derive.ir.walk import find_children, find_free, map_children, rename_apart, substitute, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -149,6 +149,14 @@ def replace_child(node: Expr, at: int, new: Expr) -> Expr:
     """The node with another child at one place."""
     count = iter(range(len(find_children(node))))
     return map_children(node, lambda child: new if next(count) == at else child)
+
+
+def exchange_nodes(expr: Expr, new: Mapping[Expr, Expr]) -> Expr:
+    """The expression with free nodes exchanged; itself, where a softmax's letter is in the way."""
+    try:
+        return substitute(expr, new)
+    except ValueError:
+        return expr
 
 
 def is_value(site: Site) -> bool:

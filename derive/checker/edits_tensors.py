@@ -55,7 +55,7 @@ def find_exchanged_tensors(world: World, number: int) -> Iterator[Change]:
             words = f"EXCHANGE {one.name} and {two.name} in {world.name(number)}"
             yield Change(world.with_equation(number, new), words, number)
     if number == 0:
-        for one, two in combinations(world.inputs, 2):
+        for one, two in combinations(world.tensors(len(world.system.equations)), 2):
             if is_alike(world, one, two):
                 pair = {one: two, two: one}
                 new_ones = tuple(exchange(each, pair) for each in world.system.equations)

@@ -21,7 +21,7 @@ from derive.ir.nodes import (
     Tensor,
     Where,
 )
-from derive.ir.walk import find_free
+from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,33 @@ def find_missing_terms(world: World, number: int) -> Iterator[Change]:
             rest = (*node.terms[:at], *node.terms[at + 1 :])
             new = rest[0] if len(rest) == 1 else Add(rest)
             words = f"ADD the term {show(term, f'of {world.name(number)}')} to {_name(world, site)}"
+            if all(map(is_number, node.terms)):
+                words = f"USE {show(node)}, not {show(new)}, in {world.name(number)}"
             yield world.change(site, new, words)
+    for tensor in world.tensors(number):
+        found = drop_terms(world, number, tensor)
+        if found is not None:
+            new_value, first = found
+            words = f"ADD the term {show(first)} wherever {world.name(number)} has it"
+            yield Change(world.with_value(number, new_value), words, number, 0.05)
+
+
+def drop_terms(world: World, number: int, tensor: Tensor) -> tuple[Expr, Expr] | None:
+    """The value without all the terms that read a tensor, and the first of them; if several."""
+    dropped: list[Expr] = []
+
+    def act(expr: Expr) -> Expr:
+        if not isinstance(expr, Add):
+            return expr
+        kept = tuple(t for t in expr.terms if all(a.tensor is not tensor for a in find_accesses(t)))
+        if not kept or len(kept) == len(expr.terms):
+            return expr
+        dropped.extend(term for term in expr.terms if term not in kept)
+        return kept[0] if len(kept) == 1 else Add(kept)
+
+    old = world.system.equations[number].value
+    new = rewrite_bottom_up(old, act)
+    return (new, dropped[0]) if dropped else None
 
 
 def _name(world: World, site: Site) -> str:

@@ -12,15 +12,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.edits import Search
 from derive.checker.edits_judge import ERRORS, Judge, Run
 from derive.checker.edits_sites import World
+from derive.checker.explain_changes import find_changed_line, find_result_line
 from derive.checker.explain_lines import Lines, find_lines
-from derive.checker.explain_results import find_difference, find_result_edit
-from derive.checker.trace import Trace, record
+from derive.checker.explain_results import (
+    find_difference,
+    find_inner_survivor,
+    find_result_edit,
+)
+from derive.checker.trace import record
 
 if TYPE_CHECKING:
     from derive.checker.edits import Edit
@@ -72,16 +77,20 @@ def explain(case: Case, seconds: float = 5.0) -> Explanation:
     difference = find_difference(case.system, base, judge.runs[0].results, case.sizes)
     if not difference:
         return Explanation(annotations=lines.annotate())
-    simple = find_result_edit(case.system, judge, lines)
+    found = Explanation(difference, lines.find_first_wrong(), annotations=lines.annotate())
+    simple = find_result_edit(case.system, judge)
     if simple is not None:
-        line = simple.line or lines.find_first_wrong() or _find_last(trace)
-        return Explanation(difference, line, simple.words, None, lines.annotate())
+        line = found.line or find_result_line(trace)
+        return replace(found, line=line, edit=simple.words)
     edit = _find_edit(case, judge, lines, deadline)
-    if edit is None:
-        return Explanation(difference, lines.find_first_wrong(), "", None, lines.annotate())
-    system = edit.change.system
-    line = lines.find_first_changed(system, judge) or lines.find_first_wrong() or _find_last(trace)
-    return Explanation(difference, line, edit.words, system, lines.annotate())
+    if edit is not None:
+        system = edit.change.system
+        line = find_changed_line(lines, system, judge) or found.line or find_result_line(trace)
+        return replace(found, line=line, edit=edit.words, edited=system)
+    inner = find_inner_survivor(lines)
+    if inner is not None:
+        return replace(found, line=inner.line, edit=inner.words)
+    return found
 
 
 def _make_judge(case: Case) -> Judge:
@@ -107,8 +116,3 @@ def _find_edit(case: Case, judge: Judge, lines: Lines, deadline: float) -> Edit 
 
     search = Search(judge, weigh, confirm, deadline, lines.order_equations())
     return search.find(World(case.system, case.sizes))
-
-
-def _find_last(trace: Trace) -> int | None:
-    """The line that makes the result."""
-    return trace.events[-1].line if trace.events else None

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.edits_judge import ERRORS
-from derive.checker.trace_match import Match, Node, Print, find_match, find_nodes, find_print
+from derive.checker.trace_match import Match, Node, Print, find_match, find_print
+from derive.checker.trace_nodes import find_nodes
 
 if TYPE_CHECKING:
     from derive.checker.edits_judge import Judge
@@ -48,16 +49,6 @@ class Lines:
                 return event.line
         return None
 
-    def find_first_changed(self, edited: System, judge: Judge) -> int | None:
-        """The first line whose value is a node of the edited formula alone."""
-        nodes = self._find_new_nodes(edited, judge)
-        for event in self.told:
-            if event not in self.matches:
-                found = find_match(event.value, nodes, self.sizes, self.prints[event])
-                if found is not None:
-                    return event.line
-        return None
-
     def count_unexplained(self, edited: System, judge: Judge) -> float:
         """How many lines are no node of the edited formula, and how many of its equations no line.
 
@@ -65,7 +56,7 @@ class Lines:
         """
         if not self.told:
             return 0.0
-        nodes = self._find_all_nodes(edited, judge)
+        nodes = find_all_nodes(edited, judge)
         lost: dict[int, bool] = {}
         met: set[int] = set()
         for event in self.told:
@@ -82,14 +73,13 @@ class Lines:
         numbers = range(len(self.system.equations))
         return [n for n in numbers if n not in met] + [n for n in numbers if n in met]
 
-    def _find_all_nodes(self, edited: System, judge: Judge) -> list[Node]:
-        try:
-            return list(find_nodes(edited, judge.evaluate(edited)))
-        except ERRORS:
-            return []
 
-    def _find_new_nodes(self, edited: System, judge: Judge) -> list[Node]:
-        return self._find_all_nodes(edited, judge)
+def find_all_nodes(edited: System, judge: Judge) -> list[Node]:
+    """The nodes of an edited formula with their values; none where it has none."""
+    try:
+        return list(find_nodes(edited, judge.evaluate(edited)))
+    except ERRORS:
+        return []
 
 
 def _is_like(node: Node, match: Match) -> bool:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.edits_judge import is_close
 from derive.checker.trace_match import Node, compare, find_print
 from derive.ir.nodes import Index
+from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
+from derive.ir.walk import walk
 from derive.verify.compare import compare_values
 
 if TYPE_CHECKING:
@@ -59,8 +61,8 @@ def find_letters(system: System, name: str) -> tuple[str, ...]:
     return ()
 
 
-def find_result_edit(system: System, judge: Judge, lines: Lines) -> ResultEdit | None:
-    """An edit that only concerns the shape of a result, or of a tensor on the way to it."""
+def find_result_edit(system: System, judge: Judge) -> ResultEdit | None:
+    """An edit that only concerns the shape of a result."""
     for at, tensor in enumerate(system.results):
         pairs = [
             (run.results[at], base.values[tensor.name])
@@ -73,7 +75,7 @@ def find_result_edit(system: System, judge: Judge, lines: Lines) -> ResultEdit |
         words = _find_order(pairs, letters) or _find_survivor(pairs, judge.sizes)
         if words:
             return ResultEdit(words)
-    return _find_inner_survivor(lines)
+    return None
 
 
 def _find_order(pairs: Sequence[tuple[Any, Any]], letters: tuple[str, ...]) -> str:
@@ -114,7 +116,7 @@ def _name_extent(number: int, sizes: Mapping[str, int]) -> str:
     return f"extent {names[0]}" if names else f"extent {number}"
 
 
-def _find_inner_survivor(lines: Lines) -> ResultEdit | None:
+def find_inner_survivor(lines: Lines) -> ResultEdit | None:
     """A tensor on the way that has an index too many, of which a sum or a diagonal is a node."""
     for event in lines.told:
         if event.number in lines.good or not all(n in lines.good for n in event.reads):
@@ -153,7 +155,10 @@ def _find_node(value: Any, lines: Lines) -> Node | None:
     mark = find_print(value)
     if mark is None:
         return None
+    met = {match.node for match in lines.matches.values()}
     for node in lines.nodes:
+        if node in met:
+            continue  # some line computes it
         if node.print is not None and mark.is_like(node.print):
             found = compare(value, node, lines.sizes)
             if found is not None:
@@ -163,8 +168,6 @@ def _find_node(value: Any, lines: Lines) -> Node | None:
 
 def _find_lost(node: Node, number: int, lines: Lines) -> str:
     """The letter of the formula that a node's sum binds, of this extent."""
-    from derive.ir.walk import walk
-
     for equation in lines.system.equations:
         for expr in walk(equation.value):
             for index in getattr(expr, "bound", ()):
@@ -174,6 +177,4 @@ def _find_lost(node: Node, number: int, lines: Lines) -> str:
 
 
 def _extent(index: Index, lines: Lines) -> int:
-    from derive.ir.polynomial import evaluate_extent
-
     return evaluate_extent(index.extent, lines.sizes)

@@ -1,4 +1,4 @@
-"""What somebody's code computes on its way: every tensor of real numbers, and the line it is from.
+"""What somebody's code computes on its way: every tensor of numbers or truth values, by its line.
 
 The code runs unmodified under a torch function mode, which sees each call before it is taken apart.
 A call that is made elsewhere belongs to the line of the user's file that led to it.
@@ -66,7 +66,10 @@ class _Recorder:
         return (number for number in found if number is not None)
 
     def _add(self, tensor: Any, line: int, reads: tuple[int, ...], in_place: bool) -> None:
-        if not tensor.is_floating_point() or not 0 < tensor.numel() <= MOST_ELEMENTS:
+        import torch
+
+        told = tensor.is_floating_point() or tensor.dtype == torch.bool
+        if not told or not 0 < tensor.numel() <= MOST_ELEMENTS:
             return
         number = len(self.events)
         value = tensor.detach().double()

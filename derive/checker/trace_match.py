@@ -7,20 +7,18 @@ by element under each order of the indices.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice, permutations
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.edits_sites import LONGEST
-from derive.ir.nodes import Access, Expr, Index, Reduce, System, Tensor
-from derive.ir.text import to_text
-from derive.ir.walk import find_accesses, find_free, walk
+if TYPE_CHECKING:
+    pass
 
 if TYPE_CHECKING:
-    from derive.verify.evaluate import Evaluator
+    from derive.ir.nodes import Expr, Index
 
 CLOSE = 1e-8
 MOST_ORDERS = 120
@@ -71,6 +69,7 @@ class Node:
     indices: tuple[Index, ...]
     equation: int  # whose part it is; -1 for an input
     whole: bool  # is it the whole of an equation, or an input
+    of: str  # the tensor that the equation defines, or the input
 
     @cached_property
     def print(self) -> Print | None:
@@ -87,67 +86,13 @@ class Match:
     factor: str  # "" for 1
 
     def __str__(self) -> str:
-        text = self.node.name
+        text: str = self.node.name
         if self.factor:
             text = f"({text})" if " + " in text or " - " in text else text
             text = f"{text} * {self.factor}"
         if self.order != tuple(range(len(self.order))):
             text += f", as [{', '.join(self.node.indices[k].name for k in self.order)}]"
         return text
-
-
-def find_nodes(system: System, evaluator: Evaluator) -> Iterator[Node]:
-    """Every node of a formula that depends on a tensor: inputs, equations, then their parts."""
-    for entry in system.inputs:
-        if isinstance(entry, Tensor) and entry.kind == "real" and entry.shape:
-            yield _make_input(system, entry, evaluator)
-    for number, equation in enumerate(system.equations):
-        target = equation.target
-        value = evaluator.values[target.tensor.name]
-        if value.is_floating_point() and value.dim():
-            indices = _find_letters(target)
-            yield Node(target, to_text(target), value, indices, number, True)
-    for number, equation in enumerate(system.equations):
-        for expr in walk(equation.value):
-            if isinstance(expr, Access) or not find_accesses(expr):
-                continue
-            if _is_condition(expr) or _count(expr, evaluator) > MOST_ELEMENTS:
-                continue
-            grid = evaluator.find(expr)
-            if grid.tensor.is_floating_point() and grid.tensor.dim():
-                text = to_text(expr)
-                if len(text) > LONGEST:
-                    text = f"a part of {to_text(target)}" if expr is not equation.value else text
-                value = grid.tensor.expand([evaluator.extent(i.extent) for i in grid.indices])
-                yield Node(expr, text, value, grid.indices, number, False)
-
-
-def _make_input(system: System, tensor: Tensor, evaluator: Evaluator) -> Node:
-    """An input under the letters with which it is read first."""
-    value = evaluator.values[tensor.name]
-    for equation in system.equations:
-        for access in find_accesses(equation.value):
-            if access.tensor is tensor:
-                return Node(access, to_text(access), value, _find_letters(access), -1, True)
-    letters = tuple(Index("_", extent) for extent in tensor.shape)
-    return Node(Access(tensor, letters), tensor.name, value, letters, -1, True)
-
-
-def _find_letters(access: Access) -> tuple[Index, ...]:
-    """A letter for each place: a place that is no letter stands for itself."""
-    return tuple(
-        place if isinstance(place, Index) else Index(to_text(place), extent)
-        for place, extent in zip(access.places, access.tensor.shape, strict=True)
-    )
-
-
-def _is_condition(expr: Expr) -> bool:
-    return type(expr).__name__ in {"Compare", "And", "Or", "Not", "Truth"}
-
-
-def _count(expr: Expr, evaluator: Evaluator) -> int:
-    bound = expr.bound if isinstance(expr, Reduce) else ()
-    return math.prod(evaluator.extent(i.extent) for i in (*find_free(expr), *bound))
 
 
 def find_match(

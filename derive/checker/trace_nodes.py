@@ -1,0 +1,118 @@
+"""The nodes of a formula with their values, for the lines of the code to be found among them.
+
+Beside the nodes as they are written there are those that code has for them: a condition and its
+contrary, the argument of a softmax with -inf where the condition fails, the terms of a sum of
+products that is distributed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from derive.checker.edits_sites import LONGEST
+from derive.checker.trace_match import Node
+from derive.ir.nodes import (
+    MINUS_INFINITY,
+    TRUE,
+    Access,
+    Add,
+    Along,
+    And,
+    Compare,
+    Expr,
+    Index,
+    Mul,
+    Not,
+    Or,
+    Reduce,
+    System,
+    Tensor,
+    Truth,
+    Where,
+)
+from derive.ir.text import to_text
+from derive.ir.walk import find_accesses, find_free, walk
+
+if TYPE_CHECKING:
+    from derive.verify.evaluate import Evaluator
+
+MOST_ELEMENTS = 1 << 18
+
+
+def find_nodes(system: System, evaluator: Evaluator) -> Iterator[Node]:
+    """Every node of a formula that depends on a tensor: inputs, equations, then their parts."""
+    for entry in system.inputs:
+        if isinstance(entry, Tensor) and entry.kind in {"real", "bool"} and entry.shape:
+            yield _make_input(system, entry, evaluator)
+    for number, equation in enumerate(system.equations):
+        target = equation.target
+        value, name = evaluator.values[target.tensor.name], target.tensor.name
+        if value.is_floating_point() and value.dim():
+            letters = _find_letters(target)
+            yield Node(equation.value, to_text(target), value, letters, number, True, name)
+    for number, equation in enumerate(system.equations):
+        target = equation.target
+        seen = dict.fromkeys(walk(equation.value))
+        for expr in dict.fromkeys(each for here in seen for each in _find_forms(here)):
+            if _count(expr, evaluator) > MOST_ELEMENTS:
+                continue
+            grid = evaluator.find(expr)
+            if grid.tensor.dim() and (grid.tensor.is_floating_point() or is_condition(expr)):
+                text = to_text(expr)
+                if len(text) > LONGEST and expr is not equation.value:
+                    text = f"a part of {to_text(target)}"
+                value = grid.tensor.double()
+                value = value.expand([evaluator.extent(i.extent) for i in grid.indices])
+                yield Node(expr, text, value, grid.indices, number, False, target.tensor.name)
+
+
+def _find_forms(expr: Expr) -> Iterator[Expr]:
+    """The node if its value tells anything, and what code may have for it."""
+    match expr:
+        case Access():
+            return
+        case Compare() | And() | Or() | Not():
+            yield expr
+            yield Not(expr)
+        case _ if find_accesses(expr):
+            yield expr
+    match expr:
+        case Along(_, _, condition, body) if condition != TRUE:
+            yield Where(condition, body, MINUS_INFINITY)
+        case Reduce("sum", bound, condition, Mul(factors)):
+            for at, factor in enumerate(factors):
+                for term in factor.terms if isinstance(factor, Add) else ():
+                    product = Mul((*factors[:at], term, *factors[at + 1 :]))
+                    yield Reduce("sum", bound, condition, product)
+
+
+def _make_input(system: System, tensor: Tensor, evaluator: Evaluator) -> Node:
+    """An input under the letters with which it is read first."""
+    value = evaluator.values[tensor.name].double()
+    for equation in system.equations:
+        for access in find_accesses(equation.value):
+            if access.tensor is tensor:
+                letters = _find_letters(access)
+                return Node(access, to_text(access), value, letters, -1, True, tensor.name)
+    letters = tuple(Index("_", extent) for extent in tensor.shape)
+    return Node(Access(tensor, letters), tensor.name, value, letters, -1, True, tensor.name)
+
+
+def _find_letters(access: Access) -> tuple[Index, ...]:
+    """A letter for each place: a place that is no letter stands for itself."""
+    return tuple(
+        place if isinstance(place, Index) else Index(to_text(place), extent)
+        for place, extent in zip(access.places, access.tensor.shape, strict=True)
+    )
+
+
+def is_condition(expr: Expr) -> bool:
+    """Is it true or false?"""
+    return isinstance(expr, (Compare, And, Or, Not, Truth))
+
+
+def _count(expr: Expr, evaluator: Evaluator) -> int:
+    bound = expr.bound if isinstance(expr, Reduce) else ()
+    return math.prod(evaluator.extent(i.extent) for i in (*find_free(expr), *bound))
