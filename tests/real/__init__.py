@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-ROOMS = ("torch_attention", "torch_layers", "bert", "gpt2", "t5", "llama", "swin")
+ROOMS = ("torch_attention", "torch_layers", "torch_cells", "bert", "gpt2", "t5", "llama", "swin")
 
 
 @dataclass(frozen=True)
