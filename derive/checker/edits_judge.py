@@ -37,6 +37,7 @@ class Run:
 
     values: Mapping[str, Any]
     results: tuple[Any, ...]
+    sizes: Mapping[str, int]
 
 
 class Keeping(Evaluator):
@@ -88,15 +89,15 @@ class Names:
 class Judge:
     """The formula, and what the code gave for some draws of its inputs."""
 
-    def __init__(self, system: System, sizes: Mapping[str, int], runs: Sequence[Run]) -> None:
-        self.system, self.sizes, self.runs = system, sizes, runs
+    def __init__(self, system: System, runs: Sequence[Run]) -> None:
+        self.system, self.runs = system, runs
         self.names = Names()
         self.tried = 0
 
     @cached_property
     def bases(self) -> tuple[Keeping, ...]:
         """The formula's values for each draw."""
-        return tuple(Keeping(self.system, run.values, self.sizes) for run in self.runs)
+        return tuple(Keeping(self.system, run.values, run.sizes) for run in self.runs)
 
     def evaluate(self, edited: System, draw: int = 0) -> Changed:
         """The values of an edited formula."""
@@ -120,7 +121,7 @@ class Judge:
         try:
             found = self.evaluate(edited, draw)
             results = [found.values[tensor.name] for tensor in edited.results]
-            return are_close(self.runs[draw].results, results)
+            return are_close(self.runs[draw].results, results, finite=draw == 0)
         except ERRORS:
             return False
 
@@ -129,13 +130,15 @@ class Judge:
         return all(self.is_reproduced(edited, draw) for draw in range(len(self.runs)))
 
 
-def are_close(found: Sequence[Any], wanted: Sequence[Any]) -> bool:
-    """Are the results the same up to rounding, and is anything finite in each?"""
-    return len(found) >= len(wanted) > 0 and all(map(is_close, found, wanted))
+def are_close(found: Sequence[Any], wanted: Sequence[Any], *, finite: bool = True) -> bool:
+    """Are the results the same up to rounding, and, if asked for, is anything finite in each?"""
+    if not len(found) >= len(wanted) > 0:
+        return False
+    return all(is_close(a, b, finite=finite) for a, b in zip(found, wanted, strict=False))
 
 
-def is_close(found: Any, wanted: Any) -> bool:
-    """Is a tensor the other up to rounding, with finite numbers in it?"""
+def is_close(found: Any, wanted: Any, *, finite: bool = True) -> bool:
+    """Is a tensor the other up to rounding, perhaps with finite numbers in it?"""
     if tuple(found.shape) != tuple(wanted.shape):
         return False
     one, other = found.double(), wanted.double()
@@ -143,9 +146,9 @@ def is_close(found: Any, wanted: Any) -> bool:
     top = float(other.abs().max()) if other.numel() else 0.0
     if top < float("inf"):  # neither nan nor infinities: one look is enough
         return bool(off.max() <= TOLERANCE * max(top, 1e-3)) if other.numel() else True
-    finite = other.isfinite()
-    if not bool(finite.any()) or not bool((finite == one.isfinite()).all()):
+    told = other.isfinite()
+    if not bool((told == one.isfinite()).all()) or (finite and not bool(told.any())):
         return False
-    top = float(other[finite].abs().max())
+    top = float(other[told].abs().max()) if bool(told.any()) else 0.0
     same = (one == other) | (one.isnan() & other.isnan()) | (off <= TOLERANCE * max(top, 1e-3))
     return bool(same.all())

@@ -192,6 +192,9 @@ def find_other_kinds(world: World, number: int) -> Iterator[Change]:
                 words = f"{node.kind.upper()} over {letters}, not {other}"
                 extra = 0.0 if {node.kind, other} == {"sum", "mean"} else 0.4
                 yield world.change(site, Reduce(other, *_get_rest(node)), words, extra)
+        for index in node.bound if len(node.bound) > 1 and node.kind == "sum" else ():
+            part = Mul((node, Pow(index.extent, MINUS_ONE)))
+            yield world.change(site, part, f"SUM over {index.name}, not mean", 0.05)
     for along_site, row in find_rows(world, number):
         if row.kind in {"softmax", "log_softmax"}:
             kind_ = "log_softmax" if row.kind == "softmax" else "softmax"
@@ -277,19 +280,24 @@ def find_other_bound_everywhere(world: World, number: int) -> Iterator[Change]:
         return
     moves: dict[str, None] = {}
     for at in range(len(world.system.equations)):
-        moves |= dict.fromkeys(c.words for c in find_other_bound_of_equations(world, at))
-    for words in moves:
-        here, count, first = world, 0, 0
+        moves |= dict.fromkeys(_get_letters(c) for c in find_other_bound_of_equations(world, at))
+    for letters in moves:
+        here, first = world, 0
+        kinds: list[str] = []
         for at in range(len(world.system.equations)):
-            new = next(
-                (c for c in find_other_bound_of_equations(here, at) if c.words == words), None
-            )
+            all_here = find_other_bound_of_equations(here, at)
+            new = next((each for each in all_here if _get_letters(each) == letters), None)
             if new is not None:
                 here = World(new.system, world.sizes)
-                first = first if count else at
-                count += 1
-        if count > 1:
-            yield Change(here.system, words, first)
+                first = first if kinds else at
+                kinds.append(new.words.split()[0])
+        if len(kinds) > 1:
+            yield Change(here.system, f"{' and '.join(dict.fromkeys(kinds))} {letters}", first)
+
+
+def _get_letters(change: Change) -> str:
+    """What is said of the letters: over k, not n."""
+    return change.words[change.words.index("over") :]
 
 
 @kind(

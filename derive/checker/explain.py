@@ -39,7 +39,8 @@ class Case:
     """Code that differs from its formula, with everything bound.
 
     `run` gives the code's results for inputs named as in the formula; `draw` gives inputs by seed.
-    `confirm` says whether an edited formula holds beyond the draws.
+    `others` are the same at other sizes: what holds at one size only is no edit. `confirm` says
+    whether an edited formula holds beyond all this.
     """
 
     system: System
@@ -48,6 +49,7 @@ class Case:
     sizes: Mapping[str, int]
     path: str = ""
     source: str = ""
+    others: tuple[Case, ...] = ()
     confirm: Callable[[System], bool] | None = None
 
 
@@ -96,13 +98,14 @@ def explain(case: Case, seconds: float = 5.0) -> Explanation:
 def _make_judge(case: Case) -> Judge:
     """The code's results for each draw."""
     runs = []
-    for seed in DRAWS:
-        values = case.draw(seed)
+    draws = [(case, seed) for seed in DRAWS] + [(other, DRAWS[1]) for other in case.others]
+    for each, seed in draws:
+        values = each.draw(seed)
         try:
-            runs.append(Run(values, tuple(case.run(values))))
+            runs.append(Run(values, tuple(each.run(values)), each.sizes))
         except Exception:  # a draw that the code does not bear says nothing
             continue
-    return Judge(case.system, case.sizes, runs)
+    return Judge(case.system, runs)
 
 
 def _find_edit(case: Case, judge: Judge, lines: Lines, deadline: float) -> Edit | None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from derive.checker.explain_lines import Lines, find_all_nodes
 from derive.checker.trace_match import find_match
-from derive.ir.walk import find_children
+from derive.checker.trace_nodes import find_forms
+from derive.ir.walk import find_children, walk
 
 if TYPE_CHECKING:
     from derive.checker.edits_judge import Judge
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 def find_changed_line(lines: Lines, edited: System, judge: Judge) -> int | None:
     """The first line whose value is what the edit changes; else, one that is new with it."""
     nodes = find_all_nodes(edited, judge)
-    changed = set(find_changed_nodes(lines.system, edited))
+    apart = find_changed_nodes(lines.system, edited)
+    known = {form for e in lines.system.equations for n in walk(e.value) for form in find_forms(n)}
+    changed = {form for expr in apart for form in find_forms(expr)} - known
     names = {e.target.tensor.name for e in edited.equations if e not in lines.system.equations}
     mine = [node for node in nodes if node.expr in changed or (node.whole and node.of in names)]
     events = _find_origins(lines, mine)

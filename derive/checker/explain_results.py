@@ -72,7 +72,7 @@ def find_result_edit(system: System, judge: Judge) -> ResultEdit | None:
         if not pairs or all(is_close(found, wanted) for found, wanted in pairs):
             continue
         letters = find_letters(system, tensor.name)
-        words = _find_order(pairs, letters) or _find_survivor(pairs, judge.sizes)
+        words = _find_order(pairs, letters) or _find_survivor(pairs, judge.runs[0].sizes)
         if words:
             return ResultEdit(words)
     return None

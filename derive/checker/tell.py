@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.draws import Draw
@@ -20,7 +21,21 @@ if TYPE_CHECKING:
 
 def tell(job: Job, picked: Picked, verdict: Verdict) -> Verdict:
     """The verdict with its line, its annotations, and an edit that is confirmed over fields."""
-    program, draw = picked.program, picked.draws[0]
+    first, *others = [_make_case(job, picked, draw) for draw in picked.draws]
+    case = replace(first, others=tuple(others), confirm=partial(_is_confirmed, picked))
+    found = explain(case, max(1.0, job.left - 2))
+    return replace(
+        verdict,
+        difference=found.difference or verdict.difference,
+        line=found.line,
+        edit=found.edit,
+        annotations=found.annotations,
+    )
+
+
+def _make_case(job: Job, picked: Picked, draw: Draw) -> Case:
+    """The code at the sizes of one draw."""
+    program = picked.program
 
     def run(values: Mapping[str, Any]) -> tuple[Any, ...]:
         results: tuple[Any, ...] = run_quietly(program, values, draw.sizes)[0]
@@ -29,16 +44,7 @@ def tell(job: Job, picked: Picked, verdict: Verdict) -> Verdict:
     def make(seed: int) -> Mapping[str, Any]:
         return Draw(job.system, draw.sizes, seed, draw.defaulted).make_inputs()
 
-    case = Case(job.system, run, make, draw.sizes, program.code.path, program.code.source)
-    found = explain(case, max(1.0, job.left - 2))
-    edit = found.edit if found.edited is None or _is_confirmed(picked, found.edited) else ""
-    return replace(
-        verdict,
-        difference=found.difference or verdict.difference,
-        line=found.line,
-        edit=edit,
-        annotations=found.annotations,
-    )
+    return Case(job.system, run, make, draw.sizes, program.code.path, program.code.source)
 
 
 def _is_confirmed(picked: Picked, edited: System) -> bool:

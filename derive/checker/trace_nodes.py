@@ -55,7 +55,7 @@ def find_nodes(system: System, evaluator: Evaluator) -> Iterator[Node]:
     for number, equation in enumerate(system.equations):
         target = equation.target
         seen = dict.fromkeys(walk(equation.value))
-        for expr in dict.fromkeys(each for here in seen for each in _find_forms(here)):
+        for expr in dict.fromkeys(each for here in seen for each in find_forms(here)):
             if _count(expr, evaluator) > MOST_ELEMENTS:
                 continue
             grid = evaluator.find(expr)
@@ -68,11 +68,12 @@ def find_nodes(system: System, evaluator: Evaluator) -> Iterator[Node]:
                 yield Node(expr, text, value, grid.indices, number, False, target.tensor.name)
 
 
-def _find_forms(expr: Expr) -> Iterator[Expr]:
+def find_forms(expr: Expr) -> Iterator[Expr]:
     """The node if its value tells anything, and what code may have for it."""
     match expr:
-        case Access():
-            return
+        case Access(_, places):
+            if not all(isinstance(place, Index) for place in places):
+                yield expr
         case Compare() | And() | Or() | Not():
             yield expr
             yield Not(expr)
