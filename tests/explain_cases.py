@@ -13,9 +13,9 @@ HEAD = "import math\nimport torch\nimport torch.nn.functional as F\n\n\n"
 def make_case(formula, code, folder, sizes=None):
     """The case of a function's body: its arguments are the formula's inputs and its sizes."""
     system = to_system(parse(formula))
-    sizes = dict(sizes or choose_sizes(system, 1)[0])
+    all_sizes = [dict(sizes)] if sizes else choose_sizes(system, 3)
     names = [entry.name for entry in system.inputs]
-    names += [name for name in sizes if name not in names]
+    names += [name for name in all_sizes[0] if name not in names]
     body = "".join(f"    {line}\n" for line in code.splitlines())
     path = folder / "code.py"
     path.write_text(f"{HEAD}def code({', '.join(names)}):\n{body}", encoding="utf-8")
@@ -23,15 +23,19 @@ def make_case(formula, code, folder, sizes=None):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 
-    def run(values):
-        given = {k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()}
-        found = module.code(**{name: {**sizes, **given}[name] for name in names})
-        return found if isinstance(found, tuple) else (found,)
+    def make(sizes, others=()):
+        def run(values):
+            given = {k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()}
+            found = module.code(**{name: {**sizes, **given}[name] for name in names})
+            return found if isinstance(found, tuple) else (found,)
 
-    def draw(seed):
-        return draw_inputs(system, sizes, seed)
+        def draw(seed):
+            return draw_inputs(system, sizes, seed)
 
-    return Case(system, run, draw, sizes, str(path), path.read_text(encoding="utf-8"))
+        return Case(system, run, draw, sizes, str(path), path.read_text(encoding="utf-8"), others)
+
+    first, *others = all_sizes
+    return make(first, tuple(make(other) for other in others))
 
 
 def explain_code(formula, code, folder, sizes=None, seconds=20):

@@ -53,14 +53,20 @@ def find_exchanged_indices(world: World, number: int) -> Iterator[Change]:
 def _say_exchange(world: World, site: Site, access: Access, one: Index, two: Index) -> str:
     """What to say: a matrix with one letter that is summed away is called transposed."""
     name = access.tensor.name
-    pair = f"EXCHANGE {one.name} and {two.name} of {name}"
+    pair = f"EXCHANGE {show_pair(one, two)} of {name}"
     if is_condition(site) and access.tensor.kind == "bool":
         return f"TRANSPOSE the mask: {pair}"
-    is_plain = access.tensor in world.inputs and access.places in {(one, two), (two, one)}
+    is_plain = access.tensor in world.inputs and {one, two} <= {*access.places}
     kept = find_kept(world.system.equations[site.number])
     if is_plain and (one in kept) != (two in kept):
         return f"TRANSPOSE {name}: {pair}"
     return pair
+
+
+def show_pair(one: Index, two: Index) -> str:
+    """Two letters as words name them."""
+    first, second = sorted((one.name, two.name))
+    return f"{first} and {second}"
 
 
 def find_kept(equation: Equation) -> tuple[Index, ...]:
@@ -93,7 +99,7 @@ def _replace(new: Mapping[Expr, Expr], expr: Expr) -> Expr:
 def _find_turned(world: World, access: Access) -> Iterator[tuple[Expr, Expr, str]]:
     for one, two in combinations(find_indices(access), 2):
         if world.extent(one) == world.extent(two):
-            what = f"{one.name} and {two.name} of {access.tensor.name}"
+            what = f"{show_pair(one, two)} of {access.tensor.name}"
             yield access, exchange_nodes(access, {one: two, two: one}), what
 
 

@@ -17,6 +17,7 @@ from derive.checker.edits_sites import (
 )
 from derive.ir.nodes import (
     MINUS_ONE,
+    ONE,
     TRUE,
     ZERO,
     Access,
@@ -31,6 +32,7 @@ from derive.ir.nodes import (
     Reduce,
     Size,
     Tensor,
+    Where,
 )
 from derive.ir.walk import find_free, rewrite_bottom_up, walk
 
@@ -215,7 +217,9 @@ def find_missing_rows(world: World, number: int) -> Iterator[Change]:
         says = f"{node.kind.upper()} over {node.index.name}"
         yield world.change(site, node.body, f"{says} is missing")
         if node.kind == "softmax":
-            over = Call("exp", (node.body,))
+            over: Expr = Call("exp", (node.body,))
+            if node.condition != TRUE:
+                over = Mul((Where(node.condition, ONE, ZERO), over))
             yield world.change(site, over, f"{says} is missing: divide exp by its sum", 0.2)
         if node.kind == "cumsum" and node.condition == TRUE:
             whole = Reduce("sum", (node.index,), TRUE, node.body)

@@ -89,7 +89,7 @@ def find_other_results(world: World, number: int) -> Iterator[Change]:
     known = world.tensors(len(system.equations))
     for at, result in enumerate(system.results):
         for other in known:
-            if other is result or not is_alike(world, other, result):
+            if other is result or other.kind != result.kind or other in world.inputs:
                 continue
             results = (*system.results[:at], other, *system.results[at + 1 :])
             made = world.with_equations(system.equations, results)
@@ -105,5 +105,6 @@ def _say_result(world: World, result: Tensor, other: Tensor) -> str:
     names = [equation.target.tensor.name for equation in world.system.equations]
     first = names.index(other.name) + 1 if other.name in names else 0
     steps = [show(e, e.target.tensor.name) for e in world.system.equations[first:]]
-    last = next(s for s, n in zip(steps[::-1], names[::-1], strict=False) if n == result.name)
-    return f"RETURN {result.name}, not {other.name}: ADD the last step, {last}"
+    after = dict(zip(names[first:], steps, strict=True))
+    words = f"RETURN {result.name}, not {other.name}"
+    return f"{words}: ADD the last step, {after[result.name]}" if result.name in after else words

@@ -77,7 +77,7 @@ def drop_terms(world: World, number: int, tensor: Tensor) -> tuple[Expr, Expr] |
 def _name(world: World, site: Site) -> str:
     """The equation, and whether it is only a part of it."""
     name = world.name(site.number)
-    return name if site.parent is None else f"a part of {name}"
+    return name if site.parent is None else f"{show(site.node, 'a part')} in {name}"
 
 
 @kind(

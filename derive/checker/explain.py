@@ -26,12 +26,16 @@ from derive.checker.explain_results import (
     find_result_edit,
 )
 from derive.checker.trace import record
+from derive.checker.trace_nodes import is_condition
+from derive.ir.polynomial import evaluate_extent
+from derive.ir.walk import find_free, walk
 
 if TYPE_CHECKING:
     from derive.checker.edits import Edit
     from derive.ir.nodes import System
 
 DRAWS = (0, 1, 2)
+_ENOUGH = 4  # so long a range shows conditions that are shifted
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Explanation:
 def explain(case: Case, seconds: float = 5.0) -> Explanation:
     """Why the code of a case gives something else than its formula, within a time."""
     deadline = time.monotonic() + seconds
+    case = _find_clearest(case)
     trace = record(case.run, case.draw(DRAWS[0]), case.path)
     judge = _make_judge(case)
     try:
@@ -93,6 +98,25 @@ def explain(case: Case, seconds: float = 5.0) -> Explanation:
     if inner is not None:
         return replace(found, line=inner.line, edit=inner.words)
     return found
+
+
+def _find_clearest(case: Case) -> Case:
+    """The sizes at which conditions have most to say come first."""
+    cases = (case, *case.others)
+    best = max(cases, key=_measure_conditions)  # the first of equals
+    others = tuple(other for other in cases if other is not best)
+    return replace(best, others=others, confirm=case.confirm)
+
+
+def _measure_conditions(case: Case) -> int:
+    extents = [
+        evaluate_extent(index.extent, case.sizes)
+        for equation in case.system.equations
+        for node in walk(equation.value)
+        if is_condition(node)
+        for index in find_free(node)
+    ]
+    return min((*extents, _ENOUGH))
 
 
 def _make_judge(case: Case) -> Judge:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def find_changed_line(lines: Lines, edited: System, judge: Judge) -> int | None:
     """The first line whose value is what the edit changes; else, one that is new with it."""
     nodes = find_all_nodes(edited, judge)
-    apart = find_changed_nodes(lines.system, edited)
+    apart = tuple(find_changed_nodes(lines.system, edited))
     known = {form for e in lines.system.equations for n in walk(e.value) for form in find_forms(n)}
-    changed = {form for expr in apart for form in find_forms(expr)} - known
+    changed = ({form for expr in apart for form in find_forms(expr)} - known) | {*apart}
     names = {e.target.tensor.name for e in edited.equations if e not in lines.system.equations}
-    mine = [node for node in nodes if node.expr in changed or (node.whole and node.of in names)]
+    mine = [n for n in nodes if n.of in names and (n.whole or n.expr in changed)]
     events = _find_origins(lines, mine)
     if events:
         return events[0].line

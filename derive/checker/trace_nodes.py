@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from derive.checker.edits_sites import LONGEST
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from derive.verify.evaluate import Evaluator
 
 MOST_ELEMENTS = 1 << 18
+_MOST_PARTS = 5
 
 
 def find_nodes(system: System, evaluator: Evaluator) -> Iterator[Node]:
@@ -76,12 +78,18 @@ def find_forms(expr: Expr) -> Iterator[Expr]:
                 yield expr
         case Compare() | And() | Or() | Not():
             yield expr
-            yield Not(expr)
+            yield expr.part if isinstance(expr, Not) else Not(expr)
         case _ if find_accesses(expr):
             yield expr
     match expr:
         case Along(_, _, condition, body) if condition != TRUE:
             yield Where(condition, body, MINUS_INFINITY)
+        case Mul(parts) | Add(parts) if 2 < len(parts) <= _MOST_PARTS:
+            for count in range(2, len(parts)):
+                for some in combinations(parts, count):
+                    part = type(expr)(some)
+                    if find_accesses(part):
+                        yield part
         case Reduce("sum", bound, condition, Mul(factors)):
             for at, factor in enumerate(factors):
                 for term in factor.terms if isinstance(factor, Add) else ():
