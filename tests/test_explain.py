@@ -44,14 +44,14 @@ def test_lines_say_which_node_they_are(tmp_path):
     found = explain_code(HEADS, HEADS_CODE, tmp_path)
     said = dict(found.annotations)
     assert said[find_line(HEADS_CODE, "scores = ")] == ("sum[d](q[b,h,i,d] * k[b,h,j,d]) / sqrt(D)")
-    assert said[find_line(HEADS_CODE, "p = ")] == "p[b,h,i,j]"
+    assert said[find_line(HEADS_CODE, "p = scores")] == "p[b,h,i,j]"
     assert said[find_line(HEADS_CODE, "out = ")] == "merged[b,i,h*D + d]"
 
 
 def test_a_factor_and_an_order_are_told(tmp_path):
     formula = "x[N, D]; y[M, D]; s[i, j] = sum[d](x[i, d] * y[j, d])"
     code = "half = (y @ x.T) / 2\nreturn half.T * 3"
-    found = explain_code(formula, code, tmp_path)
+    found = explain_code(formula, code, tmp_path, dict(N=3, M=5, D=7))
     assert dict(found.annotations)[find_line(code, "half = ")] == "s[i,j] * 1/2, as [j, i]"
 
 

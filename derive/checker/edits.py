@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from derive.checker.edits_functions import (
@@ -141,6 +141,8 @@ KINDS: tuple[Kind, ...] = (
 
 _UNEXPLAINED = 0.25  # what a line without a meaning costs an edit
 _MOST_HITS = 12
+_CHEAP = 2.0  # of kinds that may come first in a pair
+_MOST_FIRST = 8
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,24 @@ class Search:
                 if (best is None or cost < best.cost) and self.confirm(change.system):
                     best = Edit(change, cost)
         return best
+
+    def find_pair(self, world: World, gain: Callable[[System], int]) -> Edit | None:
+        """The best pair of changes, of which the first gives some line a meaning."""
+        likely: list[tuple[int, float, Change]] = []
+        for kind in sorted(KINDS, key=lambda kind: kind.cost):
+            for change in self._find_changes(kind, world) if kind.cost < _CHEAP else ():
+                if self.is_over():
+                    return None
+                gained = gain(change.system)
+                if gained:
+                    likely.append((-gained, kind.cost + change.extra, change))
+        likely.sort(key=lambda each: each[:2])
+        for _, cost, first in likely[:_MOST_FIRST]:
+            found = self.find(World(first.system, world.sizes))
+            if found is not None:
+                words = f"{first.words}; and {found.words}"
+                return Edit(replace(found.change, words=words), cost + found.cost)
+        return None
 
     def _find_changes(self, kind: Kind, world: World) -> list[Change]:
         found: list[Change] = []

@@ -46,6 +46,7 @@ class Keeping(Evaluator):
     def __init__(self, system: System, values: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
         super().__init__(values, sizes, system.empty_row)
         self.found: dict[Expr, Grid] = {}
+        self._extents: dict[Expr, int] = {}
         for equation in system.equations:
             self.define(equation)
 
@@ -53,6 +54,13 @@ class Keeping(Evaluator):
         """The value of a node, kept."""
         grid = self.found[expr] = super().find(expr)
         return grid
+
+    def extent(self, extent: Expr) -> int:
+        """The number that an extent is, kept."""
+        number = self._extents.get(extent)
+        if number is None:
+            number = self._extents[extent] = super().extent(extent)
+        return number
 
 
 class Changed(Evaluator):
@@ -69,6 +77,10 @@ class Changed(Evaluator):
         if known is not None and not self._names.find(expr) & self.changed:
             return known
         return super().find(expr)
+
+    def extent(self, extent: Expr) -> int:
+        """The number that an extent is, as the base has kept it."""
+        return self._base.extent(extent)
 
 
 class Names:

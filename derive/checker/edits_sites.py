@@ -8,7 +8,7 @@ and its words are "SQUARE x".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -68,6 +68,7 @@ class World:
 
     system: System
     sizes: Mapping[str, int]
+    _extents: dict[Expr, int] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def sites(self) -> tuple[tuple[Site, ...], ...]:
@@ -84,11 +85,14 @@ class World:
 
     def extent(self, index: Index) -> int:
         """The number of values that an index has."""
-        return evaluate_extent(index.extent, self.sizes)
+        found = self._extents.get(index.extent)
+        if found is None:
+            found = self._extents[index.extent] = evaluate_extent(index.extent, self.sizes)
+        return found
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
         """The numbers that a tensor's extents are."""
-        return tuple(evaluate_extent(extent, self.sizes) for extent in tensor.shape)
+        return tuple(self.extent(Index("_", extent)) for extent in tensor.shape)
 
     def tensors(self, number: int) -> tuple[Tensor, ...]:
         """The tensors that an equation may read: the inputs, and those of equations before."""

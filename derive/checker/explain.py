@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.edits import Search
 from derive.checker.edits_judge import ERRORS, Judge, Run
 from derive.checker.edits_sites import World
-from derive.checker.explain_changes import find_changed_line, find_result_line
+from derive.checker.explain_changes import (
+    count_gained,
+    find_changed_line,
+    find_result_line,
+)
 from derive.checker.explain_lines import Lines, find_lines
 from derive.checker.explain_results import (
     find_difference,
@@ -31,7 +35,6 @@ from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import find_free, walk
 
 if TYPE_CHECKING:
-    from derive.checker.edits import Edit
     from derive.ir.nodes import System
 
 DRAWS = (0, 1, 2)
@@ -89,15 +92,19 @@ def explain(case: Case, seconds: float = 5.0) -> Explanation:
     if simple is not None:
         line = found.line or find_result_line(trace)
         return replace(found, line=line, edit=simple.words)
-    edit = _find_edit(case, judge, lines, deadline)
-    if edit is not None:
-        system = edit.change.system
-        line = find_changed_line(lines, system, judge) or found.line or find_result_line(trace)
-        return replace(found, line=line, edit=edit.words, edited=system)
-    inner = find_inner_survivor(lines)
+    search = _make_search(case, judge, lines, deadline)
+    world = World(case.system, case.sizes)
+    edit = search.find(world)
+    inner = find_inner_survivor(lines) if edit is None else None
     if inner is not None:
         return replace(found, line=inner.line, edit=inner.words)
-    return found
+    if edit is None:
+        edit = search.find_pair(world, lambda system: count_gained(lines, system, judge))
+    if edit is None:
+        return found
+    system = edit.change.system
+    line = find_changed_line(lines, system, judge) or found.line or find_result_line(trace)
+    return replace(found, line=line, edit=edit.words, edited=system)
 
 
 def _find_clearest(case: Case) -> Case:
@@ -132,8 +139,8 @@ def _make_judge(case: Case) -> Judge:
     return Judge(case.system, runs)
 
 
-def _find_edit(case: Case, judge: Judge, lines: Lines, deadline: float) -> Edit | None:
-    """The best change, looked for near the first wrong line first."""
+def _make_search(case: Case, judge: Judge, lines: Lines, deadline: float) -> Search:
+    """The search for changes, near the first wrong line first."""
 
     def weigh(system: System) -> float:
         return lines.count_unexplained(system, judge)
@@ -141,5 +148,4 @@ def _find_edit(case: Case, judge: Judge, lines: Lines, deadline: float) -> Edit 
     def confirm(system: System) -> bool:
         return case.confirm is None or case.confirm(system)
 
-    search = Search(judge, weigh, confirm, deadline, lines.order_equations())
-    return search.find(World(case.system, case.sizes))
+    return Search(judge, weigh, confirm, deadline, lines.order_equations())

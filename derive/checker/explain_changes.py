@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from derive.checker.edits_judge import ERRORS
 from derive.checker.explain_lines import Lines, find_all_nodes
 from derive.checker.trace_match import find_match
-from derive.checker.trace_nodes import find_forms
-from derive.ir.walk import find_children, walk
+from derive.checker.trace_nodes import find_forms, find_node
+from derive.ir.walk import find_children
 
 if TYPE_CHECKING:
     from derive.checker.edits_judge import Judge
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 def find_changed_line(lines: Lines, edited: System, judge: Judge) -> int | None:
     """The first line whose value is what the edit changes; else, one that is new with it."""
     nodes = find_all_nodes(edited, judge)
-    apart = tuple(find_changed_nodes(lines.system, edited))
-    known = {form for e in lines.system.equations for n in walk(e.value) for form in find_forms(n)}
-    changed = ({form for expr in apart for form in find_forms(expr)} - known) | {*apart}
+    changed = find_changed_forms(lines, edited)
     names = {e.target.tensor.name for e in edited.equations if e not in lines.system.equations}
     mine = [n for n in nodes if n.of in names and (n.whole or n.expr in changed)]
     events = _find_origins(lines, mine)
@@ -37,6 +36,30 @@ def find_changed_line(lines: Lines, edited: System, judge: Judge) -> int | None:
         if event not in lines.matches and _is_one(lines, event, nodes):
             return event.line
     return None
+
+
+def find_changed_forms(lines: Lines, edited: System) -> set[Expr]:
+    """What the edit puts in, what is around it, and what code may have for these."""
+    apart = tuple(find_changed_nodes(lines.system, edited))
+    return ({form for expr in apart for form in find_forms(expr)} - lines.forms) | {*apart}
+
+
+def count_gained(lines: Lines, edited: System, judge: Judge) -> int:
+    """How many lines without a meaning have one as what the edit changes."""
+    left = [event for event in lines.told if event not in lines.matches]
+    if not left:
+        return 0
+    changed = find_changed_forms(lines, edited)
+    try:
+        evaluator = judge.evaluate(edited)
+        nodes = [
+            node
+            for expr in changed
+            if (node := find_node(expr, evaluator)) is not None and node.print is not None
+        ]
+    except ERRORS:
+        return 0
+    return len({event.line for event in left if _is_one(lines, event, nodes)})
 
 
 def _is_one(lines: Lines, event: Event, nodes: Sequence[Node]) -> bool:

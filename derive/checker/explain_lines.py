@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.edits_judge import ERRORS
 from derive.checker.trace_match import Match, Node, Print, find_match, find_print
-from derive.checker.trace_nodes import find_nodes
+from derive.checker.trace_nodes import find_forms, find_nodes
+from derive.ir.walk import walk
 
 if TYPE_CHECKING:
     from derive.checker.edits_judge import Judge
     from derive.checker.trace import Event, Trace
-    from derive.ir.nodes import System
+    from derive.ir.nodes import Expr, System
 
 
 @dataclass
@@ -28,7 +30,13 @@ class Lines:
     matches: dict[Event, Match] = field(default_factory=dict)
     good: set[int] = field(default_factory=set)  # events that are nodes or lead to one
 
-    @property
+    @cached_property
+    def forms(self) -> frozenset[Expr]:
+        """All that the formula's nodes are, and what code may have for them."""
+        values = (equation.value for equation in self.system.equations)
+        return frozenset(form for v in values for node in walk(v) for form in find_forms(node))
+
+    @cached_property
     def told(self) -> list[Event]:
         """The events that are no constant."""
         return [event for event in self.trace.events if event in self.prints]

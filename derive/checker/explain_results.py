@@ -12,7 +12,7 @@ from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.edits_judge import is_close
-from derive.checker.trace_match import Node, compare, find_print
+from derive.checker.trace_match import Node, find_match
 from derive.ir.nodes import Index
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
@@ -72,7 +72,7 @@ def find_result_edit(system: System, judge: Judge) -> ResultEdit | None:
         if not pairs or all(is_close(found, wanted) for found, wanted in pairs):
             continue
         letters = find_letters(system, tensor.name)
-        words = _find_order(pairs, letters) or _find_survivor(pairs, judge.runs[0].sizes)
+        words = _find_order(pairs, letters) or _find_survivor(pairs, judge, letters)
         if words:
             return ResultEdit(words)
     return None
@@ -94,26 +94,21 @@ def _find_order(pairs: Sequence[tuple[Any, Any]], letters: tuple[str, ...]) -> s
     return ""
 
 
-def _find_survivor(pairs: Sequence[tuple[Any, Any]], sizes: Mapping[str, int]) -> str:
+def _find_survivor(pairs: Sequence[tuple[Any, Any]], judge: Judge, letters: tuple[str, ...]) -> str:
     """The axis that has to be summed, averaged, or dropped from each result."""
     found, wanted = pairs[0]
     if found.dim() != wanted.dim() + 1:
         return ""
     for axis in range(found.dim()):
         back = axis - found.dim()
-        letter = _name_extent(found.shape[axis], sizes)
+        letter = find_lost(judge.system, found.shape[axis], judge.runs[0].sizes, letters)
         for act, word in (("sum", "SUM"), ("mean", "MEAN")):
             if all(is_close(getattr(one, act)(axis), other) for one, other in pairs):
-                says = f"an index of {letter} SURVIVES: {word} over it is missing"
+                says = f"index {letter} SURVIVES: {word} over it is missing"
                 return f"{says}, .{act}({back})"
         if all(is_close(one.select(axis, 0), other) for one, other in pairs):
             return f"a place of length {found.shape[axis]} is too many: .squeeze({back})"
     return ""
-
-
-def _name_extent(number: int, sizes: Mapping[str, int]) -> str:
-    names = [name for name, size in sizes.items() if size == number]
-    return f"extent {names[0]}" if names else f"extent {number}"
 
 
 def find_inner_survivor(lines: Lines) -> ResultEdit | None:
@@ -131,7 +126,8 @@ def _find_inner_words(event: Event, lines: Lines) -> str:
     for axis in range(value.dim()):
         node = _find_node(value.sum(axis), lines)
         if node is not None:
-            letter = _find_lost(node, value.shape[axis], lines)
+            kept = tuple(index.name for index in node.indices)
+            letter = find_lost(lines.system, value.shape[axis], lines.sizes, kept)
             says = f"index {letter} SURVIVES: SUM over it is missing"
             return f"{says} in {node.name}, .sum({axis - value.dim()})"
     for one, two in combinations(range(value.dim()), 2):
@@ -141,9 +137,8 @@ def _find_inner_words(event: Event, lines: Lines) -> str:
         if node is not None:
             letters = [i.name for i in node.indices if _extent(i, lines) == value.shape[one]]
             letter = letters[0] if letters else "?"
-            summed = (
-                ", ".join(index.name for index in getattr(node.expr, "bound", ())) or "the last"
-            )
+            bound = (index.name for n in walk(node.expr) for index in getattr(n, "bound", ()))
+            summed = ", ".join(dict.fromkeys(bound)) or "the last"
             return (
                 f"index {letter} SURVIVES twice: each {letter} is paired with each other one, "
                 f"where the formula has {node.name}: multiply elementwise, then SUM over {summed}"
@@ -152,28 +147,22 @@ def _find_inner_words(event: Event, lines: Lines) -> str:
 
 
 def _find_node(value: Any, lines: Lines) -> Node | None:
-    mark = find_print(value)
-    if mark is None:
-        return None
+    """The node that a tensor is, if no line computes it."""
     met = {match.node for match in lines.matches.values()}
-    for node in lines.nodes:
-        if node in met:
-            continue  # some line computes it
-        if node.print is not None and mark.is_like(node.print):
-            found = compare(value, node, lines.sizes)
-            if found is not None:
-                return node
-    return None
+    left = [node for node in lines.nodes if node not in met]
+    found = find_match(value, left, lines.sizes)
+    return found.node if found is not None else None
 
 
-def _find_lost(node: Node, number: int, lines: Lines) -> str:
-    """The letter of the formula that a node's sum binds, of this extent."""
-    for equation in lines.system.equations:
+def find_lost(system: System, number: int, sizes: Mapping[str, int], kept: tuple[str, ...]) -> str:
+    """The letter of this extent that a sum of the formula binds, last ones first."""
+    for equation in reversed(system.equations):
         for expr in walk(equation.value):
             for index in getattr(expr, "bound", ()):
-                if _extent(index, lines) == number and index not in node.indices:
+                if evaluate_extent(index.extent, sizes) == number and index.name not in kept:
                     return str(index.name)
-    return _name_extent(number, lines.sizes)
+    names = [name for name, size in sizes.items() if size == number]
+    return f"of extent {names[0] if names else number}"
 
 
 def _extent(index: Index, lines: Lines) -> int:

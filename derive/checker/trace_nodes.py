@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -58,16 +59,24 @@ def find_nodes(system: System, evaluator: Evaluator) -> Iterator[Node]:
         target = equation.target
         seen = dict.fromkeys(walk(equation.value))
         for expr in dict.fromkeys(each for here in seen for each in find_forms(here)):
-            if _count(expr, evaluator) > MOST_ELEMENTS:
-                continue
-            grid = evaluator.find(expr)
-            if grid.tensor.dim() and (grid.tensor.is_floating_point() or is_condition(expr)):
-                text = to_text(expr)
+            node = find_node(expr, evaluator)
+            if node is not None:
+                text = node.name
                 if len(text) > LONGEST and expr is not equation.value:
                     text = f"a part of {to_text(target)}"
-                value = grid.tensor.double()
-                value = value.expand([evaluator.extent(i.extent) for i in grid.indices])
-                yield Node(expr, text, value, grid.indices, number, False, target.tensor.name)
+                yield replace(node, name=text, equation=number, of=target.tensor.name)
+
+
+def find_node(expr: Expr, evaluator: Evaluator) -> Node | None:
+    """One node with its value, if it has indices and is not too large."""
+    if _count(expr, evaluator) > MOST_ELEMENTS:
+        return None
+    grid = evaluator.find(expr)
+    if not grid.tensor.dim() or not (grid.tensor.is_floating_point() or is_condition(expr)):
+        return None
+    value = grid.tensor.double()
+    value = value.expand([evaluator.extent(index.extent) for index in grid.indices])
+    return Node(expr, to_text(expr), value, grid.indices, -1, False, "")
 
 
 def find_forms(expr: Expr) -> Iterator[Expr]:
