@@ -1,0 +1,345 @@
+"""Index expressions as linear forms over ranged atoms, and their simplification by ranges.
+
+    affine = sum of coefficient * atom + constant
+    atom   = Index | floordiv(affine, divisor) | clip(..), an integer tensor's element, ...
+
+A remainder is `l - n*(l // n)`, so that quotients are the only new atoms. Ranges simplify them:
+`l // n` goes where its range lies between two multiples of n, and (g*A + r)//(g*m) = A//m where
+0 <= r < g. An index of extent 1 is 0. A view of a tensor is `unravel(ravel(places, old), new)`.
+
+Laws:
+- Equal affines have equal values; what is simplified is equal for all sizes >= 1 and all values of
+  the indices within their extents (and wherever the given facts are >= 0).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from derive.analysis import ranges
+from derive.analysis.affine_form import Affine, order_atom
+from derive.analysis.affine_sizes import (
+    NOTHING,
+    ONE,
+    Facts,
+    divide_sizes,
+    divide_wholly,
+    find_divisors,
+    is_never_negative,
+    is_positive,
+    negate,
+)
+from derive.ir.nodes import Access, Add, Call, Expr, Index, Mul, Number, Pow, Size
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_free, map_children
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Bound: TypeAlias = Polynomial | None
+
+
+def _read(value: Affine | Expr | Polynomial | int) -> Affine:
+    match value:
+        case Affine():
+            return value
+        case Polynomial():
+            return Affine({}, value)
+        case int():
+            return Affine({}, Polynomial.of(value))
+        case _:
+            return to_affine(value)
+
+
+def _of_atom(atom: Expr) -> Affine:
+    return Affine({atom: ONE})
+
+
+@lru_cache(maxsize=50000)
+def to_affine(expr: Expr) -> Affine:
+    """The simplified affine of an integer expression; what is not linear becomes an atom."""
+    match expr:
+        case Number(value):
+            return Affine({}, Polynomial.of(value))
+        case Size():
+            return Affine({}, Polynomial.of(expr))
+        case Index(_, extent):
+            return Affine({}) if Polynomial.of(extent) == ONE else _of_atom(expr)
+        case Add(terms):
+            total = Affine({})
+            for term in terms:
+                total = total + to_affine(term)
+            return total
+        case Mul(factors):
+            return _multiply([to_affine(factor) for factor in factors])
+        case Pow(base, Number(power)):
+            inner = to_affine(base)
+            if not inner.terms and power.denominator == 1:
+                return Affine({}, Polynomial.of(Pow(inner.constant.to_expr(), Number(power))))
+        case Call("floordiv", (over, under)):
+            return _divide_by(to_affine(over), to_affine(under))
+        case Call("mod", (over, under)):
+            return _find_remainder(to_affine(over), to_affine(under))
+        case Call("clip", (value, low, high)):
+            return _clip(to_affine(value), to_affine(low), to_affine(high))
+    return _of_atom(map_children(expr, simplify_place))
+
+
+def simplify_place(expr: Expr) -> Expr:
+    """The expression of a place or an extent, simplified."""
+    if isinstance(expr, (Index, Size, Number, Add, Mul, Call)):
+        return to_affine(expr).to_expr()
+    return map_children(expr, simplify_place)
+
+
+def _multiply(parts: list[Affine]) -> Affine:
+    total = Affine({}, ONE)
+    for part in sorted(parts, key=lambda each: bool(each.terms)):
+        if total.terms and part.terms:
+            made = Mul(tuple(each.to_expr() for each in sorted(parts, key=_order_whole)))
+            return _of_atom(made)
+        total = part.scale(total.constant) if part.terms else total.scale(part.constant)
+    return total
+
+
+def _order_whole(value: Affine) -> tuple[str, str]:
+    return order_atom(value.to_expr())
+
+
+def _divide_by(over: Affine, under: Affine) -> Affine:
+    if under.terms:
+        return _of_atom(Call("floordiv", (over.to_expr(), under.to_expr())))
+    return divide(over, under.constant)
+
+
+def _find_remainder(over: Affine, under: Affine) -> Affine:
+    if under.terms or not is_never_negative(under.constant):
+        return _of_atom(Call("mod", (over.to_expr(), under.to_expr())))
+    return modulo(over, under.constant)
+
+
+def _clip(value: Affine, low: Affine, high: Affine) -> Affine:
+    if low == high:
+        return low
+    if _is_least_zero(value - low) and _is_least_zero(high - value):
+        return value
+    return _of_atom(Call("clip", (value.to_expr(), low.to_expr(), high.to_expr())))
+
+
+def find_range(value: Affine, facts: Facts = ()) -> tuple[Bound, Bound]:
+    """The least and the largest value, polynomials over sizes; None where it is not known."""
+    value, remainders = _find_remainders(value)
+    low: Bound = value.constant
+    high: Bound = value.constant
+    found = [(each, _find_atom_range(atom)) for atom, each in value.terms.items()]
+    found += [(each, (NOTHING, under - ONE)) for each, under in remainders]
+    for each, (least, most) in found:
+        if not is_never_negative(each, facts):
+            if not is_never_negative(negate(each), facts):
+                return None, None
+            least, most = most, least  # noqa: PLW2901 - a falling term turns its range round
+        low = None if low is None or least is None else low + each * least
+        high = None if high is None or most is None else high + each * most
+    return low, high
+
+
+def _find_remainders(value: Affine) -> tuple[Affine, list[tuple[Polynomial, Polynomial]]]:
+    """The affine without its remainders c*(l - n*(l // n)), and the pairs (c, n) of those."""
+    found: list[tuple[Polynomial, Polynomial]] = []
+    for atom, each in tuple(value.terms.items()):
+        match atom:
+            case Call("floordiv", (over, under)) if not find_free(under):
+                divisor = Polynomial.of(under)
+                times = divide_wholly(negate(each), divisor)
+                if times is None or not times.terms or not is_never_negative(divisor):
+                    continue
+                inside = to_affine(over)
+                rest = value - inside.scale(times) - Affine({atom: each})
+                if not any(part in rest.terms for part in inside.terms):
+                    value = rest
+                    found.append((times, divisor))
+    return value, found
+
+
+@lru_cache(maxsize=20000)
+def _find_atom_range(atom: Expr) -> tuple[Bound, Bound]:
+    match atom:
+        case Index(_, extent):
+            return NOTHING, Polynomial.of(extent) - ONE
+        case Access(tensor, _) if tensor.kind == "int" and tensor.below is not None:
+            return NOTHING, Polynomial.of(tensor.below) - ONE
+        case Call("floordiv", (over, under)) if not to_affine(under).terms:
+            divisor = to_affine(under).constant
+            if not is_never_negative(divisor):
+                return None, None
+            low, high = find_range(to_affine(over))
+            return _divide_bound(low, divisor), _divide_bound(high, divisor)
+        case Call("clip", (_, low_end, high_end)):
+            if not _is_ordered(low_end, high_end):
+                return None, None
+            return find_range(to_affine(low_end))[0], find_range(to_affine(high_end))[1]
+        case Call("mod" | "max" | "min" | "abs"):
+            known = ranges.find_range(atom)
+            return known.low, known.high
+    return None, None
+
+
+def _is_ordered(low: Expr, high: Expr) -> bool:
+    return _is_least_zero(to_affine(high) - to_affine(low))
+
+
+def _is_least_zero(value: Affine) -> bool:
+    low = find_range(value)[0]
+    return low is not None and is_never_negative(low)
+
+
+def _divide_bound(bound: Bound, divisor: Polynomial) -> Bound:
+    """The bound // divisor: a // is monotone."""
+    if bound is None:
+        return None
+    found = divide(Affine({}, bound), divisor)
+    return found.constant
+
+
+def divide(value: Affine | Expr, under: Expr | Polynomial | int, facts: Facts = ()) -> Affine:
+    """The value // under, simplified."""
+    over, divisor = _read(value), _read(under).constant
+    if divisor == ONE:
+        return over
+    if not is_never_negative(divisor, facts) or not _is_whole(over):
+        return _keep_quotient(over, divisor)
+    if not is_positive(divisor, facts):
+        facts = (*facts, divisor - ONE)  # nothing is divided by 0
+    found = _find_whole_quotient(over, divisor, facts)
+    if found is not None:
+        return found
+    for divisor_part in find_divisors(divisor):
+        wide: dict[Expr, Polynomial] = {}
+        for atom, each in over.terms.items():
+            times = divide_wholly(each, divisor_part)
+            if times is not None:
+                wide[atom] = times
+        whole, left = divide_sizes(over.constant, divisor_part)
+        rest = Affine({a: each for a, each in over.terms.items() if a not in wide}, left)
+        left_divisor = divide_wholly(divisor, divisor_part)
+        if left_divisor is not None and _is_between(rest, divisor_part, facts):
+            return divide(Affine(wide, whole), left_divisor, facts)
+    quotient, rest = _split(over, divisor)
+    merged = _merge_quotients(rest, divisor, facts)
+    return quotient + (merged or _keep_quotient(rest, divisor))
+
+
+def _is_whole(value: Affine) -> bool:
+    """Has it whole coefficients?"""
+    parts = (*value.terms.values(), value.constant)
+    return all(number.denominator == 1 for part in parts for number in part.terms.values())
+
+
+def _split(over: Affine, divisor: Polynomial) -> tuple[Affine, Affine]:
+    """The pair (q, r) with over = q * divisor + r."""
+    quotient, rest = {}, {}
+    for atom, each in over.terms.items():
+        quotient[atom], rest[atom] = divide_sizes(each, divisor)
+    whole, left = divide_sizes(over.constant, divisor)
+    return Affine(quotient, whole), Affine(rest, left)
+
+
+def _find_whole_quotient(over: Affine, divisor: Polynomial, facts: Facts) -> Affine | None:
+    """The quotient, where the remainder's range lies between two multiples of the divisor."""
+    for quotient, rest in _find_splits(over, divisor):
+        low, high = find_range(rest, facts)
+        if low is None or high is None:
+            continue
+        first = divide_sizes(low, divisor)[0]
+        for step in (first, first - ONE, first + ONE, NOTHING):
+            start = step * divisor
+            if is_never_negative(low - start, facts) and is_never_negative(
+                start + divisor - ONE - high, facts
+            ):
+                return quotient + Affine({}, step)
+    return None
+
+
+def _find_splits(over: Affine, divisor: Polynomial) -> list[tuple[Affine, Affine]]:
+    """Ways to write over = q * divisor + r: with whole parts, small ones, or none taken out."""
+    splits = [_split(over, divisor)]
+    number = divisor.constant
+    if number is not None and any(each.constant is not None for each in over.terms.values()):
+        nearest, rest = splits[0]
+        for atom, each in rest.terms.items():
+            if each.constant is not None and 2 * each.constant > number:
+                nearest = nearest + _of_atom(atom)
+        splits.append((nearest, over - nearest.scale(divisor)))
+    splits.append((Affine({}), over))
+    return splits
+
+
+def _is_between(rest: Affine, end: Polynomial, facts: Facts) -> bool:
+    """Is 0 <= rest < end?"""
+    low, high = find_range(rest, facts)
+    if low is None or high is None:
+        return False
+    return is_never_negative(low, facts) and is_never_negative(end - ONE - high, facts)
+
+
+def _merge_quotients(rest: Affine, divisor: Polynomial, facts: Facts) -> Affine | None:
+    """(a // n + b) // m = (a + n*b) // (n*m)."""
+    inner = [(atom, each) for atom, each in rest.terms.items() if _is_quotient(atom)]
+    if len(inner) != 1 or inner[0][1] != ONE:
+        return None
+    atom = inner[0][0]
+    assert isinstance(atom, Call)
+    over, under = atom.arguments
+    times = Polynomial.of(under)
+    if not is_positive(times, facts):
+        return None
+    others = (rest - _of_atom(atom)).scale(times)
+    return divide(to_affine(over) + others, divisor * times, facts)
+
+
+def _is_quotient(atom: Expr) -> bool:
+    match atom:
+        case Call("floordiv", (_, under)):
+            return not to_affine(under).terms
+    return False
+
+
+def _keep_quotient(over: Affine, divisor: Polynomial) -> Affine:
+    made = Call("floordiv", (over.to_expr(), divisor.to_expr()))
+    if over.terms:
+        return _of_atom(made)
+    if not over.constant.terms:
+        return Affine({})
+    if over.constant.constant is not None and divisor.constant:
+        return Affine({}, Polynomial.of(Fraction(over.constant.constant // divisor.constant)))
+    return Affine({}, Polynomial.of(made))
+
+
+def modulo(value: Affine | Expr, under: Expr | Polynomial | int, facts: Facts = ()) -> Affine:
+    """The value % under: what a quotient leaves."""
+    over, divisor = _read(value), _read(under).constant
+    return over - divide(over, divisor, facts).scale(divisor)
+
+
+def ravel(places: Sequence[Affine | Expr], shape: Sequence[Expr | int]) -> Affine:
+    """The position in row-major order of an element of a tensor of this shape."""
+    total = Affine({})
+    for place, extent in zip(places, shape, strict=True):
+        total = total.scale(_read(extent).constant) + _read(place)
+    return total
+
+
+def unravel(
+    position: Affine | Expr, shape: Sequence[Expr | int], facts: Facts = ()
+) -> tuple[Affine, ...]:
+    """The places in a tensor of this shape of an element by its position in row-major order."""
+    left = _read(position)
+    places: list[Affine] = []
+    for extent in reversed(shape[1:]):
+        length = _read(extent).constant
+        above = divide(left, length, facts)
+        places.append(left - above.scale(length))
+        left = above
+    return (*([left] if shape else []), *reversed(places))

@@ -1,0 +1,265 @@
+"""Index expressions as linear forms: simplified ones have the values of those that were written."""
+
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derive.analysis.affine import (
+    divide,
+    find_range,
+    modulo,
+    ravel,
+    simplify_place,
+    to_affine,
+    unravel,
+)
+from derive.analysis.affine_sizes import divide_sizes, find_divisors, is_never_negative
+from derive.ir.nodes import Access, Add, Call, Index, Mul, Number, Pow, Size, Tensor
+from derive.ir.polynomial import Polynomial, evaluate_extent
+from derive.ir.text import to_text
+
+B, S, H, D = (Size(name) for name in "BSHD")
+b, h, i, j, d = (Index(n, e) for n, e in zip("bhijd", (B, H, S, S, D), strict=True))
+
+
+def num(value):
+    return Number(Fraction(value))
+
+
+def add(*terms):
+    return Add(terms)
+
+
+def mul(*factors):
+    return Mul(factors)
+
+
+def floordiv(over, under):
+    return Call("floordiv", (over, under))
+
+
+def mod(over, under):
+    return Call("mod", (over, under))
+
+
+def value(expr, indices, sizes):
+    """The value of an index expression, by Python's own integers."""
+    match expr:
+        case Number(number):
+            return number
+        case Size(name):
+            return Fraction(sizes[name])
+        case Index(name, _):
+            return Fraction(indices[name])
+        case Add(terms):
+            return sum((value(term, indices, sizes) for term in terms), Fraction(0))
+        case Mul(factors):
+            total = Fraction(1)
+            for factor in factors:
+                total *= value(factor, indices, sizes)
+            return total
+        case Pow(base, Number(power)):
+            return value(base, indices, sizes) ** int(power)
+        case Call("floordiv", (over, under)):
+            return Fraction(value(over, indices, sizes) // value(under, indices, sizes))
+        case Call("mod", (over, under)):
+            return value(over, indices, sizes) % value(under, indices, sizes)
+        case Call("clip", (x, low, high)):
+            x, low, high = (value(part, indices, sizes) for part in (x, low, high))
+            return min(max(x, low), high)
+    raise AssertionError(expr)
+
+
+def show(places):
+    return [to_text(place.to_expr()) for place in places]
+
+
+def view(places, old, new):
+    return unravel(ravel(places, old), new)
+
+
+HD = mul(H, D)
+
+
+def test_heads_split_and_merged_again_are_plain():
+    x = Index("x", HD)
+    split = view((b, i, x), (B, S, HD), (B, S, H, D))
+    assert show(split) == ["b", "i", "x // D", "x - D * (x // D)"]
+    assert show(view(split, (B, S, H, D), (B, S, HD))) == ["b", "i", "x"]
+    assert show(view((b, i, h, d), (B, S, H, D), (B, S, HD))) == ["b", "i", "d + D * h"]
+
+
+def test_a_view_that_merges_neighbours_and_back_is_plain():
+    z = Index("z", mul(B, H))
+    split = view((z, i, d), (mul(B, H), S, D), (B, H, S, D))
+    assert show(view(split, (B, H, S, D), (mul(B, H), S, D))) == ["z", "i", "d"]
+    together = view((b, h, i, d), (B, H, S, D), (mul(B, H, S, D),))
+    assert show(unravel(together[0], (B, H, S, D))) == ["b", "h", "i", "d"]
+
+
+def test_three_letters_in_one_place_come_out_plain():
+    whole = ravel((b, h, d), (B, H, D))
+    assert show(unravel(whole, (mul(B, H), D))) == ["H * b + h", "d"]
+    assert show(unravel(whole, (B, mul(H, D)))) == ["b", "d + D * h"]
+
+
+def test_the_relative_shift_by_pad_and_reshape():
+    # [S, 2S-1] with a column before it, as [2S, S], without its first row, as [S, 2S-1]
+    long = add(mul(num(2), S), num(-1))
+    wide = mul(num(2), S)
+    position = ravel((i, j), (S, long)) + to_affine(S)
+    assert show(unravel(position, (S, wide))) == ["i", "-i + j + S"]
+
+
+def test_scrambled_heads_stay_scrambled():
+    found = view((b, h, i, d), (B, H, S, D), (B, S, HD))
+    assert "//" in show(found)[1]
+
+
+def test_an_index_of_extent_one_is_zero():
+    assert show([to_affine(Index("o", num(1)))]) == ["0"]
+
+
+def test_grouped_heads():
+    g = Index("g", Size("G"))
+    merged = add(mul(h, Size("G")), g)
+    assert show([divide(merged, Size("G")), modulo(merged, Size("G"))]) == ["h", "g"]
+
+
+def test_halves():
+    half = floordiv(D, num(2))
+    e = Index("e", half)
+    low, high = find_range(to_affine(add(e, half)))
+    assert low == Polynomial.of(half)
+    assert is_never_negative(Polynomial.of(D) - Polynomial.of(1) - high)
+    assert simplify_place(mod(add(e, half), half)) is e
+
+
+def test_a_clip_that_never_clips_goes():
+    assert simplify_place(Call("clip", (i, num(0), add(S, num(-1))))) is i
+    kept = simplify_place(Call("clip", (add(j, mul(num(-1), i)), num(-2), num(2))))
+    assert to_text(kept) == "clip(-i + j, -2, 2)"
+
+
+def test_integer_tensors_are_atoms_with_a_range():
+    tok = Access(Tensor("tok", (S,), "int", D), (i,))
+    merged = add(mul(h, D), tok)
+    assert show([divide(merged, D), modulo(merged, D)]) == ["h", "tok[i]"]
+
+
+def test_facts_are_used():
+    fact = Polynomial.of(S) - Polynomial.of(D)
+    k = Index("k", D)
+    assert show([divide(k, S)]) == ["k // S"]
+    assert show([divide(k, S, (fact,))]) == ["0"]
+
+
+@pytest.mark.parametrize(
+    "extent",
+    [
+        add(S, num(-1)),
+        add(mul(S, D), mul(num(-1), D)),
+        add(mul(S, S), num(1), mul(num(-2), S)),
+        add(S, mul(num(-2), floordiv(S, num(2)))),
+        add(num(1), mul(num(2), floordiv(S, num(2))), mul(num(-1), S)),
+    ],
+)
+def test_what_is_never_negative_is_seen(extent):
+    assert is_never_negative(Polynomial.of(extent))
+
+
+@pytest.mark.parametrize(
+    "extent",
+    [
+        add(S, num(-2)),
+        add(S, mul(num(-1), D)),
+        add(Mul((S, Call("floordiv", (num(1), D)))), num(-1)),
+        add(floordiv(S, num(2)), num(-1)),
+        add(mul(num(2), floordiv(S, num(2))), mul(num(-1), S)),
+    ],
+)
+def test_what_may_be_negative_is_not_said_to_be(extent):
+    assert not is_never_negative(Polynomial.of(extent))
+
+
+def test_a_divisor_that_is_a_size_is_no_whole_number():
+    share = Polynomial.of(Mul((S, Pow(D, num(-1))))) - Polynomial.of(1)
+    assert not is_never_negative(share)
+    less = Polynomial.of(1) - Polynomial.of(Pow(D, num(-1)))
+    assert is_never_negative(less)
+
+
+SIZES = st.sampled_from(["S", "D", "H"])
+NUMBERS = st.integers(-3, 4).map(num)
+EXTENTS = st.one_of(
+    SIZES.map(Size),
+    st.tuples(SIZES, SIZES).map(lambda pair: mul(Size(pair[0]), Size(pair[1]))),
+    st.sampled_from([num(3), num(6), add(mul(num(2), S), num(-1)), mul(num(2), S)]),
+)
+LETTERS = st.tuples(st.sampled_from("abc"), EXTENTS).map(lambda pair: Index(*pair))
+
+
+def combine(inner):
+    factors = st.one_of(SIZES.map(Size), NUMBERS, EXTENTS)
+    return st.one_of(
+        st.lists(inner, min_size=2, max_size=3).map(lambda terms: Add(tuple(terms))),
+        st.tuples(factors, inner).map(Mul),
+        st.tuples(inner, EXTENTS).map(lambda pair: floordiv(*pair)),
+        st.tuples(inner, EXTENTS).map(lambda pair: mod(*pair)),
+        st.tuples(inner, st.just(num(0)), EXTENTS).map(lambda parts: Call("clip", parts)),
+    )
+
+
+PLACES = st.recursive(st.one_of(LETTERS, NUMBERS, SIZES.map(Size)), combine, max_leaves=6)
+
+
+def letters_of(expr):
+    from derive.ir.walk import find_free
+
+    found = {}
+    for index in find_free(expr):
+        found.setdefault(index.name, []).append(index)
+    return found
+
+
+@given(PLACES, st.tuples(*[st.integers(1, 4)] * 3))
+@settings(max_examples=400, deadline=None)
+def test_simplified_places_have_the_same_values_and_keep_their_range(expr, extents):
+    sizes = dict(zip("SDH", extents, strict=True))
+    letters = letters_of(expr)
+    names = list(letters)
+    ranges = [
+        range(min(evaluate_extent(index.extent, sizes) for index in letters[name]))
+        for name in names
+    ]
+    found = to_affine(expr)
+    simple = found.to_expr()
+    low, high = find_range(found)
+    for places in product(*ranges):
+        indices = dict(zip(names, places, strict=True))
+        right = value(expr, indices, sizes)
+        assert value(simple, indices, sizes) == right
+        assert low is None or value(low.to_expr(), {}, sizes) <= right
+        assert high is None or value(high.to_expr(), {}, sizes) >= right
+
+
+@given(EXTENTS, EXTENTS, st.integers(-5, 5))
+@settings(max_examples=100, deadline=None)
+def test_division_of_sizes_leaves_a_rest(over, under, extra):
+    whole, divisor = Polynomial.of(over) + Polynomial.of(extra), Polynomial.of(under)
+    quotient, rest = divide_sizes(whole, divisor)
+    assert quotient * divisor + rest == whole
+
+
+def test_divisors():
+    assert [to_text(each.to_expr()) for each in find_divisors(Polynomial.of(mul(num(2), HD)))] == [
+        "D * H",
+        "2 * H",
+        "2 * D",
+        "H",
+        "D",
+        "2",
+    ]
