@@ -1,6 +1,5 @@
 """Relative scores by one product with the table of distances, then pad, reshape and cut."""
 
-import torch
 import torch.nn.functional as F
 
 FORMULA = """
