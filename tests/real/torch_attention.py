@@ -95,6 +95,7 @@ without_weights = Real(
     PARAMETERS + "attn_mask=~mask, need_weights=False",
     SIZES,
     (("mask[i,j]", "mask[j,i]"), ("/ sqrt(D)", "/ D"), ("W_O[n,m]", "W_O[m,n]")),
+    "zeros",
 )
 
 causal_attention = Real(
@@ -323,6 +324,7 @@ encoder_layer_first = Real(
     LAYER_PARAMETERS + ", src_key_padding_mask=~p",
     SIZES | dict(N=7),
     (("gelu", "relu"), ("l[b,i,m] = s[b,i,m]", "l[b,i,m] = a[b,i,m]"), ("p[b,j]", "p[b,i]")),
+    "zeros",
 )
 
 REALS = (
