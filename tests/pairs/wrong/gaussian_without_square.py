@@ -4,7 +4,7 @@ import torch
 
 FORMULA = "gaussian_kernel"
 EDIT = ("square",)
-LINE = "return torch.exp"
+LINE = "distance = "
 
 
 def rbf(x, y, sigma=1.0):

@@ -5,7 +5,8 @@ import torch
 FORMULA = """
     x[S, 2*D]; c, s[S, D]
     index m < 2*D
-    y[t,m] = x[t,m] * c[t,m // 2] + where(m % 2 == 0, -x[t,m + 1], x[t,m - 1]) * s[t,m // 2]
+    r[t,m] = where(m % 2 == 0, -x[t,2*(m // 2) + 1], x[t,2*(m // 2)])
+    y[t,m] = x[t,m] * c[t,m // 2] + r[t,m] * s[t,m // 2]
 """
 EDIT = ("interleaved, not halved",)
 LINE = "a, b = x.chunk"

@@ -7,7 +7,7 @@ FORMULA = """
     index m < 2*D
     y[t,m] = x[t,m] * c[t,m % D] + where(m < D, -x[t,m + D], x[t,m - D]) * s[t,m % D]
 """
-EDIT = ("scale", "-1")
+EDIT = ("sign",)
 LINE = "turned = torch.cat"
 
 
