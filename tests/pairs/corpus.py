@@ -7,7 +7,7 @@ A pair is an ordinary module with one function, one module class or a script in 
     BIND         what arguments and parameters are given, where names do not tell
     SIZES        sizes that the code needs; all others are free
     EMPTY_ROW    what the formula says of rows with nothing left
-    EDIT, LINE   of a wrong one: words of the edit, and a part of the line at fault
+    EDIT, LINE   of a wrong one: words of the edit ("a|b": either), a part of the line at fault
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ast
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ class Pair:
 
     path: Path
     right: bool
-    constants: Mapping[str, Any]
+    constants: Mapping[str, Any] = field(hash=False)
 
     def __str__(self) -> str:
         return self.path.stem
@@ -82,6 +82,10 @@ class Pair:
     def edit(self) -> tuple[str, ...]:
         """Words that the right edit has, in lower case."""
         return tuple(self.constants.get("EDIT", ()))
+
+    def is_edited_by(self, edit: str) -> bool:
+        """Does an edit have all the words?"""
+        return all(any(each in edit.lower() for each in word.split("|")) for word in self.edit)
 
     @cached_property
     def line(self) -> int | None:

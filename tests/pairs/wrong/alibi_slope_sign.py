@@ -8,7 +8,7 @@ FORMULA = """
     s[b,h,i,j] = sum[d](q[b,h,i,d] * k[b,h,j,d]) / sqrt(D) - m[h] * (i - j)
     p[b,h,i,j] = softmax[j, j <= i](s[b,h,i,j])
 """
-EDIT = ("sign",)
+EDIT = ("m[h]", "by -1|sign")
 LINE = "scores = scores + "
 
 

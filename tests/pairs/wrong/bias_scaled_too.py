@@ -7,7 +7,7 @@ FORMULA = """
     p[b,h,i,j] = softmax[j](sum[d](q[b,h,i,d] * k[b,h,j,d]) / sqrt(D) + bias[h,i,j])
     z[b,h,i,d] = sum[j](p[b,h,i,j] * v[b,h,j,d])
 """
-EDIT = ("scale", "bias")
+EDIT = ("scale bias", "by 1")
 LINE = "weights = "
 
 

@@ -9,7 +9,7 @@ FORMULA = """
     c[b,t,e] = sum[j](a[b,t,j] * h[b,j,e])
     return c, a
 """
-EDIT = ("transpose w_a",)
+EDIT = ("transpose w_a|exchange d and e of w_a",)
 LINE = "score = "
 
 

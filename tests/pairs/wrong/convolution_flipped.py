@@ -5,7 +5,7 @@ FORMULA = """
     index t < T - K + 1
     y[b,t] = sum[k](x[b,t + k] * w[k])
 """
-EDIT = ("k - 1 - k",)
+EDIT = ("w[k], not w[k - 1 - k]",)
 LINE = "windows @"
 
 

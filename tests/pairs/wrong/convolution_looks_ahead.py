@@ -7,7 +7,7 @@ FORMULA = """
     index t < T
     y[b,t] = sum[k, k <= t](x[b,t - k] * w[k])
 """
-EDIT = ("t + k",)
+EDIT = ("x[b,t - k], not x[b,t + k]",)
 LINE = "padded = "
 
 

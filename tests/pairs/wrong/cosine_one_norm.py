@@ -6,7 +6,7 @@ FORMULA = """
     ny[j] = sqrt(sum[d](y[j,d]**2))
     c[i,j] = sum[d](x[i,d] * y[j,d]) / (nx[i] * ny[j])
 """
-EDIT = ("ny",)
+EDIT = ("factor ny[j]",)
 LINE = "return x @"
 
 

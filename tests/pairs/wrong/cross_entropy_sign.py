@@ -7,7 +7,7 @@ FORMULA = """
     lp[n,c] = log_softmax[c](x[n,c])
     loss = -mean[n](lp[n,t[n]])
 """
-EDIT = ("scale", "-1")
+EDIT = ("scale loss by -1|sign",)
 LINE = "return picked"
 
 

@@ -6,7 +6,7 @@ FORMULA = """
     x[N, D]; y[M, D]
     d2[i,j] = sum[d](x[i,d]**2) + sum[d](y[j,d]**2) - 2 * sum[d](x[i,d] * y[j,d])
 """
-EDIT = ("scale", "2")
+EDIT = ("scale", "-2")
 LINE = "return "
 
 

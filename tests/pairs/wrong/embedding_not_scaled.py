@@ -6,7 +6,7 @@ FORMULA = """
     E[V, D]; P[S, D]; int tok[B, S] < V
     y[b,s,d] = E[tok[b,s],d] * sqrt(D) + P[s,d]
 """
-EDIT = ("scale", "sqrt(d)")
+EDIT = ("scale", "by sqrt(d)")
 LINE = "return F.embedding"
 
 

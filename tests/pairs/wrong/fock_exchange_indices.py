@@ -8,7 +8,7 @@ FORMULA = """
     K[m,n] = sum[r, s](D[r,s] * eri[m,r,n,s])
     F[m,n] = h[m,n] + J[m,n] - K[m,n] / 2
 """
-EDIT = ("exchange",)
+EDIT = ("exchange n and s of eri",)
 LINE = "K = "
 
 

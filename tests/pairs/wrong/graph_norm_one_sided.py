@@ -10,7 +10,7 @@ FORMULA = """
     S[i,j] = hat[i,j] / sqrt(degree[i]) / sqrt(degree[j])
     Y[i,g] = relu(sum[j, f](S[i,j] * X[j,f] * W[f,g]))
 """
-EDIT = ("degree",)
+EDIT = ("factor", "degree[j]")
 LINE = "S = "
 
 

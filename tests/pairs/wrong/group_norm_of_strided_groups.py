@@ -9,7 +9,7 @@ FORMULA = """
     s2[n,g] = mean[c, t]((x[n,g*C + c,t] - mu[n,g])**2)
     y[n,g*C + c,t] = (x[n,g*C + c,t] - mu[n,g]) / sqrt(s2[n,g] + 0.00001)
 """
-EDIT = ("interleaved",)
+EDIT = ("transpose", "splitting", "merging")
 LINE = "z = x.view"
 BIND = {"groups": "G"}
 

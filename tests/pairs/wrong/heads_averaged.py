@@ -6,7 +6,7 @@ FORMULA = """
     z[B, S, H, D]; W_O[H, D, E]
     y[b,i,e] = sum[h, d](z[b,i,h,d] * W_O[h,d,e])
 """
-EDIT = ("sum", "mean")
+EDIT = ("sum over h, not mean",)
 LINE = "return per_head"
 
 

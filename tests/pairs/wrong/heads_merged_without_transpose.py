@@ -4,7 +4,7 @@ import torch
 import torch.nn as nn
 
 FORMULA = "token_attention"
-EDIT = ("transpose", "heads")
+EDIT = ("transpose heads before merging",)
 LINE = "merged = out"
 BIND = {
     "dim": "E",

@@ -10,7 +10,7 @@ FORMULA = """
     p[b,h,i,j] = softmax[j](sum[d](x[b,i,h*D + d] * x[b,j,h*D + d]) / sqrt(D))
     z[b,i,h*D + d] = sum[j](p[b,h,i,j] * x[b,j,h*D + d])
 """
-EDIT = ("transpose", "heads")
+EDIT = ("transpose heads after splitting",)
 LINE = "heads = x.view"
 BIND = {"num_heads": "H"}
 

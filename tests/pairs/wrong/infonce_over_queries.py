@@ -9,7 +9,7 @@ FORMULA = """
     lse[i] = logsumexp[j](logit[i,j])
     loss = mean[i](lse[i] - logit[i,i])
 """
-EDIT = ("over",)
+EDIT = ("logsumexp over j, not i|exchange i and j of logit",)
 LINE = "lse = "
 
 

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 
 FORMULA = "kl_of_logits"
-EDIT = ("exchange",)
+EDIT = ("exchange logp and logq|exchange p and q",)
 LINE = "return F.kl_div"
 
 

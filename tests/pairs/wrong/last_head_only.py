@@ -6,7 +6,7 @@ FORMULA = """
     z[B, H, S, D]; W_O[H, D, E]
     y[b,i,e] = sum[h, d](z[b,h,i,d] * W_O[h,d,e])
 """
-EDIT = ("sum", "h")
+EDIT = ("sum over h",)
 LINE = "out = z[:, h]"
 
 

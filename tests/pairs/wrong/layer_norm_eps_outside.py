@@ -1,7 +1,7 @@
 """eps is added to the root, not under it."""
 
 FORMULA = "layer_norm"
-EDIT = ("eps",)
+EDIT = ("eps inside the root",)
 LINE = "return gamma"
 
 

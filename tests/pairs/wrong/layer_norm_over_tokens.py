@@ -3,7 +3,7 @@
 import torch
 
 FORMULA = "layer_norm"
-EDIT = ("over d, not s",)
+EDIT = ("mean", "var", "over d, not s")
 LINE = "mu = "
 
 

@@ -10,7 +10,7 @@ FORMULA = """
     norm[b,h,i] = sum[d](q[b,h,i,d] * sum[j](k[b,h,j,d]))
     z[b,h,i,e] = sum[d](q[b,h,i,d] * memory[b,h,d,e]) / norm[b,h,i]
 """
-EDIT = ("norm",)
+EDIT = ("factor", "norm[b,h,i]")
 LINE = "return q"
 
 

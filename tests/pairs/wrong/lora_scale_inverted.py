@@ -6,7 +6,7 @@ FORMULA = """
     u[n,r] = sum[i](x[n,i] * A[r,i])
     y[n,o] = sum[i](x[n,i] * W_0[o,i]) + alpha / R * sum[r](u[n,r] * B[o,r])
 """
-EDIT = ("scale",)
+EDIT = ("scale", "r**2|r^2|alpha")
 LINE = "update = "
 
 

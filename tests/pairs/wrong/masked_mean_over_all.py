@@ -5,7 +5,7 @@ FORMULA = """
     n[b] = sum[t]([mask[b,t]])
     y[b,d] = sum[t, mask[b,t]](x[b,t,d]) / n[b]
 """
-EDIT = ("n",)
+EDIT = ("add the mask",)
 LINE = "return "
 
 

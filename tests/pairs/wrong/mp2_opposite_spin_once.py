@@ -1,7 +1,7 @@
 """The direct term of the energy lacks its factor 2."""
 
 FORMULA = "mp2_energy"
-EDIT = ("scale", "2")
+EDIT = ("scale 2 * v", "by 2")
 LINE = "t = "
 
 

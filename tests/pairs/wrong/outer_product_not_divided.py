@@ -7,7 +7,7 @@ FORMULA = """
     o[i,j,c,e] = mean[s](a[s,i,c] * b[s,j,e])
     out[i,j,z] = sum[c, e](o[i,j,c,e] * W[c,e,z])
 """
-EDIT = ("mean",)
+EDIT = ("mean over s, not sum",)
 LINE = "outer = "
 
 

@@ -6,7 +6,7 @@ FORMULA = """
     index r < 3
     y[b,t] = sum[r](x[b,3*t + r]) / 3
 """
-EDIT = ("interleaved",)
+EDIT = ("transpose", "splitting")
 LINE = "x.view"
 
 

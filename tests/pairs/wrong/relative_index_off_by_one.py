@@ -8,7 +8,7 @@ FORMULA = """
     s[b,h,i,j] = sum[d](q[b,h,i,d] * R[j - i + S - 1,d])
     p[b,h,i,j] = softmax[j](s[b,h,i,j])
 """
-EDIT = ("shift",)
+EDIT = ("r[j - i + s - 1",)
 LINE = "scores = x[..., "
 
 

@@ -8,7 +8,7 @@ FORMULA = """
     s[b,i,j] = sum[d](q[b,i,d] * (k[b,j,d] + R[j - i + S - 1,d]))
     p[b,i,j] = softmax[j](s[b,i,j] / sqrt(D))
 """
-EDIT = ("exchange i and j",)
+EDIT = ("exchange i and j of r|j - i",)
 LINE = "distance = "
 
 

@@ -7,7 +7,7 @@ FORMULA = """
     u[b,s,f] = relu(sum[e](x[b,s,e] * W_1[e,f]))
     y[b,s,m] = x[b,s,m] + sum[f](u[b,s,f] * W_2[f,m])
 """
-EDIT = ("add the term", "x")
+EDIT = ("add the term x[b,s,m]",)
 LINE = "return hidden"
 
 

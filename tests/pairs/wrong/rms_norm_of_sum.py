@@ -1,7 +1,7 @@
 """The squares are summed, not averaged, under the root."""
 
 FORMULA = "rms_norm"
-EDIT = ("mean", "sum")
+EDIT = ("mean over d, not sum",)
 LINE = "power = "
 
 

@@ -6,7 +6,7 @@ FORMULA = """
     x[B, N]; w_0, w_1[N]
     y[b,i] = w_0[i] * x[b,i] + w_1[i] * x[b,(i + 1) % N]
 """
-EDIT = ("shift",)
+EDIT = ("x[b,(i + 1)%n]",)
 LINE = "neighbour = "
 
 

@@ -7,7 +7,7 @@ FORMULA = """
     index m < 2*D
     y[t,m] = x[t,m] * c[t,m % D] + where(m < D, -x[t,m + D], x[t,m - D]) * s[t,m % D]
 """
-EDIT = ("sign",)
+EDIT = ("sign|by -1", "s[t,m%d]")
 LINE = "turned = torch.cat"
 
 

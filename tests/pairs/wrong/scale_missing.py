@@ -3,7 +3,7 @@
 import torch
 
 FORMULA = "causal_attention"
-EDIT = ("scale", "1/sqrt(d)")
+EDIT = ("scale the argument of softmax", "by 1/sqrt(d)")
 LINE = "scores = Q @"
 
 

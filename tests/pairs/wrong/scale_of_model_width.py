@@ -5,7 +5,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 FORMULA = "token_attention"
-EDIT = ("scale", "1/sqrt(d)")
+EDIT = ("scale the argument of softmax", "by 1/sqrt(d)")
 LINE = "dots = "
 BIND = {
     "dim": "E",

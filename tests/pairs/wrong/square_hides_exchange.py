@@ -7,7 +7,7 @@ FORMULA = """
     p[i,j] = softmax[j](sum[d](q[i,d] * k[j,d]) / sqrt(D))
     z[i,d] = sum[j](p[i,j] * v[j,d])
 """
-EDIT = ("exchange",)
+EDIT = ("exchange", "of q", "of k")
 LINE = "scores = "
 
 

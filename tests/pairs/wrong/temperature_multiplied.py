@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 FORMULA = "infonce"
-EDIT = ("scale", "tau")
+EDIT = ("scale logit by 1/tau",)
 LINE = "logits = "
 
 

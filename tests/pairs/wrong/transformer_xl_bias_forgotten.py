@@ -8,7 +8,7 @@ FORMULA = """
         + sum[d](u[d] * k[b,j,d]) + sum[d](w[d] * r[i,j,d]))
     p[b,i,j] = softmax[j](s[b,i,j] / sqrt(D))
 """
-EDIT = ("add the term", "w")
+EDIT = ("add the term", "w[d] * r")
 LINE = "position = "
 
 

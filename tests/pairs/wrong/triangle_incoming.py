@@ -3,7 +3,7 @@
 import torch
 
 FORMULA = "triangle_multiplication"
-EDIT = ("exchange",)
+EDIT = ("exchange", "i and k of a", "j and k of b")
 LINE = "return g"
 
 
