@@ -110,15 +110,20 @@ def load_pairs(*, right: bool) -> tuple[Pair, ...]:
 
 def read_pair(path: Path) -> Pair:
     """One pair; its constants are read, never run."""
+    return Pair(path, path.parent.name == "right", find_constants(path))
+
+
+def find_constants(path: Path, names: tuple[str, ...] = CONSTANTS) -> dict[str, Any]:
+    """The constants of a file, by name; the file has to tell its story."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert ast.get_docstring(tree), f"{path.name} tells no story"
-    found = [constant for node in tree.body if (constant := _find_constant(node)) is not None]
-    return Pair(path, path.parent.name == "right", dict(found))
+    found = (_find_constant(node, names) for node in tree.body)
+    return dict(constant for constant in found if constant is not None)
 
 
-def _find_constant(node: ast.stmt) -> tuple[str, Any] | None:
+def _find_constant(node: ast.stmt, names: tuple[str, ...] = CONSTANTS) -> tuple[str, Any] | None:
     match node:
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in CONSTANTS:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in names:
             return name, ast.literal_eval(value)
     return None
 

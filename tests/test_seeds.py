@@ -1,0 +1,77 @@
+"""The questions that the check began with, each in code of our own with the same mistake."""
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from pairs.corpus import find_constants, read_pair
+
+from derive import check
+
+SEEDS = Path(__file__).resolve().parent / "seeds"
+FOUR = find_constants(SEEDS / "s003.py", ("FORMULAS",))["FORMULAS"]
+
+
+@cache
+def judge(name):
+    """The verdict on a seed, written to a file without its constants, and the seed."""
+    pair = read_pair(SEEDS / f"{name}.py")
+    with tempfile.TemporaryDirectory() as folder:
+        code = pair.write(Path(folder))
+        return check(code, pair.formula, bind=pair.bind, sizes=pair.sizes), pair
+
+
+def test_the_partial_answer_lacks_a_sum():
+    verdict, pair = judge("s000_partial")
+    assert verdict.same is False, str(verdict)
+    assert verdict.grade == "different"
+    assert verdict.line == pair.line
+    assert "index h SURVIVES" in verdict.edit
+    assert "SUM over e" in verdict.edit
+
+
+def test_the_answer_is_proved():
+    verdict, _ = judge("s000_answer")
+    assert verdict.same is True, str(verdict)
+    assert verdict.grade == "proved"
+
+
+def test_the_blog_cannot_be_read():
+    text = (SEEDS / "s001_broken.txt").read_text(encoding="utf-8")
+    verdict = check(text, "masked_multi_head_attention")
+    assert verdict.same is None
+    assert verdict.grade == "unknown"
+    assert verdict.line == 7
+    assert "expected ':'" in str(verdict) and "line 7" in str(verdict)
+
+
+def test_the_blog_cannot_run():
+    verdict, pair = judge("s001_broken")
+    assert verdict.same is None
+    assert verdict.grade == "unknown"
+    assert verdict.line == pair.line
+    assert "value_width" in str(verdict) and f"line {pair.line}" in str(verdict)
+
+
+def test_the_repaired_blog_is_right_but_for_the_place_of_its_mask():
+    verdict, _ = judge("s001_repaired")
+    assert verdict.same is True, str(verdict)
+    assert "mask-alignment" in [finding.code for finding in verdict.findings]
+    assert "mask = mask.unsqueeze(1)" in str(verdict)
+
+
+def test_the_notebook_makes_its_keys_with_the_query_weight():
+    verdict, pair = judge("s002_script")
+    assert verdict.same is False, str(verdict)
+    assert verdict.line == pair.line
+    assert "use w_key, not w_query" in verdict.edit.lower()
+    unused = [finding for finding in verdict.findings if finding.code == "unused"]
+    assert ["w_output" in finding.says for finding in unused] == [True]
+
+
+@pytest.mark.parametrize("name", FOUR)
+def test_the_four_ways_are_proved(name):
+    verdict = check(f"{SEEDS / 's003.py'}:{name}", FOUR[name])
+    assert verdict.same is True, str(verdict)
+    assert verdict.grade == "proved"
