@@ -1,0 +1,377 @@
+"""The sums of a term simplified, until nothing changes.
+
+sum_j [j = a] f(j)         = [0 <= a < J] f(a)
+sum_j [c <= j] f(j)        = sum_{j < J - c} f(j + c)
+sum_x f(x // D, x % D)     = sum_{h, d} f(h, d)              where D divides the extent of x
+sum_{h, d} f(h*D + d)      = sum_{x < H*D} f(x)              where h and d stand nowhere else
+sum_{i, j} [i >= j] f(i,j) = (sum_{i, j} f + sum_i f(i,i))/2 where f(i, j) = f(j, i)
+sum_j f                    = J * f                           where j is not in f
+[not c] f                  = f - [c] f                       where f is finite
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from derive.analysis.affine import to_affine
+from derive.analysis.affine_form import Affine
+from derive.analysis.affine_sizes import ONE as UNIT
+from derive.analysis.affine_sizes import is_never_negative, is_positive, negate
+from derive.ir.nodes import Expr, Index, Size
+from derive.ir.polynomial import Polynomial
+from derive.rewrite.normal_cases import assume
+from derive.rewrite.normal_letters import find_affines, split_quotient
+from derive.rewrite.normal_literals import solve, unite
+from derive.rewrite.normal_signs import is_tame, is_total
+from derive.rewrite.normal_terms import (
+    Algebra,
+    Base,
+    Cube,
+    Factor,
+    Fold,
+    Literal,
+    Poly,
+    Symbol,
+    Term,
+    find_affine_free,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MOST_SPLIT = 5  # contraries opened in one term
+
+
+def tidy(algebra: Algebra, term: Term) -> Poly:
+    """The term with its sums simplified."""
+    todo, done = [term], []
+    while todo:
+        algebra.step()
+        here = todo.pop()
+        for rule in _RULES:
+            found = rule(algebra, here)
+            if found is not None:
+                todo += found
+                break
+        else:
+            done.append(here)
+    return tuple(done)
+
+
+def count(value: Polynomial) -> Poly:
+    """A polynomial over sizes as a sum of terms."""
+    found = []
+    for monomial, number in value.terms.items():
+        factors = []
+        for atom, power in monomial:
+            if not isinstance(atom, Size):
+                factors.append(Factor(_write_atom(atom), Fraction(power)))
+            else:
+                factors.append(Factor(Symbol(atom), Fraction(power)))
+        found.append(Term(number, factors=tuple(factors)))
+    return tuple(found)
+
+
+def _write_atom(atom: Expr) -> Symbol:
+    return Symbol(atom)
+
+
+def _with(term: Term, **new: object) -> Term:
+    """The term with some of its parts exchanged."""
+    parts = {
+        "coefficient": term.coefficient,
+        "bound": term.bound,
+        "guards": term.guards,
+        "numeric": term.numeric,
+        "factors": term.factors,
+        "power": term.power,
+    }
+    return Term(**{**parts, **new})  # type: ignore[arg-type]
+
+
+def _settle_numeric(algebra: Algebra, term: Term) -> Poly | None:
+    """Conditions that came in by numbers guard the term, once it is finite."""
+    if not term.numeric or not is_total(term):
+        return None
+    guards = unite(term.guards, term.numeric)
+    return () if guards is None else (_with(term, guards=guards, numeric=()),)
+
+
+def _check_guards(algebra: Algebra, term: Term) -> Poly | None:
+    """Guards that exclude each other leave nothing; of two alike one is enough."""
+    found = unite((), term.guards)
+    if found is None:
+        return ()
+    if len(found) < len(term.guards) or any(
+        one is not other for one, other in zip(found, term.guards, strict=True)
+    ):
+        return (_with(term, guards=found),)
+    return None
+
+
+def _assume_inside(algebra: Algebra, term: Term) -> Poly | None:
+    """What stands in an exp under guards stands there where they hold."""
+    cube = (*term.guards, *term.numeric)
+    if term.power is None or not cube:
+        return None
+    if not is_total(term.power):
+        cube = term.guards
+    inner = assume(term.power.terms, cube)
+    if len(inner) == len(term.power.terms) and all(
+        a is b for a, b in zip(inner, term.power.terms, strict=True)
+    ):
+        return None
+    power = algebra.exponential(inner)
+    return algebra.multiply((_with(term, power=None),), power)
+
+
+def _count_idle(algebra: Algebra, term: Term) -> Poly | None:
+    """A letter that does not occur counts the entries of its range."""
+    idle = [index for index in term.bound if index not in term.inner]
+    if not idle:
+        return None
+    found: Poly = (_with(term, bound=tuple(i for i in term.bound if i not in idle)),)
+    for index in idle:
+        found = algebra.multiply(found, count(Polynomial.of(index.extent)))
+    return found
+
+
+def _sift(algebra: Algebra, term: Term) -> Poly | None:
+    """A summed letter that a condition ties to others is put there."""
+    for literal in term.guards:
+        for index in term.bound:
+            place = solve(literal, index)
+            if place is None:
+                continue
+            rest = _with(
+                term,
+                bound=tuple(i for i in term.bound if i is not index),
+                guards=tuple(each for each in term.guards if each is not literal),
+            )
+            last = Affine({}, Polynomial.of(index.extent) - UNIT)
+            inside: list[Literal] = []
+            for side in (place, last - place):
+                answer = algebra.decide(Literal("least", side))
+                if answer is False:
+                    return ()
+                inside += answer if isinstance(answer, tuple) else ()
+            put = algebra.replace((rest,), {index: place})
+            return algebra.guard((tuple(inside),), put)
+    return None
+
+
+def _narrow(algebra: Algebra, term: Term) -> Poly | None:
+    """A condition on a summed letter alone shortens its range."""
+    for literal in term.guards:
+        index = _find_alone(literal, term.bound)
+        if index is None:
+            continue
+        assert isinstance(literal.subject, Affine)
+        subject = literal.subject
+        if not literal.positive:
+            subject = subject.scale(Polynomial.of(-1)) + Affine({}, Polynomial.of(-1))
+        extent = Polynomial.of(index.extent)
+        rises = subject.terms[index].constant == 1
+        start = negate(subject.constant) if rises else Polynomial({})
+        left = extent - start if rises else subject.constant + UNIT
+        if not all(map(is_never_negative, (start, left, extent - start - left))):
+            continue
+        fresh = algebra.make_index(left.to_expr())
+        rest = _with(
+            term,
+            bound=tuple(i for i in term.bound if i is not index),
+            guards=tuple(each for each in term.guards if each is not literal),
+        )
+        place = to_affine(fresh) + Affine({}, start)
+        made = algebra.replace((rest,), {index: place})
+        return tuple(_with(each, bound=(*each.bound, fresh)) for each in made)
+    return None
+
+
+def _find_alone(literal: Literal, bound: tuple[Index, ...]) -> Index | None:
+    """The one summed letter of `j + c >= 0` or `c - j >= 0`."""
+    subject = literal.subject
+    if literal.kind != "least" or not isinstance(subject, Affine) or len(subject.terms) != 1:
+        return None
+    ((atom, slope),) = subject.terms.items()
+    if not isinstance(atom, Index) or atom not in bound or slope.constant not in (1, -1):
+        return None
+    return atom
+
+
+def _split_letter(algebra: Algebra, term: Term) -> Poly | None:
+    """A summed letter that occurs as x // D and x % D is split in two."""
+    for index in term.bound:
+        parts = split_quotient(algebra, index, find_affines(term))
+        if parts is not None:
+            high, low, place = parts
+            rest = _with(term, bound=tuple(i for i in term.bound if i is not index))
+            made = algebra.replace((rest,), {index: place})
+            return tuple(_with(each, bound=(*each.bound, high, low)) for each in made)
+    return None
+
+
+def _merge_letters(algebra: Algebra, term: Term) -> Poly | None:
+    """Two summed letters that stand only together, as h*D + d, become one."""
+    if len(term.bound) < 2:
+        return None
+    affines = find_affines(term)
+    for high in term.bound:
+        for low in term.bound:
+            if high is low or not _stand_together(high, low, affines):
+                continue
+            extent = Polynomial.of(high.extent) * Polynomial.of(low.extent)
+            fresh = algebra.make_index(extent.to_expr())
+            place = to_affine(fresh)
+            kept = tuple(i for i in term.bound if i is not high and i is not low)
+            rest = _with(term, bound=kept)
+            made = algebra.replace((rest,), {high: Affine({}), low: place})
+            return tuple(_with(each, bound=(*each.bound, fresh)) for each in made)
+    return None
+
+
+def _stand_together(high: Index, low: Index, affines: list[Affine]) -> bool:
+    """Do they stand in every position as c * (high * extent of low + low), and plainly?"""
+    extent = Polynomial.of(low.extent)
+    for affine in affines:
+        if high not in find_affine_free(affine) and low not in find_affine_free(affine):
+            continue
+        one, other = affine.terms.get(high), affine.terms.get(low)
+        if one is None or other is None or one != other * extent:
+            return False
+        if any(
+            not isinstance(atom, Index)
+            and (high in find_free_of(atom) or low in find_free_of(atom))
+            for atom in affine.terms
+        ):
+            return False
+    return is_positive(extent)
+
+
+def find_free_of(atom: Expr) -> frozenset[Index]:
+    """The indices of an atom."""
+    return find_affine_free(Affine({atom: UNIT}))
+
+
+def _halve(algebra: Algebra, term: Term) -> Poly | None:
+    """A sum over half of a symmetric square is half of the square and of its diagonal."""
+    for literal in term.guards:
+        pair = _find_pair(literal, term.bound)
+        if pair is None:
+            continue
+        one, other = pair
+        guards = tuple(each for each in term.guards if each is not literal)
+        rest = _with(term, guards=guards)
+        if not literal.positive and not is_total(rest):
+            continue  # the diagonal is left out, and may be nan
+        inner = (_with(rest, bound=tuple(i for i in term.bound if i not in pair)),)
+        swapped = algebra.replace(inner, {one: to_affine(other), other: to_affine(one)})
+        opened = algebra.finish(inner)
+        if algebra.key(algebra.finish(swapped)) != algebra.key(opened):
+            continue
+        half = Fraction(1, 2) * term.coefficient
+        diagonal = Literal("zero", to_affine(one) - to_affine(other))
+        sign = 1 if literal.positive else -1
+        return (
+            _with(rest, coefficient=half),
+            _with(rest, coefficient=half * sign, guards=(*guards, diagonal)),
+        )
+    return None
+
+
+def _find_pair(literal: Literal, bound: tuple[Index, ...]) -> tuple[Index, Index] | None:
+    """The two summed letters of `i - j >= 0`, of one extent."""
+    subject = literal.subject
+    if literal.kind != "least" or not isinstance(subject, Affine) or subject.constant.terms:
+        return None
+    atoms = list(subject.terms)
+    if len(atoms) != 2 or not all(isinstance(a, Index) and a in bound for a in atoms):
+        return None
+    one, other = atoms
+    assert isinstance(one, Index)
+    assert isinstance(other, Index)
+    if sorted(str(each.constant) for each in subject.terms.values()) != ["-1", "1"]:
+        return None
+    same = Polynomial.of(one.extent) == Polynomial.of(other.extent)
+    return (one, other) if same else None
+
+
+def _open_contrary(algebra: Algebra, term: Term) -> Poly | None:
+    """[not c] f = f - [c] f."""
+    if sum(not each.positive for each in term.guards) > _MOST_SPLIT or not is_total(term):
+        return None
+    for literal in term.guards:
+        if not literal.positive:
+            rest = tuple(each for each in term.guards if each is not literal)
+            without = _with(term, guards=rest)
+            found = [without]
+            guards = unite(rest, (literal.contrary,))
+            if guards is not None:
+                found.append(_with(term, coefficient=-term.coefficient, guards=guards))
+            return tuple(found)
+    return None
+
+
+def _drop_zero(algebra: Algebra, term: Term) -> Poly | None:
+    """Nothing is left of 0 times what is finite."""
+    return () if term.coefficient == 0 and is_tame(term) else None
+
+
+def _drop_shift(algebra: Algebra, term: Term) -> Poly | None:
+    """The shift that has cancelled goes, where the share is not defined either if it was not."""
+    if term.power is None:
+        return None
+    zeros = [each for each in term.power.terms if each.coefficient == 0]
+    if not zeros:
+        return None
+    empty = {
+        key
+        for factor in term.factors
+        if isinstance(factor.atom, Base) and factor.exponent < 0
+        for key in [_find_emptiness(algebra, factor.atom.normal.terms)]
+        if key is not None
+    }
+    kept = [each for each in term.power.terms if _find_fold_key(algebra, each) not in empty]
+    if len(kept) == len(term.power.terms):
+        return None
+    power = algebra.finish(tuple(kept)) if kept else None
+    return (_with(term, power=power),)
+
+
+def _find_emptiness(algebra: Algebra, terms: Poly) -> str | None:
+    """The key of the condition that leaves all of the terms without entries."""
+    keys = {_write_rows(algebra, t.bound, (*t.guards, *t.numeric)) for t in terms}
+    return keys.pop() if len(keys) == 1 else None
+
+
+def _write_rows(algebra: Algebra, bound: tuple[Index, ...], cube: Cube) -> str:
+    asked = tuple(each for each in cube if any(index in each.free for index in bound))
+    used = tuple(i for i in bound if any(i in each.free for each in asked))
+    return algebra.key(Term(bound=used, guards=asked))
+
+
+def _find_fold_key(algebra: Algebra, term: Term) -> str:
+    if term.coefficient == 0 and len(term.factors) >= 1 and not term.bound:
+        folds = [f.atom for f in term.factors if isinstance(f.atom, Fold)]
+        others = [f for f in term.factors if not isinstance(f.atom, Fold)]
+        plain = len(folds) == 1 and folds[0].kind == "max" and all(map(is_tame, others))
+        if plain and is_total(folds[0].body):
+            return _write_rows(algebra, folds[0].bound, folds[0].literals)
+    return "-"
+
+
+_RULES: tuple[Callable[[Algebra, Term], Poly | None], ...] = (
+    _drop_zero,
+    _settle_numeric,
+    _check_guards,
+    _drop_shift,
+    _assume_inside,
+    _sift,
+    _narrow,
+    _split_letter,
+    _merge_letters,
+    _halve,
+    _count_idle,
+    _open_contrary,
+)
