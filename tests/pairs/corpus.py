@@ -6,6 +6,8 @@ A pair is an ordinary module with one function, one module class or a script in 
     CODE         the function or class that is meant, where the file has several
     BIND         what arguments and parameters are given, where names do not tell
     SIZES        sizes that the code needs; all others are free
+    SHOWN_AT     of a wrong one: sizes at which it shows, which a checker is not told
+    SINGLE       of a right one: it computes in float32 along the way
     EMPTY_ROW    what the formula says of rows with nothing left
     EDIT, LINE   of a wrong one: words of the edit ("a|b": either), a part of the line at fault
 """
@@ -30,9 +32,13 @@ from derive.ir.nodes import System
 from derive.verify.samples import choose_sizes, draw_inputs
 
 HERE = Path(__file__).resolve().parent
-CONSTANTS = ("FORMULA", "CODE", "BIND", "SIZES", "EMPTY_ROW", "EDIT", "LINE")
+CONSTANTS = (
+    *("FORMULA", "CODE", "BIND", "SIZES", "EMPTY_ROW", "SHOWN_AT", "SINGLE"),
+    *("EDIT", "LINE"),
+)
 CLOSE = 1e-9  # relative to the largest element; what is wrong is off by far more
-FAR = 1e-4
+CLOSE_IN_SINGLE = 1e-5
+FAR = 1e-7
 
 
 @dataclass(frozen=True)
@@ -153,16 +159,17 @@ def is_equal_by_loops(pair: Pair) -> bool | None:
             continue  # equal sizes say something only where the code runs at no others
         ran = True
         off = find_distance(found, wanted if isinstance(wanted, tuple) else (wanted,))
-        if off > CLOSE:
+        if off > (CLOSE_IN_SINGLE if pair.constants.get("SINGLE") else CLOSE):
             return False if off > FAR else None
     return ran
 
 
 def _find_sizes(pair: Pair) -> Iterator[dict[str, int]]:
-    draws = choose_sizes(pair.system, 3, fixed=pair.sizes)
+    told = pair.sizes | pair.constants.get("SHOWN_AT", {})
+    draws = choose_sizes(pair.system, 3, fixed=told)
     yield from (draws[0], draws[2])
     if not pair.right:
-        yield dict.fromkeys(draws[0], 4) | pair.sizes
+        yield dict.fromkeys(draws[0], 4) | told
 
 
 def find_distance(found: tuple[Any, ...], wanted: tuple[Any, ...]) -> float:
