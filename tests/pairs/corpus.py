@@ -7,6 +7,7 @@ A pair is an ordinary module with one function, one module class or a script in 
     BIND         what arguments and parameters are given, where names do not tell
     SIZES        sizes that the code needs; all others are free
     SHOWN_AT     of a wrong one: sizes at which it shows, which a checker is not told
+    SHOWN_BY     of a wrong one: how large the inputs have to be
     SINGLE       of a right one: it computes in float32 along the way
     EMPTY_ROW    what the formula says of rows with nothing left
     EDIT, LINE   of a wrong one: words of the edit ("a|b": either), a part of the line at fault
@@ -33,7 +34,7 @@ from derive.verify.samples import choose_sizes, draw_inputs
 
 HERE = Path(__file__).resolve().parent
 CONSTANTS = (
-    *("FORMULA", "CODE", "BIND", "SIZES", "EMPTY_ROW", "SHOWN_AT", "SINGLE"),
+    *("FORMULA", "CODE", "BIND", "SIZES", "EMPTY_ROW", "SHOWN_AT", "SHOWN_BY", "SINGLE"),
     *("EDIT", "LINE"),
 )
 CLOSE = 1e-9  # relative to the largest element; what is wrong is off by far more
@@ -148,6 +149,8 @@ def is_equal_by_loops(pair: Pair) -> bool | None:
     ran = False
     for sizes in _find_sizes(pair):
         values = draw_inputs(pair.system, sizes, seed=1)
+        if "SHOWN_BY" in pair.constants:
+            values = {name: value * pair.constants["SHOWN_BY"] for name, value in values.items()}
         wanted = evaluate_loops(pair.formula, values)
         try:
             found = call(pair, {**sizes, **values})
