@@ -11,9 +11,10 @@ from __future__ import annotations
 from fractions import Fraction
 from math import floor, gcd
 
-from derive.analysis.affine import to_affine
+from derive.analysis.affine import find_range, to_affine
 from derive.analysis.affine_form import Affine
-from derive.analysis.affine_sizes import ONE, is_never_negative, negate
+from derive.analysis.affine_sizes import ONE as UNIT
+from derive.analysis.affine_sizes import is_never_negative, negate
 from derive.ir.nodes import Call, Index
 from derive.ir.polynomial import Polynomial
 from derive.rewrite.normal_labels import Labeller
@@ -34,10 +35,26 @@ def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | C
     if truth is not None or short is None:
         return bool(truth) is positive
     subject = short
+    if kind == "least" and is_flat(subject):
+        return decide_affine("zero", subject, positive)
+    if kind == "zero" and _is_bit(subject):
+        subject, positive = subject + Affine({}, UNIT), not positive
     if kind == "least" and _is_lowered(subject.constant):
         subject = subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
         positive = not positive
     return (Literal(kind, subject, positive),)
+
+
+def is_flat(subject: Affine) -> bool:
+    """Is it 0 at most, so that to be >= 0 is to be 0?"""
+    high = find_range(subject)[1]
+    return high is not None and not high.terms
+
+
+def _is_bit(subject: Affine) -> bool:
+    """Is it -1 or 0?"""
+    low, high = find_range(subject)
+    return low == _MINUS_ONE and high is not None and not high.terms
 
 
 def _shorten(kind: str, subject: Affine) -> Affine | None:
@@ -211,7 +228,7 @@ def _compare_least(known: Affine, asked: Affine) -> str:
     if not total.terms:
         if not total.constant.terms:
             return "equals"
-        if is_never_negative(negate(total.constant) - ONE):
+        if is_never_negative(negate(total.constant) - UNIT):
             return "excludes"
     return ""
 

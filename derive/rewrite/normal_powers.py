@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from derive.ir.nodes import Number
 from derive.rewrite.normal_cases import assume, by_cases, find_regions, refuse_endless
 from derive.rewrite.normal_products import collect, expand
-from derive.rewrite.normal_signs import is_above, is_nonnegative_atom, is_size
+from derive.rewrite.normal_signs import is_above, is_nonnegative_atom, is_size, is_total
 from derive.rewrite.normal_terms import (
     ONE,
     Algebra,
@@ -221,8 +221,7 @@ def _draw_exp(algebra: Algebra, terms: Poly) -> tuple[Normal | None, Normal]:
         return None, whole
     best: tuple[str, Poly, Normal] | None = None
     for free in list(choices.values())[:_MOST_CHOICES]:
-        away = algebra.finish(tuple(each.times(Fraction(-1)) for each in free))
-        rest = algebra.finish(_draw(algebra, whole.terms, Term(power=away))) if free else whole
+        rest = algebra.finish(_divide_exp(algebra, whole.terms, free)) if free else whole
         key = algebra.coarse_key(rest)
         if best is None or key < best[0]:
             best = key, free, rest
@@ -230,12 +229,31 @@ def _draw_exp(algebra: Algebra, terms: Poly) -> tuple[Normal | None, Normal]:
     return (algebra.finish(best[1]) if best[1] else None), best[2]
 
 
+def _divide_exp(algebra: Algebra, terms: Poly, free: Poly) -> Poly:
+    """The terms divided by an exp; what an exp has of it goes without a trace."""
+    found: list[Term] = []
+    for term in terms:
+        left = {algebra.key(each): each for each in (term.power.terms if term.power else ())}
+        for each in free:
+            key = algebra.key(each)
+            own = left.pop(key, None)
+            number = (own.coefficient if own else Fraction(0)) - each.coefficient
+            if number:
+                left[key] = each.times(number / each.coefficient)
+        power = algebra.finish(tuple(left.values()))
+        bare = Term(term.coefficient, term.bound, term.guards, term.numeric, term.factors)
+        found += algebra.multiply((bare,), (Term(power=power),)) if power.terms else (bare,)
+    return tuple(found)
+
+
 def _find_free_part(term: Term) -> Poly:
     """The terms in its exp that are free of its summed letters."""
     if term.power is None:
         return ()
     return tuple(
-        each for each in term.power.terms if not any(index in each.free for index in term.bound)
+        each
+        for each in term.power.terms
+        if each.coefficient and not any(index in each.free for index in term.bound)
     )
 
 
@@ -268,7 +286,10 @@ def exponential(algebra: Algebra, poly: Poly) -> Poly:
     for region in regions:
         part = by_cases(algebra, assume(finite, region), lambda p: _exp_plainly(algebra, p))
         assert part is not None
-        found += algebra.guard((region,), part)
+        if all(map(is_total, part)):
+            found += algebra.guard((region,), part)
+        else:  # -oo plus what may be oo is nan
+            found += algebra.multiply(algebra.guard((region,), ONE), part)
     return tuple(found)
 
 

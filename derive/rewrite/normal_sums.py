@@ -12,6 +12,7 @@ sum_j f                    = J * f                           where j is not in f
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import to_affine
@@ -22,7 +23,7 @@ from derive.ir.nodes import Expr, Index, Size
 from derive.ir.polynomial import Polynomial
 from derive.rewrite.normal_cases import assume
 from derive.rewrite.normal_letters import find_affines, split_quotient
-from derive.rewrite.normal_literals import solve, unite
+from derive.rewrite.normal_literals import compare, solve, unite
 from derive.rewrite.normal_signs import is_tame, is_total
 from derive.rewrite.normal_terms import (
     Algebra,
@@ -144,11 +145,9 @@ def _sift(algebra: Algebra, term: Term) -> Poly | None:
             place = solve(literal, index)
             if place is None:
                 continue
-            rest = _with(
-                term,
-                bound=tuple(i for i in term.bound if i is not index),
-                guards=tuple(each for each in term.guards if each is not literal),
-            )
+            left = tuple(i for i in term.bound if i is not index)
+            guards = tuple(each for each in term.guards if each is not literal)
+            rest = _with(term, bound=(), guards=guards)
             last = Affine({}, Polynomial.of(index.extent) - UNIT)
             inside: list[Literal] = []
             for side in (place, last - place):
@@ -157,7 +156,8 @@ def _sift(algebra: Algebra, term: Term) -> Poly | None:
                     return ()
                 inside += answer if isinstance(answer, tuple) else ()
             put = algebra.replace((rest,), {index: place})
-            return algebra.guard((tuple(inside),), put)
+            bound = tuple(_with(each, bound=(*left, *each.bound)) for each in put)
+            return algebra.guard((tuple(inside),), bound)
     return None
 
 
@@ -313,6 +313,42 @@ def _open_contrary(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
+def _put_known(algebra: Algebra, term: Term) -> Poly | None:
+    """A free letter that a guard ties to a number, or to a letter of the result, is put there."""
+    for literal in term.guards:
+        if literal.kind != "zero" or not literal.positive:
+            continue
+        rest = tuple(each for each in term.guards if each is not literal)
+        bare = _with(term, guards=rest)
+        for index in sorted(literal.free, key=lambda i: (i.name[0] == "@", i.name), reverse=True):
+            place = solve(literal, index)
+            if place is None or index not in bare.free:
+                continue
+            if all(isinstance(a, Index) and _is_before(a, index) for a in place.terms):
+                return algebra.guard(((literal,),), algebra.replace((bare,), {index: place}))
+    return None
+
+
+def _is_before(one: Index, other: Index) -> bool:
+    """Is the first one a letter of the result, and the other none or a later one?"""
+    return one.name[0] == "@" and (other.name[0] != "@" or one.name < other.name)
+
+
+def _open_pair(algebra: Algebra, term: Term) -> Poly | None:
+    """[a] [c] f = [a] f + [c] f - f, where one of a and c holds at least."""
+    if not is_total(term):
+        return None
+    for one, other in combinations(term.guards, 2):
+        if compare(one.contrary, other.contrary) == "excludes":
+            rest = tuple(each for each in term.guards if each is not one and each is not other)
+            return (
+                _with(term, guards=(*rest, one)),
+                _with(term, guards=(*rest, other)),
+                _with(term, guards=rest, coefficient=-term.coefficient),
+            )
+    return None
+
+
 def _drop_zero(algebra: Algebra, term: Term) -> Poly | None:
     """Nothing is left of 0 times what is finite."""
     return () if term.coefficient == 0 and is_tame(term) else None
@@ -368,10 +404,12 @@ _RULES: tuple[Callable[[Algebra, Term], Poly | None], ...] = (
     _drop_shift,
     _assume_inside,
     _sift,
+    _put_known,
     _narrow,
     _split_letter,
     _merge_letters,
     _halve,
     _count_idle,
     _open_contrary,
+    _open_pair,
 )

@@ -32,17 +32,14 @@ from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import map_children
 from derive.rewrite.normal import GivesUp, Workshop
 from derive.rewrite.normal_cuts import find_cuts
-from derive.rewrite.normal_letters import find_affines, split_quotient
+from derive.rewrite.normal_differences import is_equal
 from derive.rewrite.normal_values import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from derive.rewrite.normal_terms import Normal
-
 WHOLE_STEPS = 60_000
 CUT_STEPS = 150_000
-_MOST_SPLITS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,34 +82,11 @@ def _prove(
             algebra.finish(reader.define(tensor.name, places))
             for reader, tensor in zip(readers, (one, other), strict=True)
         )
-        if not _agree(algebra, ours, theirs, letters):
+        if ours.free.union(theirs.free).difference(letters):
+            raise GivesUp("a letter that was left over")
+        if not is_equal(algebra, ours, theirs, letters):
             return None
     return cuts
-
-
-def _agree(algebra: Workshop, ours: Normal, theirs: Normal, letters: tuple[Index, ...]) -> bool:
-    """Have both one normal form, once letters that quotients divide are split in both?"""
-    for _ in range(_MOST_SPLITS):
-        if algebra.key(ours) == algebra.key(theirs):
-            return True
-        affines = [*find_affines(ours), *find_affines(theirs)]
-        split = next(
-            (
-                (letter, parts)
-                for letter in letters
-                for parts in [split_quotient(algebra, letter, affines)]
-                if parts is not None
-            ),
-            None,
-        )
-        if split is None:
-            return False
-        letter, (high, low, place) = split
-        letters = tuple(each for each in (*letters, high, low) if each is not letter)
-        ours, theirs = (
-            algebra.finish(algebra.replace(side.terms, {letter: place})) for side in (ours, theirs)
-        )
-    return False
 
 
 def _match_sizes(code: System, formula: System) -> dict[Size, Number] | None:
