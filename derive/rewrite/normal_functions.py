@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Index
 from derive.rewrite.normal_cases import assume, by_cases, find_regions, refuse_endless
-from derive.rewrite.normal_literals import ALWAYS, Cubes, check_count, join
+from derive.rewrite.normal_literals import ALWAYS, Cubes, check_count, deny, join, to_cubes
 from derive.rewrite.normal_powers import find_content, find_sign
 from derive.rewrite.normal_signs import is_filled, is_nonnegative_atom, is_total
 from derive.rewrite.normal_terms import (
@@ -174,11 +174,9 @@ def _share(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
 def _elu(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
     value = arguments[0]
     slope = arguments[1] if len(arguments) > 1 else ONE
-    above = algebra.decide(Literal("above", algebra.finish(value)))
-    assert not isinstance(above, bool)
-    below = (above[0].contrary,)
+    above = to_cubes(algebra.decide(Literal("above", algebra.finish(value))))
     grown = algebra.multiply(slope, (*algebra.exponential(value), *number(-1)))
-    return (*algebra.guard((above,), value), *algebra.guard((below,), grown))
+    return (*algebra.guard(above, value), *algebra.guard(deny(above), grown))
 
 
 _OPENED: dict[str, Callable[[Algebra, tuple[Poly, ...]], Poly]] = {
