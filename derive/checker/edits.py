@@ -143,6 +143,7 @@ _UNEXPLAINED = 0.25  # what a line without a meaning costs an edit
 _MOST_HITS = 12
 _CHEAP = 2.0  # of kinds that may come first in a pair
 _MOST_FIRST = 8
+_LONGEST_PAIRS = 8.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ class Edit:
 
     change: Change
     cost: float
+    kind: Kind
 
     @property
     def words(self) -> str:
@@ -186,26 +188,35 @@ class Search:
                 hits += 1
                 cost += _UNEXPLAINED * self.weigh(change.system)
                 if (best is None or cost < best.cost) and self.confirm(change.system):
-                    best = Edit(change, cost)
+                    best = Edit(change, cost, kind)
         return best
 
     def find_pair(self, world: World, gain: Callable[[System], int]) -> Edit | None:
         """The best pair of changes, of which the first gives some line a meaning."""
+        begun = time.monotonic()
+        self.deadline = min(self.deadline, begun + _LONGEST_PAIRS)
+        half = (begun + self.deadline) / 2
         likely: list[tuple[int, float, Change]] = []
         for kind in sorted(KINDS, key=lambda kind: kind.cost):
             for change in self._find_changes(kind, world) if kind.cost < _CHEAP else ():
-                if self.is_over():
-                    return None
+                if time.monotonic() > half:
+                    break
                 gained = gain(change.system)
                 if gained:
                     likely.append((-gained, kind.cost + change.extra, change))
         likely.sort(key=lambda each: each[:2])
-        for _, cost, first in likely[:_MOST_FIRST]:
-            found = self.find(World(first.system, world.sizes))
-            if found is not None:
+        best: Edit | None = None
+        most = 0
+        for gained, cost, first in likely[:_MOST_FIRST]:
+            if best is not None and (gained != most or cost >= best.cost):
+                break
+            kinds = KINDS if best is None else (best.kind,)  # a rival differs in the first change
+            found = self.find(World(first.system, world.sizes), kinds)
+            if found is not None and (best is None or cost + found.cost < best.cost):
                 words = f"{first.words}; and {found.words}"
-                return Edit(replace(found.change, words=words), cost + found.cost)
-        return None
+                change = replace(found.change, words=words)
+                best, most = Edit(change, cost + found.cost, found.kind), gained
+        return best
 
     def _find_changes(self, kind: Kind, world: World) -> list[Change]:
         found: list[Change] = []

@@ -14,13 +14,16 @@ from derive.checker.edits_judge import ERRORS
 from derive.checker.explain_lines import Lines, find_all_nodes
 from derive.checker.trace_match import find_match
 from derive.checker.trace_nodes import find_forms, find_node
-from derive.ir.walk import find_children
+from derive.ir.nodes import Along, Reduce
+from derive.ir.walk import find_accesses, find_children, walk
 
 if TYPE_CHECKING:
-    from derive.checker.edits_judge import Judge
+    from derive.checker.edits_judge import Changed, Judge
     from derive.checker.trace import Event, Trace
     from derive.checker.trace_match import Node
     from derive.ir.nodes import Expr, System
+
+_SHAPES = 100  # what it counts that results have the right shapes
 
 
 def find_changed_line(lines: Lines, edited: System, judge: Judge) -> int | None:
@@ -44,22 +47,40 @@ def find_changed_forms(lines: Lines, edited: System) -> set[Expr]:
     return ({form for expr in apart for form in find_forms(expr)} - lines.forms) | {*apart}
 
 
+def find_later_forms(lines: Lines, edited: System, names: set[str]) -> Iterator[Expr]:
+    """The sums and softmaxes of equations that the edit leaves alone, over tensors it changes."""
+    for equation in edited.equations:
+        if equation in lines.system.equations:
+            for expr in walk(equation.value):
+                row = isinstance(expr, (Along, Reduce)) or expr is equation.value
+                if row and names & {access.tensor.name for access in find_accesses(expr)}:
+                    yield expr
+
+
 def count_gained(lines: Lines, edited: System, judge: Judge) -> int:
-    """How many lines without a meaning have one as what the edit changes."""
-    left = [event for event in lines.told if event not in lines.matches]
-    if not left:
-        return 0
-    changed = find_changed_forms(lines, edited)
+    """How many lines without a meaning have one as what the edit changes; shapes count most."""
     try:
         evaluator = judge.evaluate(edited)
-        nodes = [
-            node
-            for expr in changed
-            if (node := find_node(expr, evaluator)) is not None and node.print is not None
-        ]
+        gained = _SHAPES if _mends_shapes(lines, edited, evaluator, judge) else 0
+        left = [event for event in lines.told if event not in lines.matches]
+        forms: tuple[Expr, ...] = ()
+        if left and not gained:
+            later = find_later_forms(lines, edited, evaluator.changed)
+            forms = (*find_changed_forms(lines, edited), *later)
+        found = [find_node(form, evaluator) for form in forms]
+        nodes = [node for node in found if node is not None and node.print is not None]
     except ERRORS:
         return 0
-    return len({event.line for event in left if _is_one(lines, event, nodes)})
+    return gained + len({event.line for event in left if _is_one(lines, event, nodes)})
+
+
+def _mends_shapes(lines: Lines, edited: System, evaluator: Changed, judge: Judge) -> bool:
+    """Have the results the shapes of the code's now, and had they not before?"""
+    found = [tuple(result.shape) for result in judge.runs[0].results]
+    base = judge.bases[0]
+    before = [tuple(base.values[tensor.name].shape) for tensor in lines.system.results]
+    after = [tuple(evaluator.values[tensor.name].shape) for tensor in edited.results]
+    return found[: len(before)] != before and found[: len(after)] == after
 
 
 def _is_one(lines: Lines, event: Event, nodes: Sequence[Node]) -> bool:

@@ -41,8 +41,7 @@ class _Recorder:
     def __init__(self, path: str) -> None:
         self.path = path
         self.events: list[Event] = []
-        self._kept: list[Any] = []  # so that no id is given twice
-        self._by_id: dict[int, int] = {}
+        self._by_tensor: dict[Any, int] = {}  # a tensor's hash is its identity
         self._by_memory: dict[int, int] = {}
 
     def record(self, function: Any, args: Any, named: Any, found: Any) -> None:
@@ -62,7 +61,7 @@ class _Recorder:
             self._add(tensor, line, reads, in_place)
 
     def _find_events(self, tensor: Any) -> Iterable[int]:
-        found = (self._by_id.get(id(tensor)), self._by_memory.get(_find_memory(tensor)))
+        found = (self._by_tensor.get(tensor), self._by_memory.get(_find_memory(tensor)))
         return (number for number in found if number is not None)
 
     def _add(self, tensor: Any, line: int, reads: tuple[int, ...], in_place: bool) -> None:
@@ -75,8 +74,7 @@ class _Recorder:
         value = tensor.detach().double()
         value = value.clone() if value.data_ptr() == tensor.data_ptr() else value
         self.events.append(Event(number, line, value, reads, bool(reads)))
-        self._kept.append(tensor)
-        self._by_id[id(tensor)] = number
+        self._by_tensor[tensor] = number
         if in_place:
             self._by_memory[_find_memory(tensor)] = number
 

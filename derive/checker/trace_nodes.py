@@ -61,7 +61,7 @@ def find_nodes(system: System, evaluator: Evaluator) -> Iterator[Node]:
         for expr in dict.fromkeys(each for here in seen for each in find_forms(here)):
             node = find_node(expr, evaluator)
             if node is not None:
-                text = node.name
+                text = to_text(expr)
                 if len(text) > LONGEST and expr is not equation.value:
                     text = f"a part of {to_text(target)}"
                 yield replace(node, name=text, equation=number, of=target.tensor.name)
@@ -76,7 +76,7 @@ def find_node(expr: Expr, evaluator: Evaluator) -> Node | None:
         return None
     value = grid.tensor.double()
     value = value.expand([evaluator.extent(index.extent) for index in grid.indices])
-    return Node(expr, to_text(expr), value, grid.indices, -1, False, "")
+    return Node(expr, "", value, grid.indices, -1, False, "")
 
 
 def find_forms(expr: Expr) -> Iterator[Expr]:
