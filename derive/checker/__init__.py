@@ -2,8 +2,7 @@
 
     load        the code that a person means                        slots, script
     pick        which argument is which tensor, and at which sizes  bind, sources, shapes, draws
-    judge       float64 against the loops, then exactly over random prime fields
-    prove       lifted code and formula have one normal form
+    judge       float64 against the loops; sizes and inputs beyond the code's own numbers
     stability   float32 and bfloat16 at logits of 1 and of 1e4
     explain     where code departs from its formula, and the edit   trace, edits
 

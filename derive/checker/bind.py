@@ -110,6 +110,19 @@ def match_slots(match: Match, slots: Sequence[Slot]) -> None:
     for slot in free:
         if match.left and slot.name not in match.arguments:
             _give(match, slot, match.left[0])
+    _match_optional(match, slots)
+
+
+def _match_optional(match: Match, slots: Sequence[Slot]) -> None:
+    """A single mask that is left goes to the single argument that may be None."""
+    open_slots = [
+        slot
+        for slot in slots
+        if slot.name not in match.arguments and not slot.required and slot.default is None
+    ]
+    masks = [tensor for tensor in match.left if tensor.kind == "bool"]
+    if len(masks) == 1 and len(open_slots) == 1:
+        _give(match, open_slots[0], masks[0])
 
 
 def _is_spare(free: Sequence[Slot], match: Match) -> bool:
@@ -149,7 +162,9 @@ def _finish(
         whole = replace(base, arguments={**base.arguments, **given}, guessed=bool(given))
         if parameters or match.left:
             own = {**_match_parameters(match, parameters), **base.parameters}
-            yield replace(whole, parameters=own)
+            module = replace(whole, parameters=own)
+            yield module
+            yield from _find_paddings(module, find_plain(module, system))
             continue
         yield whole
     for given in islice(find_numbers(numbers, match, system), 2):
@@ -213,8 +228,7 @@ def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str
 
 def _find_layouts(program: Program, system: System) -> Iterator[Program]:
     """The same program with one tensor, or all of one shape, in another order of indices."""
-    by_name = {tensor.name: tensor for tensor in find_tensors(system)}
-    plain = {arg: by_name[source] for arg, source in program.arguments.items() if source in by_name}
+    plain = find_plain(program, system)
     yield from _find_paddings(program, plain)
     groups: dict[tuple[object, ...], list[str]] = {}
     for argument, tensor in plain.items():
@@ -239,6 +253,12 @@ def _find_layouts(program: Program, system: System) -> Iterator[Program]:
             if rank > 2 and order[-1] == rank - 1 and results:
                 yield replace(moved, results={**program.results, **results})
             yield moved
+
+
+def find_plain(program: Program, system: System) -> dict[str, Tensor]:
+    """The arguments that are given a tensor as it is."""
+    by_name = {tensor.name: tensor for tensor in find_tensors(system)}
+    return {name: by_name[s] for name, s in program.arguments.items() if s in by_name}
 
 
 def _find_paddings(program: Program, plain: Mapping[str, Tensor]) -> Iterator[Program]:

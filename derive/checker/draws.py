@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from derive.ir.nodes import ScalarInput, System
@@ -12,6 +13,7 @@ from derive.verify.samples import choose_sizes, draw_inputs, find_sizes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+MOST_ELEMENTS = 500_000  # of the product of all sizes, where a size is large
 COUNT = 3  # draws; the second has a size 1, if the code can bear it
 _SCALARS = (1.5, 0.75, 1.25, 0.625, 2.5)  # small fractions, which fields have exactly
 
@@ -30,11 +32,35 @@ class Draw:
         values = draw_inputs(self.system, self.sizes, self.seed, dtype, empty_row=empty_row)
         plain = draw_inputs(self.system, self.sizes) if self.defaulted else {}
         values |= {name: plain[name] for name in self.defaulted}
+        if not empty_row:
+            values = {name: _keep_rows(value) for name, value in values.items()}
         scalars = [entry for entry in self.system.inputs if isinstance(entry, ScalarInput)]
         for number, entry in enumerate(scalars):
             if entry.name not in self.defaulted and (entry.default is None or self.seed):
                 values[entry.name] = _SCALARS[(number + self.seed) % len(_SCALARS)]
         return values
+
+
+def _keep_rows(value: Any) -> Any:
+    """A mask with an index of extent 1 is all true: else a row along that index would be empty."""
+    import torch
+
+    if isinstance(value, torch.Tensor) and value.dtype is torch.bool and 1 in value.shape:
+        return torch.ones_like(value)
+    return value
+
+
+def find_far_draws(draw: Draw, numbers: Sequence[int]) -> Iterator[Draw]:
+    """Draws in which one size at a time is beyond the numbers that stand in the code.
+
+    A block of 16 has no say where every size is below 16.
+    """
+    for number in sorted(set(numbers)):
+        for name in draw.sizes:
+            if draw.sizes[name] <= number:
+                beyond = {**draw.sizes, name: 2 * number + 1}
+                if prod(beyond.values()) <= MOST_ELEMENTS:
+                    yield replace(draw, sizes=beyond)
 
 
 def find_draws(

@@ -17,13 +17,15 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.script import Script, find_unused, read_script, to_function
+from derive.checker.script import Script, find_unused, makes_tensor, read_script, to_function
 from derive.errors import DeriveError, Diagnostic, Mark, refuse, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STANDARD_INPUT = "standard input"
+MOST_LITERAL = 64  # beyond it a number is no block that a small draw could reach
+FEWEST_STATEMENTS = 3  # that compute outside of functions, in a script; fewer are a demonstration
 _EINSUM = re.compile(r"\s*[A-Za-z., ]*[A-Za-z.][A-Za-z., ]*(->[A-Za-z. ]*)?\s*")
 # What snippets take for granted.
 _PRELUDE = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
@@ -194,16 +196,23 @@ def _find_candidates(tree: ast.Module) -> list[str]:
         elif isinstance(node, ast.FunctionDef):
             found.append(node.name)
     public = [name for name in found if not name.startswith("_")]
-    if len(public) > 1 and any(_is_statement(node) for node in tree.body):
+    if found and sum(map(_is_work, tree.body)) >= FEWEST_STATEMENTS:
         return []  # functions in passing, and statements that do the work: a script
     return public or found
 
 
-def _is_statement(node: ast.stmt) -> bool:
-    """Does a statement at the outermost level compute with what the file defines?"""
-    if not isinstance(node, ast.Assign):
+def _is_work(node: ast.stmt) -> bool:
+    """Does a statement at the outermost level compute with tensors, more than to make one?"""
+    if not isinstance(node, ast.Assign) or makes_tensor(node.value):
         return False
-    return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) for n in ast.walk(node))
+    return any(
+        isinstance(part, ast.Call) or (isinstance(part, ast.BinOp) and _is_product(part.op))
+        for part in ast.walk(node.value)
+    )
+
+
+def _is_product(op: ast.operator) -> bool:
+    return isinstance(op, ast.MatMult)
 
 
 def _choose(known: list[str], wanted: str, shown: str) -> str:
@@ -283,3 +292,13 @@ def mark_line(source: str, line: int | None) -> tuple[Mark, ...]:
         return ()
     text = rows[line - 1].strip()
     return (Mark(text, 0, len(text)),)
+
+
+def find_literals(code: Code) -> list[int]:
+    """Whole numbers above 1 in the code's text: blocks, windows, lengths at which it branches."""
+    try:
+        tree = ast.parse(code.source)
+    except (SyntaxError, ValueError):
+        return []
+    numbers = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+    return sorted(n for n in numbers if type(n) is int and 2 < n <= MOST_LITERAL)

@@ -94,12 +94,19 @@ def _find_stores(tree: ast.AST) -> list[tuple[str, int]]:
     """What the statements of the outermost level assign."""
     found = []
     for statement in getattr(tree, "body", []):
-        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) or _is_text(statement):
             continue
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 found.append((node.id, node.lineno))
     return found
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Assign(value=ast.Constant(value=str())):
+            return True
+    return False
 
 
 def _find_target(statement: ast.stmt) -> str:
@@ -113,20 +120,23 @@ def _is_made(statement: ast.stmt) -> bool:
     """Is it a tensor made from nothing, `x = torch.randn(...)`, perhaps scaled?"""
     match statement:
         case ast.Assign(value=value):
-            return _makes(value)
+            return makes_tensor(value)
     return False
 
 
-def _makes(value: ast.expr) -> bool:
+def makes_tensor(value: ast.expr) -> bool:
+    """Is the value a tensor made from nothing?"""
     match value:
         case ast.Call(func=ast.Attribute(value=inner, attr=name)):
-            return name in _MAKERS or (_makes(inner) and name not in {"softmax", "sum", "mean"})
+            return name in _MAKERS or (
+                makes_tensor(inner) and name not in {"softmax", "sum", "mean"}
+            )
         case ast.Call(func=ast.Name(id=name)):
             return name in _MAKERS
         case ast.BinOp(left=left, right=right):
             numbers = (ast.Constant, ast.Name, ast.BinOp)
-            return (_makes(left) and isinstance(right, numbers)) or (
-                _makes(right) and isinstance(left, numbers)
+            return (makes_tensor(left) and isinstance(right, numbers)) or (
+                makes_tensor(right) and isinstance(left, numbers)
             )
     return False
 

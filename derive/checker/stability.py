@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.judge import find_expected
+from derive.checker.judge import find_expected, scale_value
 from derive.errors import Diagnostic
 from derive.ir.nodes import Along, Call, Expr, Reduce
 from derive.ir.walk import walk
@@ -70,17 +70,8 @@ def _find_logits(draw: Draw) -> Iterator[Expr]:
 
 
 def _scale(draw: Draw, scale: float) -> dict[str, Any]:
-    bounded = {
-        tensor.name
-        for tensor in draw.system.inputs
-        if getattr(tensor, "lower", None) is not None or getattr(tensor, "upper", None) is not None
-    }
-    return {
-        name: value * scale
-        if hasattr(value, "is_floating_point") and value.is_floating_point() and name not in bounded
-        else value
-        for name, value in draw.make_inputs().items()
-    }
+    values = draw.make_inputs()
+    return {name: scale_value(draw, name, value, scale) for name, value in values.items()}
 
 
 def _find_loss(program: Program, draw: Draw, dtype: Any, scale: float) -> Diagnostic | None:

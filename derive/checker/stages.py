@@ -1,4 +1,4 @@
-"""The stages of a check after the code is loaded: judged, then proved or explained."""
+"""The stages of a check after the code is loaded: judged, then remarked on or explained."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.draws import find_far_draws
 from derive.checker.judge import (
     CLEAR,
+    LARGE,
     Outcome,
-    judge_fields,
+    judge_far,
     judge_floats,
+    judge_gradients,
     run_quietly,
 )
-from derive.checker.load import CannotRunError, Code
+from derive.checker.load import CannotRunError, Code, find_literals
 from derive.checker.pick import Picked, pick_program
 from derive.checker.remarks import find_loose_ends, find_remarks
 from derive.checker.stability import find_unstable
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def judge(job: Job, code: Code, verdict: Verdict, send: Send) -> tuple[Picked, Verdict]:
-    """The verdict by values: float64 against the loops, then fields."""
+    """The verdict by values: float64 against the loops, then further draws."""
     picked = pick_program(code, job.system, job.binds, job.sizes)
     verdict = replace(
         verdict,
@@ -49,47 +52,29 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Send) -> tuple[Picked, V
         if loose:
             return picked, _say(verdict, send, None, "unknown", loose)
         return picked, _say(verdict, send, False, "different")
-    if floats.same:
-        verdict = _say(verdict, send, True, "agrees")
-    fields = judge_fields(picked.program, picked.draws, backward=job.backward)
-    return picked, _conclude(verdict, send, floats, fields)
+    if not floats.same:
+        return picked, _say(verdict, send, None, "unknown", f"float64: {floats.difference}")
+    verdict = _say(verdict, send, True, "agrees")
+    return picked, _judge_further(job, picked, verdict, send)
 
 
-def _conclude(verdict: Verdict, send: Send, floats: Outcome, fields: Outcome) -> Verdict:
-    """The two judges put together."""
-    if fields.soft_mask:
-        verdict = replace(verdict, findings=(*verdict.findings, _SOFT_MASK))
-    if fields.same:
-        if not floats.same:
-            verdict = replace(verdict, findings=(*verdict.findings, _say_rounding(floats)))
-        notes = []
-        if fields.opaque:
-            notes.append(f"{', '.join(fields.opaque)} taken as unknown functions")
-        return _say(verdict, send, True, "identical", *notes)
-    if fields.same is False and (not floats.same or not (fields.opaque or fields.ordered)):
-        verdict = replace(verdict, difference=fields.difference)
-        return _say(verdict, send, False, "different")
-    if fields.same is False:
-        what = ", ".join(fields.opaque) or "an order of values"
-        reason = f"over random fields it could not be told, since {what} is no algebra there"
-        return _say(verdict, send, True, "agrees", reason)
-    if floats.same:
-        return _say(verdict, send, True, "agrees", *fields.reasons)
-    return _say(verdict, send, None, "unknown", f"float64: {floats.difference}", *fields.reasons)
-
-
-_SOFT_MASK = Diagnostic(
-    "finite-mask",
-    "a finite number stands for -inf in the mask",
-    facts=("a row with nothing left gives an average of what is masked, not nan or zeros",),
-    help='use float("-inf"), or be sure that every row keeps an entry',
-)
-
-
-def _say_rounding(floats: Outcome) -> Diagnostic:
-    return Diagnostic(
-        "rounding", f"in float64 the code is off by {floats.off:.1e}: {floats.difference}"
-    )
+def _judge_further(job: Job, picked: Picked, verdict: Verdict, send: Send) -> Verdict:
+    """Sizes beyond the numbers in the code, large inputs, and gradients if they are asked for."""
+    first = picked.draws[0]
+    tries = [(draw, 1.0) for draw in find_far_draws(first, find_literals(picked.program.code))]
+    for draw, scale in [(first, LARGE), *tries]:
+        outcome = judge_far(picked.program, draw, scale)
+        if outcome.same is False:
+            sizes = (*verdict.sizes, dict(draw.sizes)) if scale == 1.0 else verdict.sizes
+            verdict = replace(verdict, difference=outcome.difference, sizes=sizes)
+            return _say(verdict, send, False, "different")
+    for draw in picked.draws if job.backward else ():
+        outcome = judge_gradients(picked.program, draw)
+        if outcome.same is not True:
+            verdict = replace(verdict, difference=outcome.difference)
+            grade = "different" if outcome.same is False else "unknown"
+            return _say(verdict, send, outcome.same, grade, *outcome.reasons)
+    return verdict
 
 
 def _say(verdict: Verdict, send: Send, same: bool | None, grade: str, *reasons: str) -> Verdict:
@@ -153,20 +138,17 @@ def _has_dropout(target: Any) -> bool:
 
 
 def refine(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
-    """What comes after the judgement: a proof and findings, or an explanation."""
+    """What comes after the judgement: findings, or an explanation."""
     if verdict.same:
-        verdict = _add_findings(job, picked, verdict, send)
-        _prove(job, picked, verdict, send)
+        _add_findings(job, picked, verdict, send)
     elif verdict.same is False:
         _explain(job, picked, verdict, send)
 
 
-def _add_findings(job: Job, picked: Picked, verdict: Verdict, send: Send) -> Verdict:
+def _add_findings(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
     found = list(find_unstable(picked.program, picked.draws[0]))
     found += _find_empty_rows(job, picked)
-    verdict = replace(verdict, findings=(*verdict.findings, *found))
-    send(verdict)
-    return verdict
+    send(replace(verdict, findings=(*verdict.findings, *found)))
 
 
 def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:
@@ -182,30 +164,9 @@ def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:
     return []
 
 
-def _prove(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
-    """Proved, if both sides have one normal form."""
-    try:
-        from derive.checker.prove import find_proof
-    except ImportError:
-        return
-
-    if job.backward:
-        return
-    try:
-        proof = find_proof(job, picked)
-    except DeriveError:
-        return
-    if proof is not None:
-        reasons = tuple(reason for reason in verdict.reasons if "unknown functions" not in reason)
-        send(replace(verdict, grade="proved", reasons=(*proof, *reasons)))
-
-
 def _explain(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
     """The line and the edit of code that differs."""
-    try:
-        from derive.checker.tell import tell
-    except ImportError:
-        return
+    from derive.checker.tell import tell
 
     with suppress(CannotRunError):
         send(tell(job, picked, verdict))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.checker.draws import Draw
 from derive.checker.explain import Case, explain
-from derive.checker.judge import judge_fields, run_quietly
+from derive.checker.judge import judge_far, run_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def tell(job: Job, picked: Picked, verdict: Verdict) -> Verdict:
-    """The verdict with its line, its annotations, and an edit that is confirmed over fields."""
+    """The verdict with its line, its annotations, and an edit that is confirmed at every draw."""
     first, *others = [_make_case(job, picked, draw) for draw in picked.draws]
     case = replace(first, others=tuple(others), confirm=partial(_is_confirmed, picked))
     found = explain(case, max(1.0, job.left - 2))
@@ -48,7 +48,6 @@ def _make_case(job: Job, picked: Picked, draw: Draw) -> Case:
 
 
 def _is_confirmed(picked: Picked, edited: System) -> bool:
-    """Does the edited formula give what the code gives, exactly; or can fields not tell?"""
-    draws = [Draw(edited, d.sizes, d.seed, d.defaulted) for d in picked.draws[:2]]
-    outcome = judge_fields(picked.program, draws)
-    return outcome.same is not False or bool(outcome.opaque) or outcome.ordered
+    """Does the edited formula give what the code gives, at every draw?"""
+    draws = [Draw(edited, d.sizes, d.seed, d.defaulted) for d in picked.draws]
+    return all(judge_far(picked.program, draw).same is not False for draw in draws)
