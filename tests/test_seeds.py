@@ -69,7 +69,7 @@ def test_the_notebook_makes_its_keys_with_the_query_weight():
     assert verdict.line == pair.line
     assert "use w_key, not w_query" in verdict.edit.lower()
     unused = [finding for finding in verdict.findings if finding.code == "unused"]
-    assert ["w_output" in finding.says for finding in unused] == [True]
+    assert any("w_output" in finding.says for finding in unused)
 
 
 @pytest.mark.xfail(reason="code is not lifted yet, so it agrees and is not proved", strict=True)

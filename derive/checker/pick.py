@@ -56,7 +56,9 @@ def pick_program(
     runs: Picked | None = None
     has_fit, stage = False, ""
     for program, draws, why in _find_tries(code, system, binds, sizes):
-        if runs is not None and (program.layout or why != stage):
+        if runs is not None and why != stage:
+            break  # it runs at the sizes that were tried before
+        if runs is not None and program.layout:
             continue  # it runs as it is
         try:
             fits, agrees = _try_program(program, draws[0])
