@@ -25,6 +25,7 @@ from derive.rewrite.normal_terms import (
     Base,
     Cube,
     Factor,
+    Found,
     GivesUp,
     Literal,
     Normal,
@@ -37,7 +38,7 @@ from derive.rewrite.normal_terms import (
 from derive.rewrite.normal_values import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["GivesUp", "Normal", "Workshop", "to_normal"]
 
@@ -71,6 +72,15 @@ class Workshop:
         self._left -= count
         if self._left < 0:
             raise GivesUp("it takes too long")
+
+    def limited(self, steps: int, act: Callable[[], Found]) -> Found:
+        """What `act` gives; GivesUp where it takes more than so many steps."""
+        kept = max(self._left - steps, 0)
+        self._left -= kept
+        try:
+            return act()
+        finally:
+            self._left = max(self._left, 0) + kept
 
     def fresh(self, index: Index) -> Index:
         """A letter of the same extent, used nowhere else."""

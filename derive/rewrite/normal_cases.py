@@ -98,10 +98,13 @@ def refuse_endless(poly: Poly) -> None:
         raise GivesUp("infinity as an argument")
 
 
-def find_regions(poly: Poly, *, negative: bool) -> tuple[Poly, Cubes]:
-    """The finite terms, and the cubes where none of the infinite ones counts."""
+def find_regions(poly: Poly, *, negative: bool) -> tuple[Poly, Cubes, bool]:
+    """The finite terms, the cubes where no infinite one counts, and whether those stay alone.
+
+    They do not where a finite term stands beside an infinite one that may be nan or infinite.
+    """
     finite = tuple(term for term in poly if not is_endless(term))
-    regions = ALWAYS
+    regions, alone = ALWAYS, True
     for term in poly:
         if not is_endless(term):
             continue
@@ -113,4 +116,5 @@ def find_regions(poly: Poly, *, negative: bool) -> tuple[Poly, Cubes]:
         if not all(is_above(f.atom) and is_total(f) for f in others):
             raise GivesUp("infinity times what may be 0")
         regions = check_count(join([regions, deny((term.guards,))]))
-    return finite, regions
+        alone = alone and all(map(is_total, assume(finite, term.guards)))
+    return finite, regions, alone

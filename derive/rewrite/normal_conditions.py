@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import lcm
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import to_affine
@@ -106,16 +107,22 @@ def _compare_indices(relation: str, left: Affine, right: Affine) -> Cubes:
         case ">=":
             return _find_least(left - right)
         case "<":
-            return _find_least(right - left + Affine({}, _MINUS_ONE))
+            return _find_least(right - left, strict=True)
         case ">":
-            return _find_least(left - right + Affine({}, _MINUS_ONE))
+            return _find_least(left - right, strict=True)
         case "==":
             return to_cubes(decide_affine("zero", left - right))
         case _:
             return deny(to_cubes(decide_affine("zero", left - right)))
 
 
-def _find_least(subject: Affine) -> Cubes:
+def _find_least(subject: Affine, *, strict: bool = False) -> Cubes:
+    """Subject >= 0, or subject > 0, which is subject - 1 >= 0 once it is whole."""
+    parts = (*subject.terms.values(), subject.constant)
+    scale = lcm(1, *(n.denominator for part in parts for n in part.terms.values()))
+    subject = subject.scale(Polynomial.of(scale))
+    if strict:
+        subject = subject + Affine({}, _MINUS_ONE)
     opened = split_abs("least", subject)
     return to_cubes(decide_affine("least", subject)) if opened is None else opened
 

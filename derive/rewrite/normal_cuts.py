@@ -14,10 +14,22 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.affine import to_affine
 from derive.ir.nodes import ZERO, Index, System, Tensor
+from derive.ir.walk import find_accesses
 from derive.rewrite.normal_labels import write_extent
 from derive.rewrite.normal_powers import find_content
 from derive.rewrite.normal_signs import is_total
-from derive.rewrite.normal_terms import Algebra, Factor, GivesUp, Normal, Poly, Read, Term
+from derive.rewrite.normal_terms import (
+    Algebra,
+    Base,
+    Factor,
+    Fold,
+    Function,
+    GivesUp,
+    Normal,
+    Poly,
+    Read,
+    Term,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +38,8 @@ if TYPE_CHECKING:
     from derive.rewrite.normal_values import Reader
 
 _MOST_ORDERS = 24
+_LEAST_WEIGHT = 5
+_MOST_STEPS = 4000  # for one intermediate
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,50 +67,108 @@ class Stage:
     coarse: str
 
 
+class Stages:
+    """The normal forms of one system's intermediates, found anew where a cut changes them."""
+
+    def __init__(self, algebra: Algebra, reader: Reader, system: System) -> None:
+        self._algebra = algebra
+        self._reader = reader
+        targets = [equation.target.tensor for equation in system.equations]
+        once = Counter(tensor.name for tensor in targets)
+        self.tensors = [t for t in targets if once[t.name] == 1 and t.kind == "real"]
+        self._needs = _find_needs(system)
+        self._known: dict[str, Stage | None] = {}
+
+    def find(self, tensor: Tensor) -> Stage | None:
+        """The normal form; None where it has none, or where it takes too long."""
+        name = tensor.name
+        if name not in self._known:
+            hard = any(self._known.get(n, self) is None for n in self._find_open(name))
+            self._known[name] = None if hard else self._make(tensor)
+        return self._known[name]
+
+    def cut(self, name: str, cut: Cut) -> None:
+        """Tell the reader, and forget what hangs on the intermediate."""
+        touched = [n for n in self._known if name in self._find_open(n)]
+        self._reader.cut(name, cut)
+        for each in touched:
+            del self._known[each]
+
+    def _find_open(self, name: str) -> set[str]:
+        """The intermediates that it is made of, as far as they are not cut."""
+        found: set[str] = set()
+        todo = [name]
+        while todo:
+            for need in self._needs[todo.pop()]:
+                if need not in found:
+                    found.add(need)
+                    if not self._reader.is_cut(need):
+                        todo.append(need)
+        return found
+
+    def _make(self, tensor: Tensor) -> Stage | None:
+        try:
+            return self._algebra.limited(
+                _MOST_STEPS, lambda: find_stage(self._algebra, self._reader, tensor)
+            )
+        except GivesUp:
+            return None
+
+
+def _find_needs(system: System) -> dict[str, tuple[str, ...]]:
+    """The intermediates that each of them reads."""
+    names = {equation.target.tensor.name for equation in system.equations}
+    found: dict[str, tuple[str, ...]] = {}
+    for equation in system.equations:
+        reads = (access.tensor.name for access in find_accesses(equation.value))
+        name = equation.target.tensor.name
+        found[name] = (*found.get(name, ()), *(read for read in reads if read in names))
+    return found
+
+
 def find_cuts(
     algebra: Algebra, code: System, formula: System, readers: tuple[Reader, Reader]
 ) -> tuple[tuple[str, str], ...]:
     """The intermediates of code and formula that agree, after telling both readers to cut them."""
-    names = [_find_intermediates(system) for system in (code, formula)]
-    stages: dict[str, Stage] = {}
+    ours, theirs = Stages(algebra, readers[0], code), Stages(algebra, readers[1], formula)
     found: list[tuple[str, str]] = []
-    for tensor in names[1]:
-        wanted = find_stage(algebra, readers[1], tensor)
-        if wanted is None or not _is_worth(wanted):
-            continue
-        pairs = list(_find_equal(algebra, readers[0], names[0], wanted, stages))
+    for tensor in theirs.tensors:
+        wanted = theirs.find(tensor)
+        if wanted is None or _weigh(wanted.normal) < _LEAST_WEIGHT:
+            continue  # what is small stays open: a mean, say, is told by what it is the mean of
+        pairs = list(_find_equal(algebra, readers[0], ours, wanted))
         if not pairs:
             continue
         symbol = _make_symbol(algebra, len(found), wanted)
         order = tuple(range(len(wanted.letters)))
-        readers[1].cut(wanted.name, Cut(symbol, order, wanted.factor))
+        theirs.cut(wanted.name, Cut(symbol, order, wanted.factor))
         for stage, permuted in pairs:
-            readers[0].cut(stage.name, Cut(symbol, permuted, stage.factor))
+            ours.cut(stage.name, Cut(symbol, permuted, stage.factor))
             found.append((stage.name, wanted.name))
-        stages.clear()
     return tuple(found)
 
 
-def _find_intermediates(system: System) -> list[Tensor]:
-    """The real tensors that equations define, in order."""
-    targets = [equation.target.tensor for equation in system.equations]
-    once = Counter(tensor.name for tensor in targets)
-    return [t for t in targets if once[t.name] == 1 and t.kind == "real"]
+def _weigh(piece: Normal | Term | Factor) -> int:
+    """How many elements are read in it, each as often as it is written."""
+    match piece:
+        case Normal(terms):
+            return sum(map(_weigh, terms))
+        case Term():
+            return sum(map(_weigh, piece.factors)) + (_weigh(piece.power) if piece.power else 0)
+        case Factor(Base(normal)):
+            return _weigh(normal)
+        case Factor(Function(_, arguments)):
+            return sum(map(_weigh, arguments))
+        case Factor(Fold(_, _, _, body)):
+            return _weigh(body)
+        case _:
+            return 1
 
 
-def _is_worth(stage: Stage) -> bool:
-    """Is it more than one element of an input?"""
-    terms = stage.normal.terms
-    return bool(terms) and not (len(terms) == 1 and not terms[0].bound and not terms[0].power)
-
-
-def find_stage(algebra: Algebra, reader: Reader, tensor: Tensor) -> Stage | None:
-    """The normal form of an intermediate over letters of its own; None where it has none."""
+def find_stage(algebra: Algebra, reader: Reader, tensor: Tensor) -> Stage:
+    """The normal form of an intermediate over letters of its own."""
     letters = tuple(algebra.make_index(extent) for extent in tensor.shape)
-    try:
-        whole = algebra.finish(reader.define(tensor.name, tuple(map(to_affine, letters))))
-    except GivesUp:
-        return None
+    whole = algebra.finish(reader.define(tensor.name, tuple(map(to_affine, letters))))
     content, rest = find_content(algebra, whole, whole=True)
     if content is None or content.free or content.power is not None or not is_total(content):
         content, rest = Term(), whole
@@ -104,24 +176,17 @@ def find_stage(algebra: Algebra, reader: Reader, tensor: Tensor) -> Stage | None
 
 
 def _find_equal(
-    algebra: Algebra,
-    reader: Reader,
-    tensors: list[Tensor],
-    wanted: Stage,
-    stages: dict[str, Stage],
+    algebra: Algebra, reader: Reader, stages: Stages, wanted: Stage
 ) -> Iterator[tuple[Stage, tuple[int, ...]]]:
     """The code's intermediates that agree with one of the formula, and in which order of places."""
     extents = sorted(map(write_extent, wanted.letters))
-    for tensor in tensors:
+    for tensor in stages.tensors:
         if len(tensor.shape) != len(extents) or reader.is_cut(tensor.name):
             continue
-        stage = stages.get(tensor.name)
-        if stage is None:
-            made = find_stage(algebra, reader, tensor)
-            if made is None:
-                continue
-            stage = stages[tensor.name] = made
-        if stage.coarse == wanted.coarse and sorted(map(write_extent, stage.letters)) == extents:
+        stage = stages.find(tensor)
+        if stage is None or stage.coarse != wanted.coarse:
+            continue
+        if sorted(map(write_extent, stage.letters)) == extents:
             order = _find_order(algebra, stage, wanted)
             if order is not None:
                 yield stage, order

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Index
 from derive.rewrite.normal_cases import assume, by_cases, find_regions, refuse_endless
-from derive.rewrite.normal_literals import ALWAYS, Cubes, check_count, deny, join, to_cubes
+from derive.rewrite.normal_literals import Cubes, check_count, deny, join, to_cubes
 from derive.rewrite.normal_powers import find_content, find_sign
 from derive.rewrite.normal_signs import is_filled, is_nonnegative_atom, is_total
 from derive.rewrite.normal_terms import (
@@ -197,8 +197,8 @@ def fold(algebra: Algebra, kind: str, bound: tuple[Index, ...], poly: Poly, cube
     if kind == "min":
         return scale(fold(algebra, "max", bound, scale(poly, -1), cubes), -1)
     if kind in {"max", "argmax"}:
-        finite, regions = find_regions(poly, negative=True)
-        if regions != ALWAYS and not all(map(is_total, finite)):
+        finite, regions, alone = find_regions(poly, negative=True)
+        if not alone:
             raise GivesUp("-oo plus what may be infinite")
         cubes = check_count(join([cubes, regions]))
         return _fold_order(algebra, kind, bound, finite, cubes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import to_affine
@@ -23,53 +24,46 @@ from derive.rewrite.normal_terms import (
     Symbol,
     Term,
     Value,
+    find_affine_free,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from derive.rewrite.normal_terms import Algebra
 
 
-def find_affines(piece: Piece) -> list[Affine]:
-    """Every index expression inside, each once."""
-    return list(dict.fromkeys(_walk(piece)))
-
-
-def _walk(piece: Piece | Factor) -> Iterator[Affine]:
+@lru_cache(maxsize=20000)
+def find_affines(piece: Piece | Factor) -> tuple[Affine, ...]:
+    """Every index expression inside, each once; letters that are bound inside have any names."""
     match piece:
         case Read(_, places):
-            yield from places
+            return tuple(dict.fromkeys(places))
         case Value(affine):
-            yield affine
+            return (affine,)
         case Base(normal):
-            yield from _walk(normal)
+            return find_affines(normal)
         case Function(_, arguments):
-            for argument in arguments:
-                yield from _walk(argument)
+            return _gather(arguments)
         case Fold(_, _, literals, body):
-            for literal in literals:
-                yield from _walk(literal)
-            yield from _walk(body)
+            return _gather((*literals, body))
         case Literal(_, subject):
-            if isinstance(subject, Affine):
-                yield subject
-            else:
-                yield from _walk(subject)
+            return (subject,) if isinstance(subject, Affine) else find_affines(subject)
         case Factor(atom):
-            yield from _walk(atom)
+            return find_affines(atom)
         case Term():
-            for literal in (*piece.guards, *piece.numeric):
-                yield from _walk(literal)
-            for factor in piece.factors:
-                yield from _walk(factor)
-            if piece.power is not None:
-                yield from _walk(piece.power)
+            inner = () if piece.power is None else (piece.power,)
+            return _gather((*piece.guards, *piece.numeric, *piece.factors, *inner))
         case Normal(terms):
-            for term in terms:
-                yield from _walk(term)
+            return _gather(terms)
         case Symbol() | Endless():
-            return
+            return ()
+
+
+def _gather(pieces: Sequence[Piece | Factor]) -> tuple[Affine, ...]:
+    if len(pieces) == 1:
+        return find_affines(pieces[0])
+    return tuple(dict.fromkeys(affine for piece in pieces for affine in find_affines(piece)))
 
 
 def find_quotients(affine: Affine) -> Iterator[tuple[Affine, Polynomial]]:
@@ -84,11 +78,13 @@ def find_quotients(affine: Affine) -> Iterator[tuple[Affine, Polynomial]]:
 
 
 def split_quotient(
-    algebra: Algebra, index: Index, affines: list[Affine]
+    algebra: Algebra, index: Index, affines: Sequence[Affine]
 ) -> tuple[Index, Index, Affine] | None:
     """Two letters for one that is divided by a divisor of its extent, and what it is in them."""
     extent = Polynomial.of(index.extent)
     for affine in affines:
+        if index not in find_affine_free(affine):
+            continue
         for over, divisor in find_quotients(affine):
             if over.index is not index:
                 continue

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from derive.ir.nodes import Number
 from derive.rewrite.normal_cases import assume, by_cases, find_regions, refuse_endless
 from derive.rewrite.normal_products import collect, expand
-from derive.rewrite.normal_signs import is_above, is_nonnegative_atom, is_size, is_total
+from derive.rewrite.normal_signs import is_above, is_nonnegative_atom, is_size
 from derive.rewrite.normal_terms import (
     ONE,
     Algebra,
@@ -217,7 +217,7 @@ def _draw_exp(algebra: Algebra, terms: Poly) -> tuple[Normal | None, Normal]:
     for term in whole.terms:
         free = _find_free_part(term)
         choices.setdefault(algebra.key(algebra.finish(free)), free)
-    if list(choices) == [algebra.key(algebra.finish(()))]:
+    if list(choices) in ([], [algebra.key(algebra.finish(()))]):
         return None, whole
     best: tuple[str, Poly, Normal] | None = None
     for free in list(choices.values())[:_MOST_CHOICES]:
@@ -281,12 +281,12 @@ def find_sign(algebra: Algebra, base: Normal) -> int:
 
 def exponential(algebra: Algebra, poly: Poly) -> Poly:
     """The exp of it: a monomial where it is finite, 0 where it is -oo."""
-    finite, regions = find_regions(poly, negative=True)
+    finite, regions, alone = find_regions(poly, negative=True)
     found: list[Term] = []
     for region in regions:
         part = by_cases(algebra, assume(finite, region), lambda p: _exp_plainly(algebra, p))
         assert part is not None
-        if all(map(is_total, part)):
+        if alone:
             found += algebra.guard((region,), part)
         else:  # -oo plus what may be oo is nan
             found += algebra.multiply(algebra.guard((region,), ONE), part)

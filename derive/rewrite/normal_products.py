@@ -39,7 +39,9 @@ _MOST_EXPANDED = 24  # terms of a power that is multiplied out
 
 
 def multiply(algebra: Algebra, one: Poly, other: Poly) -> Poly:
-    """The product, as numbers."""
+    """The product, as numbers; 0 times what may be nan keeps a trace of it."""
+    if not one or not other:
+        return tuple(term.times(Fraction(0)) for term in one + other if not is_tame(term))
     if len(one) * len(other) > MOST_TERMS:
         one, other = (_combine(algebra, each) for each in (one, other))
     if len(one) * len(other) > MOST_TERMS:

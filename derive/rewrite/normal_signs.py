@@ -220,6 +220,8 @@ def is_tame(piece: Factor | Term | Normal) -> bool:
     """Is it finite but where inputs meet by accident? Not so a share of an empty row."""
     match piece:
         case Factor(atom, exponent, partial):
+            if isinstance(atom, Read) and atom.tensor.kind == "int":
+                return exponent > 0 and not partial  # an integer is 0 often
             if isinstance(atom, (Read, Symbol)) and not partial and is_total(atom):
                 return exponent.denominator == 1 or is_above(atom)
             return is_total(piece)

@@ -12,7 +12,7 @@ sum_j f                    = J * f                           where j is not in f
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import to_affine
@@ -39,7 +39,7 @@ from derive.rewrite.normal_terms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _MOST_SPLIT = 5  # contraries opened in one term
 
@@ -217,9 +217,10 @@ def _merge_letters(algebra: Algebra, term: Term) -> Poly | None:
     if len(term.bound) < 2:
         return None
     affines = find_affines(term)
+    pairs = _find_pairs(term.bound, affines)
     for high in term.bound:
         for low in term.bound:
-            if high is low or not _stand_together(high, low, affines):
+            if (high, low) not in pairs or not _stand_together(high, low, affines):
                 continue
             extent = Polynomial.of(high.extent) * Polynomial.of(low.extent)
             fresh = algebra.make_index(extent.to_expr())
@@ -231,7 +232,17 @@ def _merge_letters(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-def _stand_together(high: Index, low: Index, affines: list[Affine]) -> bool:
+def _find_pairs(bound: tuple[Index, ...], affines: Sequence[Affine]) -> set[tuple[Expr, Expr]]:
+    """Letters that stand together in some position."""
+    found: set[tuple[Expr, Expr]] = set()
+    for affine in affines:
+        letters = [atom for atom in affine.terms if atom in bound]
+        if len(letters) > 1:
+            found |= set(permutations(letters, 2))
+    return found
+
+
+def _stand_together(high: Index, low: Index, affines: Sequence[Affine]) -> bool:
     """Do they stand in every position as c * (high * extent of low + low), and plainly?"""
     extent = Polynomial.of(low.extent)
     for affine in affines:

@@ -19,16 +19,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from derive.ir.nodes import Expr, Index, Tensor
 from derive.ir.walk import find_free
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from derive.analysis.affine_form import Affine
 
+Found = TypeVar("Found")
 Free: TypeAlias = frozenset[Index]
 NONE: Free = frozenset()
 
@@ -242,6 +243,9 @@ class Algebra(Protocol):
 
     def step(self, count: int = 1) -> None:
         """Count steps; GivesUp where there are too many."""
+
+    def limited(self, steps: int, act: Callable[[], Found]) -> Found:
+        """What `act` gives; GivesUp where it takes more than so many steps."""
 
     def fresh(self, index: Index) -> Index:
         """A letter of the same extent, used nowhere else."""

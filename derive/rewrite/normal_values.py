@@ -209,11 +209,12 @@ class Reader:
         for place, wanted in zip(equation.target.places, places, strict=True):
             env |= _solve_place(place, wanted)
         self._open.append(name)
-        found = self.read(equation.value, env)
-        self._open.pop()
-        if equation.target.tensor.kind == "bool":
-            return self.algebra.guard(self.condition(equation.value, env), ONE)
-        return found
+        try:
+            if equation.target.tensor.kind == "bool":
+                return self.algebra.guard(self.condition(equation.value, env), ONE)
+            return self.read(equation.value, env)
+        finally:
+            self._open.pop()
 
     def _multiply(self, expr: Mul, env: Mapping[Index, Affine]) -> Poly:
         guards, others = split_guards(expr.factors)

@@ -38,8 +38,8 @@ from derive.rewrite.normal_values import Reader
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-WHOLE_STEPS = 60_000
-CUT_STEPS = 150_000
+# Steps, and whether intermediates are cut: small systems go as a whole, large ones by parts.
+ATTEMPTS = ((8_000, False), (80_000, True), (40_000, False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def prove(code: System, formula: System) -> Proof | None:
     formula = _fix_sizes(formula, fixed)
     if not _is_same_shape(code, formula):
         return None
-    for steps, cutting in ((WHOLE_STEPS, False), (CUT_STEPS, True)):
+    for steps, cutting in ATTEMPTS:
         try:
             found = _prove(code, formula, steps, cutting=cutting)
         except (GivesUp, RecursionError):
