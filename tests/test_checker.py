@@ -68,11 +68,6 @@ class ScrambledHeads(Heads):
         return t.view(t.shape[0], self.heads, t.shape[1], -1)
 
 
-@pytest.mark.xfail(reason="code is neither run over fields nor lifted yet", strict=True)
-def test_right_code_is_more_than_equal_in_floats():
-    assert check(attend, parse(ATTENTION)).grade in {"proved", "identical"}
-
-
 def test_right_code_is_the_same_and_says_how_it_is_known():
     verdict = check(attend, parse(ATTENTION))
     assert verdict.same is True
