@@ -12,18 +12,19 @@ sum_j f                    = J * f                           where j is not in f
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations, permutations
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import to_affine
 from derive.analysis.affine_form import Affine
 from derive.analysis.affine_sizes import ONE as UNIT
-from derive.analysis.affine_sizes import is_never_negative, is_positive, negate
+from derive.analysis.affine_sizes import is_never_negative, negate
 from derive.ir.nodes import Expr, Index, Size
 from derive.ir.polynomial import Polynomial
 from derive.rewrite.normal_cases import assume
 from derive.rewrite.normal_letters import find_affines, split_quotient
 from derive.rewrite.normal_literals import compare, solve, unite
+from derive.rewrite.normal_merge import merge_letters, put_in
 from derive.rewrite.normal_signs import is_tame, is_total
 from derive.rewrite.normal_terms import (
     Algebra,
@@ -35,11 +36,10 @@ from derive.rewrite.normal_terms import (
     Poly,
     Symbol,
     Term,
-    find_affine_free,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 _MOST_SPLIT = 5  # contraries opened in one term
 
@@ -78,25 +78,12 @@ def _write_atom(atom: Expr) -> Symbol:
     return Symbol(atom)
 
 
-def _with(term: Term, **new: object) -> Term:
-    """The term with some of its parts exchanged."""
-    parts = {
-        "coefficient": term.coefficient,
-        "bound": term.bound,
-        "guards": term.guards,
-        "numeric": term.numeric,
-        "factors": term.factors,
-        "power": term.power,
-    }
-    return Term(**{**parts, **new})  # type: ignore[arg-type]
-
-
 def _settle_numeric(algebra: Algebra, term: Term) -> Poly | None:
     """Conditions that came in by numbers guard the term, once it is finite."""
     if not term.numeric or not is_total(term):
         return None
     guards = unite(term.guards, term.numeric)
-    return () if guards is None else (_with(term, guards=guards, numeric=()),)
+    return () if guards is None else (put_in(term, guards=guards, numeric=()),)
 
 
 def _check_guards(algebra: Algebra, term: Term) -> Poly | None:
@@ -107,7 +94,7 @@ def _check_guards(algebra: Algebra, term: Term) -> Poly | None:
     if len(found) < len(term.guards) or any(
         one is not other for one, other in zip(found, term.guards, strict=True)
     ):
-        return (_with(term, guards=found),)
+        return (put_in(term, guards=found),)
     return None
 
 
@@ -124,7 +111,7 @@ def _assume_inside(algebra: Algebra, term: Term) -> Poly | None:
     ):
         return None
     power = algebra.exponential(inner)
-    return algebra.multiply((_with(term, power=None),), power)
+    return algebra.multiply((put_in(term, power=None),), power)
 
 
 def _count_idle(algebra: Algebra, term: Term) -> Poly | None:
@@ -132,7 +119,7 @@ def _count_idle(algebra: Algebra, term: Term) -> Poly | None:
     idle = [index for index in term.bound if index not in term.inner]
     if not idle:
         return None
-    found: Poly = (_with(term, bound=tuple(i for i in term.bound if i not in idle)),)
+    found: Poly = (put_in(term, bound=tuple(i for i in term.bound if i not in idle)),)
     for index in idle:
         found = algebra.multiply(found, count(Polynomial.of(index.extent)))
     return found
@@ -147,7 +134,7 @@ def _sift(algebra: Algebra, term: Term) -> Poly | None:
                 continue
             left = tuple(i for i in term.bound if i is not index)
             guards = tuple(each for each in term.guards if each is not literal)
-            rest = _with(term, bound=(), guards=guards)
+            rest = put_in(term, bound=(), guards=guards)
             last = Affine({}, Polynomial.of(index.extent) - UNIT)
             inside: list[Literal] = []
             for side in (place, last - place):
@@ -156,7 +143,7 @@ def _sift(algebra: Algebra, term: Term) -> Poly | None:
                     return ()
                 inside += answer if isinstance(answer, tuple) else ()
             put = algebra.replace((rest,), {index: place})
-            bound = tuple(_with(each, bound=(*left, *each.bound)) for each in put)
+            bound = tuple(put_in(each, bound=(*left, *each.bound)) for each in put)
             return algebra.guard((tuple(inside),), bound)
     return None
 
@@ -178,14 +165,14 @@ def _narrow(algebra: Algebra, term: Term) -> Poly | None:
         if not all(map(is_never_negative, (start, left, extent - start - left))):
             continue
         fresh = algebra.make_index(left.to_expr())
-        rest = _with(
+        rest = put_in(
             term,
             bound=tuple(i for i in term.bound if i is not index),
             guards=tuple(each for each in term.guards if each is not literal),
         )
         place = to_affine(fresh) + Affine({}, start)
         made = algebra.replace((rest,), {index: place})
-        return tuple(_with(each, bound=(*each.bound, fresh)) for each in made)
+        return tuple(put_in(each, bound=(*each.bound, fresh)) for each in made)
     return None
 
 
@@ -206,63 +193,10 @@ def _split_letter(algebra: Algebra, term: Term) -> Poly | None:
         parts = split_quotient(algebra, index, find_affines(term))
         if parts is not None:
             high, low, place = parts
-            rest = _with(term, bound=tuple(i for i in term.bound if i is not index))
+            rest = put_in(term, bound=tuple(i for i in term.bound if i is not index))
             made = algebra.replace((rest,), {index: place})
-            return tuple(_with(each, bound=(*each.bound, high, low)) for each in made)
+            return tuple(put_in(each, bound=(*each.bound, high, low)) for each in made)
     return None
-
-
-def _merge_letters(algebra: Algebra, term: Term) -> Poly | None:
-    """Two summed letters that stand only together, as h*D + d, become one."""
-    if len(term.bound) < 2:
-        return None
-    affines = find_affines(term)
-    pairs = _find_pairs(term.bound, affines)
-    for high in term.bound:
-        for low in term.bound:
-            if (high, low) not in pairs or not _stand_together(high, low, affines):
-                continue
-            extent = Polynomial.of(high.extent) * Polynomial.of(low.extent)
-            fresh = algebra.make_index(extent.to_expr())
-            place = to_affine(fresh)
-            kept = tuple(i for i in term.bound if i is not high and i is not low)
-            rest = _with(term, bound=kept)
-            made = algebra.replace((rest,), {high: Affine({}), low: place})
-            return tuple(_with(each, bound=(*each.bound, fresh)) for each in made)
-    return None
-
-
-def _find_pairs(bound: tuple[Index, ...], affines: Sequence[Affine]) -> set[tuple[Expr, Expr]]:
-    """Letters that stand together in some position."""
-    found: set[tuple[Expr, Expr]] = set()
-    for affine in affines:
-        letters = [atom for atom in affine.terms if atom in bound]
-        if len(letters) > 1:
-            found |= set(permutations(letters, 2))
-    return found
-
-
-def _stand_together(high: Index, low: Index, affines: Sequence[Affine]) -> bool:
-    """Do they stand in every position as c * (high * extent of low + low), and plainly?"""
-    extent = Polynomial.of(low.extent)
-    for affine in affines:
-        if high not in find_affine_free(affine) and low not in find_affine_free(affine):
-            continue
-        one, other = affine.terms.get(high), affine.terms.get(low)
-        if one is None or other is None or one != other * extent:
-            return False
-        if any(
-            not isinstance(atom, Index)
-            and (high in find_free_of(atom) or low in find_free_of(atom))
-            for atom in affine.terms
-        ):
-            return False
-    return is_positive(extent)
-
-
-def find_free_of(atom: Expr) -> frozenset[Index]:
-    """The indices of an atom."""
-    return find_affine_free(Affine({atom: UNIT}))
 
 
 def _halve(algebra: Algebra, term: Term) -> Poly | None:
@@ -273,10 +207,10 @@ def _halve(algebra: Algebra, term: Term) -> Poly | None:
             continue
         one, other = pair
         guards = tuple(each for each in term.guards if each is not literal)
-        rest = _with(term, guards=guards)
+        rest = put_in(term, guards=guards)
         if not literal.positive and not is_total(rest):
             continue  # the diagonal is left out, and may be nan
-        inner = (_with(rest, bound=tuple(i for i in term.bound if i not in pair)),)
+        inner = (put_in(rest, bound=tuple(i for i in term.bound if i not in pair)),)
         swapped = algebra.replace(inner, {one: to_affine(other), other: to_affine(one)})
         opened = algebra.finish(inner)
         if algebra.key(algebra.finish(swapped)) != algebra.key(opened):
@@ -285,8 +219,8 @@ def _halve(algebra: Algebra, term: Term) -> Poly | None:
         diagonal = Literal("zero", to_affine(one) - to_affine(other))
         sign = 1 if literal.positive else -1
         return (
-            _with(rest, coefficient=half),
-            _with(rest, coefficient=half * sign, guards=(*guards, diagonal)),
+            put_in(rest, coefficient=half),
+            put_in(rest, coefficient=half * sign, guards=(*guards, diagonal)),
         )
     return None
 
@@ -315,11 +249,11 @@ def _open_contrary(algebra: Algebra, term: Term) -> Poly | None:
     for literal in term.guards:
         if not literal.positive:
             rest = tuple(each for each in term.guards if each is not literal)
-            without = _with(term, guards=rest)
+            without = put_in(term, guards=rest)
             found = [without]
             guards = unite(rest, (literal.contrary,))
             if guards is not None:
-                found.append(_with(term, coefficient=-term.coefficient, guards=guards))
+                found.append(put_in(term, coefficient=-term.coefficient, guards=guards))
             return tuple(found)
     return None
 
@@ -330,7 +264,7 @@ def _put_known(algebra: Algebra, term: Term) -> Poly | None:
         if literal.kind != "zero" or not literal.positive:
             continue
         rest = tuple(each for each in term.guards if each is not literal)
-        bare = _with(term, guards=rest)
+        bare = put_in(term, guards=rest)
         for index in sorted(literal.free, key=lambda i: (i.name[0] == "@", i.name), reverse=True):
             place = solve(literal, index)
             if place is None or index not in bare.free:
@@ -353,9 +287,9 @@ def _open_pair(algebra: Algebra, term: Term) -> Poly | None:
         if compare(one.contrary, other.contrary) == "excludes":
             rest = tuple(each for each in term.guards if each is not one and each is not other)
             return (
-                _with(term, guards=(*rest, one)),
-                _with(term, guards=(*rest, other)),
-                _with(term, guards=rest, coefficient=-term.coefficient),
+                put_in(term, guards=(*rest, one)),
+                put_in(term, guards=(*rest, other)),
+                put_in(term, guards=rest, coefficient=-term.coefficient),
             )
     return None
 
@@ -383,7 +317,7 @@ def _drop_shift(algebra: Algebra, term: Term) -> Poly | None:
     if len(kept) == len(term.power.terms):
         return None
     power = algebra.finish(tuple(kept)) if kept else None
-    return (_with(term, power=power),)
+    return (put_in(term, power=power),)
 
 
 def _find_emptiness(algebra: Algebra, terms: Poly) -> str | None:
@@ -418,7 +352,7 @@ _RULES: tuple[Callable[[Algebra, Term], Poly | None], ...] = (
     _put_known,
     _narrow,
     _split_letter,
-    _merge_letters,
+    merge_letters,
     _halve,
     _count_idle,
     _open_contrary,
