@@ -1,6 +1,7 @@
 """The README's blocks do what they show.
 
-```python    runs, all blocks in one namespace, in order; a ```text block after it is its output
+```python    runs, all blocks in one namespace, in order; a ```text block after it is its output; one that
+             starts with `# NAME.py` is a file, which the console blocks find where they run
 ```console   `$ command` and the whole of what it prints
 ```py        lines of generated/relative_attention.py
 ```sh        the two commands: what CI runs
@@ -21,6 +22,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+FILES = [text for kind, text in BLOCKS if kind == "python" and re.match(r"# \w+\.py\n", text)]
 CONSOLE = [text for kind, text in BLOCKS if kind == "console"]
 
 
@@ -31,7 +33,7 @@ def test_every_kind_of_block_is_known() -> None:
 def test_python_blocks_run_and_print_what_they_show() -> None:
     namespace: dict[str, object] = {}
     for (kind, text), (next_kind, shown) in zip(BLOCKS, [*BLOCKS[1:], ("", "")], strict=True):
-        if kind != "python":
+        if kind != "python" or text in FILES:
             continue
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
@@ -44,6 +46,9 @@ def test_console_blocks_print_what_they_show(block: str, tmp_path: Path) -> None
     command, _, shown = block.partition("\n")
     prompt, program, *arguments = shlex.split(command)
     assert (prompt, program) == ("$", "derive")
+    for text in FILES:
+        name = text.splitlines()[0].removeprefix("# ")
+        (tmp_path / name).write_text(text, encoding="utf-8")
     run = subprocess.run(
         [sys.executable, "-m", "derive.cli", *arguments],
         cwd=tmp_path,
