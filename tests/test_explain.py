@@ -126,3 +126,11 @@ def test_inputs_are_left_alone(tmp_path):
     before = case.draw(0)["x"].clone()
     explain(case, 5)
     torch.testing.assert_close(case.draw(0)["x"], before)
+
+
+def test_a_difference_at_some_sizes_only_is_explained_there(tmp_path):
+    formula = "x[N, M]; y[i, j] = softmax[j](x[i, j])"
+    code = "return x.softmax(-1) if N < M else x.softmax(0)"
+    found = explain_code(formula, code, tmp_path)
+    assert found.difference
+    assert found.edit == ""  # no one edit is right at all sizes

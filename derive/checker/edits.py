@@ -20,6 +20,7 @@ from derive.checker.edits_functions import (
     find_missing_functions,
     find_missing_powers,
     find_other_functions,
+    find_other_numbers,
 )
 from derive.checker.edits_indices import (
     find_diagonals,
@@ -37,6 +38,7 @@ from derive.checker.edits_layouts import (
     find_repeats,
     find_repeats_everywhere,
     find_torn_inputs,
+    find_turned_halves,
 )
 from derive.checker.edits_masks import (
     find_further,
@@ -118,6 +120,7 @@ KINDS: tuple[Kind, ...] = (
     find_missing_powers,
     find_missing_functions,
     find_other_functions,
+    find_other_numbers,
     find_further_functions,
     find_eps,
     # masks
@@ -137,6 +140,7 @@ KINDS: tuple[Kind, ...] = (
     find_repeats_everywhere,
     find_exchanged_merges,
     find_halves,
+    find_turned_halves,
 )
 
 _UNEXPLAINED = 0.25  # what a line without a meaning costs an edit

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.checker.edits_kind import kind
+from derive.checker.edits_scales import is_number
 from derive.checker.edits_sites import Change, World, is_value, show
 from derive.ir.nodes import (
     MINUS_ONE,
@@ -21,9 +22,11 @@ from derive.ir.nodes import (
     Pow,
     Reduce,
     Scalar,
+    Size,
     Where,
 )
-from derive.ir.walk import find_accesses, find_free
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_accesses, find_free, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +97,9 @@ def find_other_functions(world: World, number: int) -> Iterator[Change]:
                     yield world.change(site, Call(other, (inner,)), f"{name.upper()}, not {other}")
         if name == "exp":
             yield world.change(site, Pow(TWO, inner), "EXP, not exp2")
+        if name == "gelu":
+            words = "GELU by erf, not its approximation by tanh"
+            yield world.change(site, _approximate_gelu(inner), words)
         if name == "log":
             for base in (2, 10):
                 under = Pow(Call("log", (Number(Fraction(base)),)), MINUS_ONE)
@@ -103,6 +109,13 @@ def find_other_functions(world: World, number: int) -> Iterator[Change]:
             other = "min" if name == "max" else "max"
             words = f"{name.upper()}, not {other}"
             yield world.change(site, Call(other, node.arguments), words)
+
+
+def _approximate_gelu(inner: Expr) -> Expr:
+    """x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
+    cube = Mul((Number(Fraction(44715, 10**6)), Pow(inner, Number(Fraction(3)))))
+    root = Pow(Mul((TWO, Pow(Call("pi", ()), MINUS_ONE))), HALF)
+    return Mul((HALF, inner, Add((ONE, Call("tanh", (Mul((root, Add((inner, cube)))),))))))
 
 
 @kind(
@@ -166,6 +179,39 @@ def find_eps(world: World, number: int) -> Iterator[Change]:
             case Call("max", (one, other)) if not find_accesses(other) and not find_free(other):
                 words = f"MAX with {show(other)}: to add it is something else"
                 yield world.change(site, Add((one, other)), words)
+
+
+@kind(
+    formula="x, y[N]; z[i] = y[i] / sqrt(x[i]**2 + 1/100000)",
+    code="return y / (x ** 2 + 1e-6).sqrt()",
+    words="add 1/100000, not 1/1000000",
+    cost=1.25,
+)
+def find_other_numbers(world: World, number: int) -> Iterator[Change]:
+    """Another small number added, or other bounds of a clip."""
+    for site in world.sites[number]:
+        match site.node, site.parent:
+            case node, Add() if is_value(site) and _is_small(node):
+                for power in range(1, 13):
+                    other = Number(Fraction(1, 10**power))
+                    words = f"ADD {show(site.node).replace(' / ', '/')}, not {other.value}"
+                    yield world.change(site, other, words, 0.1 * (other == ONE))
+            case Call("clip", (inner, low, high)), _:
+                for step in (-1, 1, -2, 2):
+                    by = Number(Fraction(step))
+                    less, more = Add((low, Mul((MINUS_ONE, by)))), Add((high, by))
+                    for bounds in ((less, more), (low, more), (less, high)):
+                        shown = f"{show(bounds[0])} and {show(bounds[1])}"
+                        words = f"CLIP to {show(low)} and {show(high)}, not to {shown}"
+                        yield world.change(site, Call("clip", (inner, *bounds)), words)
+
+
+def _is_small(node: Expr) -> bool:
+    """Is it a small positive number?"""
+    if not is_number(node) or any(isinstance(part, (Scalar, Size)) for part in walk(node)):
+        return False
+    value = Polynomial.of(node).constant
+    return value is not None and 0 < value < Fraction(1, 50)
 
 
 def _split_small(terms: tuple[Expr, ...]) -> Iterator[tuple[Expr, Expr]]:

@@ -17,6 +17,8 @@ from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    Turn = Callable[[Expr, Expr], Expr]
+
 TWO = Number(Fraction(2))
 
 
@@ -264,6 +266,70 @@ def find_halves(world: World, number: int) -> Iterator[Change]:
             made.append(Equation(target, value))
         if tuple(made) != world.system.equations:
             yield Change(world.with_equations(tuple(made)), words, 0)
+
+
+@kind(
+    formula="x[S, 2*D]; c[S, D]; index m < 2*D\n"
+    "r[t, m] = where(m % 2 == 0, -x[t, 2*(m // 2) + 1], x[t, 2*(m // 2)])\n"
+    "y[t, m] = x[t, m] * c[t, m // 2] + r[t, m]",
+    code="a, b = x.chunk(2, -1)\nreturn torch.cat((a * c - b, b * c + a), -1)",
+    words="interleaved, not halved",
+    cost=1.25,
+)
+def find_turned_halves(world: World, number: int) -> Iterator[Change]:
+    """The same where conditions say what happens to each half, in all equations at once."""
+    if number:
+        return
+    targets = (e.target for e in world.system.equations)
+    letters = [place for t in targets for place in t.places if isinstance(place, Index)]
+    for extent in dict.fromkeys(index.extent for index in letters if not world.extent(index) % 2):
+        for words, there, back in (
+            ("INTERLEAVED, not halved", _join, _part),
+            ("HALVED, not interleaved", _part, _join),
+        ):
+            made = [_turn(equation, extent, there, back) for equation in world.system.equations]
+            yield Change(world.with_equations(tuple(made)), words, 0)
+
+
+def _turn(equation: Equation, extent: Expr, there: Turn, back: Turn) -> Equation:
+    """The equation in the other layout of all that has this extent."""
+    value = equation.value
+    for index in equation.target.places:
+        if isinstance(index, Index) and index.extent == extent:
+            value = exchange_nodes(value, {index: there(index, extent)})
+            value = rewrite_bottom_up(value, partial(_read_back, index, back))
+    return Equation(equation.target, value)
+
+
+def _halve(extent: Expr) -> Expr:
+    return Call("floordiv", (extent, TWO))
+
+
+def _join(place: Expr, extent: Expr) -> Expr:
+    """Where pairs of neighbours have what lies here in halves."""
+    half = _halve(extent)
+    return Add((Mul((TWO, Call("mod", (place, half)))), Call("floordiv", (place, half))))
+
+
+def _part(place: Expr, extent: Expr) -> Expr:
+    """Where halves have what lies here in pairs of neighbours."""
+    odd = Mul((_halve(extent), Call("mod", (place, TWO))))
+    return Add((Call("floordiv", (place, TWO)), odd))
+
+
+def _read_back(index: Index, back: Turn, expr: Expr) -> Expr:
+    """The access in the code's layout, where a place runs over the same extent."""
+    if not isinstance(expr, Access):
+        return expr
+    whole = Polynomial.of(index.extent)
+    pairs = zip(expr.places, expr.tensor.shape, strict=True)
+    places = (
+        back(place, extent)
+        if index in find_free(place) and Polynomial.of(extent) == whole
+        else place
+        for place, extent in pairs
+    )
+    return Access(expr.tensor, tuple(places))
 
 
 def _turn_places(turn: Callable[[Expr, Expr], Expr | None], expr: Expr) -> Expr:

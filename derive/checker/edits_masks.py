@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LOOSER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
-_FINITE = (0, 1, -1, Fraction(1, 10**9), Fraction(-1, 10**9), 10**9)
+_FINITE = (0, 1, -1, Fraction(1, 10**9), Fraction(-1, 10**9), 10**9, -10, -100, -(10**4))
 
 
 def find_conditions(world: World, number: int) -> Iterator[Site]:
@@ -111,10 +111,24 @@ def find_shifted(world: World, number: int) -> Iterator[Change]:
                 words = f"SHIFT the mask: {show(site.node)}, not {show(moved)}"
                 one = "SHIFT the mask by one:" if step in {ONE, MINUS_ONE} else "SHIFT the mask:"
                 yield world.change(site, moved, words.replace("SHIFT the mask:", one), extra)
+            for left_side, right_side in _drop_shifts(left, right):
+                new = Compare(relation, left_side, right_side)
+                yield world.change(site, new, f"SHIFT the mask: {show(site.node)}, not {show(new)}")
             if relation in {"==", "!="}:
                 for other in ("<=", ">=", "!=" if relation == "==" else "=="):
                     new = Compare(other, left, right)
                     yield world.change(site, new, f"COMPARE {show(site.node)}, not {show(new)}")
+
+
+def _drop_shifts(left: Expr, right: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """The sides of a comparison without one of the terms that are no letters."""
+    for at, side in enumerate((left, right)):
+        terms = side.terms if isinstance(side, Add) else ()
+        for term in terms:
+            if not find_free(term):
+                rest = tuple(other for other in terms if other is not term)
+                new = rest[0] if len(rest) == 1 else Add(rest)
+                yield (left, new) if at else (new, right)
 
 
 def _find_steps(world: World) -> Iterator[tuple[Expr, float]]:

@@ -155,6 +155,7 @@ def find_factors(world: World, own: Scale) -> Iterator[tuple[Scale, float]]:
     for atom, power in own.powers:
         yield Scale.of((atom, -power)), 0.02
         yield Scale.of((atom, power)), 0.12
+        yield Scale.of((atom, -2 * power)), 0.12
     for size in sizes:
         for power in _POWERS:
             yield Scale.of((size, power)), 0.15 if size in mine else 0.3

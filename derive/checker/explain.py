@@ -11,7 +11,7 @@ edit, the first whose value is a part of the edited formula alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +74,16 @@ class Explanation:
 def explain(case: Case, seconds: float = 5.0) -> Explanation:
     """Why the code of a case gives something else than its formula, within a time."""
     deadline = time.monotonic() + seconds
-    case = _find_clearest(case)
+    found = Explanation()
+    for turned in _find_turns(case):
+        found = _explain_at(turned, deadline)
+        if found.difference or time.monotonic() > deadline:
+            break  # a difference that shows at some sizes only is explained there
+    return found
+
+
+def _explain_at(case: Case, deadline: float) -> Explanation:
+    """The explanation at the sizes of this case; the others judge an edit."""
     trace = record(case.run, case.draw(DRAWS[0]), case.path)
     judge = _make_judge(case)
     try:
@@ -107,12 +116,12 @@ def explain(case: Case, seconds: float = 5.0) -> Explanation:
     return replace(found, line=line, edit=edit.words, edited=system)
 
 
-def _find_clearest(case: Case) -> Case:
-    """The sizes at which conditions have most to say come first."""
-    cases = (case, *case.others)
-    best = max(cases, key=_measure_conditions)  # the first of equals
-    others = tuple(other for other in cases if other is not best)
-    return replace(best, others=others, confirm=case.confirm)
+def _find_turns(case: Case) -> Iterator[Case]:
+    """Every case with the others behind it; sizes at which conditions have most to say first."""
+    cases = (replace(case, others=()), *case.others)
+    for best in sorted(cases, key=_measure_conditions, reverse=True):  # equals keep their order
+        others = tuple(other for other in cases if other is not best)
+        yield replace(best, others=others, confirm=case.confirm)
 
 
 def _measure_conditions(case: Case) -> int:
