@@ -98,13 +98,14 @@ def refuse_endless(poly: Poly) -> None:
         raise GivesUp("infinity as an argument")
 
 
-def find_regions(poly: Poly, *, negative: bool) -> tuple[Poly, Cubes, bool]:
-    """The finite terms, the cubes where no infinite one counts, and whether those stay alone.
+def find_regions(poly: Poly, *, negative: bool) -> tuple[Poly, Cubes, Poly]:
+    """The finite terms, the cubes where no infinite one counts, and terms that are nan beside it.
 
-    They do not where a finite term stands beside an infinite one that may be nan or infinite.
+    Those are among the finite ones: they may be nan or infinite where an infinite one counts.
     """
     finite = tuple(term for term in poly if not is_endless(term))
-    regions, alone = ALWAYS, True
+    regions = ALWAYS
+    rough: list[Term] = []
     for term in poly:
         if not is_endless(term):
             continue
@@ -116,5 +117,7 @@ def find_regions(poly: Poly, *, negative: bool) -> tuple[Poly, Cubes, bool]:
         if not all(is_above(f.atom) and is_total(f) for f in others):
             raise GivesUp("infinity times what may be 0")
         regions = check_count(join([regions, deny((term.guards,))]))
-        alone = alone and all(map(is_total, assume(finite, term.guards)))
-    return finite, regions, alone
+        for each in finite:
+            if each not in rough and not all(map(is_total, assume((each,), term.guards))):
+                rough.append(each)
+    return finite, regions, tuple(rough)

@@ -197,8 +197,8 @@ def fold(algebra: Algebra, kind: str, bound: tuple[Index, ...], poly: Poly, cube
     if kind == "min":
         return scale(fold(algebra, "max", bound, scale(poly, -1), cubes), -1)
     if kind in {"max", "argmax"}:
-        finite, regions, alone = find_regions(poly, negative=True)
-        if not alone:
+        finite, regions, rough = find_regions(poly, negative=True)
+        if rough:
             raise GivesUp("-oo plus what may be infinite")
         cubes = check_count(join([cubes, regions]))
         return _fold_order(algebra, kind, bound, finite, cubes)

@@ -281,15 +281,15 @@ def find_sign(algebra: Algebra, base: Normal) -> int:
 
 def exponential(algebra: Algebra, poly: Poly) -> Poly:
     """The exp of it: a monomial where it is finite, 0 where it is -oo."""
-    finite, regions, alone = find_regions(poly, negative=True)
+    finite, regions, rough = find_regions(poly, negative=True)
+    if rough:  # -oo plus what may be oo is nan
+        rest = exponential(algebra, tuple(term for term in poly if term not in rough))
+        return algebra.multiply(rest, exponential(algebra, rough))
     found: list[Term] = []
     for region in regions:
         part = by_cases(algebra, assume(finite, region), lambda p: _exp_plainly(algebra, p))
         assert part is not None
-        if alone:
-            found += algebra.guard((region,), part)
-        else:  # -oo plus what may be oo is nan
-            found += algebra.multiply(algebra.guard((region,), ONE), part)
+        found += algebra.guard((region,), part)
     return tuple(found)
 
 

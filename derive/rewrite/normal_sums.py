@@ -25,13 +25,12 @@ from derive.rewrite.normal_cases import assume
 from derive.rewrite.normal_letters import find_affines, split_quotient
 from derive.rewrite.normal_literals import compare, solve, unite
 from derive.rewrite.normal_merge import merge_letters, put_in
+from derive.rewrite.normal_shift import drop_shift
 from derive.rewrite.normal_signs import is_tame, is_total
 from derive.rewrite.normal_terms import (
     Algebra,
-    Base,
-    Cube,
     Factor,
-    Fold,
+    Function,
     Literal,
     Poly,
     Symbol,
@@ -123,6 +122,19 @@ def _count_idle(algebra: Algebra, term: Term) -> Poly | None:
     for index in idle:
         found = algebra.multiply(found, count(Polynomial.of(index.extent)))
     return found
+
+
+def _open_whole(algebra: Algebra, term: Term) -> Poly | None:
+    """A guarded term that was kept as one atom is opened where all beside it is finite."""
+    for factor in term.factors:
+        if not isinstance(factor.atom, Function) or factor.atom.name != "whole":
+            continue
+        (inner,) = factor.atom.arguments
+        rest = tuple(each for each in term.factors if each is not factor)
+        bare = put_in(term, factors=rest)
+        if len(inner.terms) == 1 and factor.exponent == 1 and is_total(bare) and not term.numeric:
+            return algebra.multiply((bare,), inner.terms)
+    return None
 
 
 def _sift(algebra: Algebra, term: Term) -> Poly | None:
@@ -299,55 +311,13 @@ def _drop_zero(algebra: Algebra, term: Term) -> Poly | None:
     return () if term.coefficient == 0 and is_tame(term) else None
 
 
-def _drop_shift(algebra: Algebra, term: Term) -> Poly | None:
-    """The shift that has cancelled goes, where the share is not defined either if it was not."""
-    if term.power is None:
-        return None
-    zeros = [each for each in term.power.terms if each.coefficient == 0]
-    if not zeros:
-        return None
-    empty = {
-        key
-        for factor in term.factors
-        if isinstance(factor.atom, Base) and factor.exponent < 0
-        for key in [_find_emptiness(algebra, factor.atom.normal.terms)]
-        if key is not None
-    }
-    kept = [each for each in term.power.terms if _find_fold_key(algebra, each) not in empty]
-    if len(kept) == len(term.power.terms):
-        return None
-    power = algebra.finish(tuple(kept)) if kept else None
-    return (put_in(term, power=power),)
-
-
-def _find_emptiness(algebra: Algebra, terms: Poly) -> str | None:
-    """The key of the condition that leaves all of the terms without entries."""
-    keys = {_write_rows(algebra, t.bound, (*t.guards, *t.numeric)) for t in terms}
-    return keys.pop() if len(keys) == 1 else None
-
-
-def _write_rows(algebra: Algebra, bound: tuple[Index, ...], cube: Cube) -> str:
-    asked = tuple(each for each in cube if any(index in each.free for index in bound))
-    used = tuple(i for i in bound if any(i in each.free for each in asked))
-    return algebra.key(Term(bound=used, guards=asked))
-
-
-def _find_fold_key(algebra: Algebra, term: Term) -> str:
-    if term.coefficient == 0 and len(term.factors) >= 1 and not term.bound:
-        folds = [f.atom for f in term.factors if isinstance(f.atom, Fold)]
-        others = [f for f in term.factors if not isinstance(f.atom, Fold)]
-        plain = len(folds) == 1 and folds[0].kind == "max" and all(map(is_tame, others))
-        if plain and is_total(folds[0].body):
-            return _write_rows(algebra, folds[0].bound, folds[0].literals)
-    return "-"
-
-
 _RULES: tuple[Callable[[Algebra, Term], Poly | None], ...] = (
     _drop_zero,
     _settle_numeric,
     _check_guards,
-    _drop_shift,
+    drop_shift,
     _assume_inside,
+    _open_whole,
     _sift,
     _put_known,
     _narrow,
