@@ -86,11 +86,11 @@ def test_wrong_code_differs_and_says_where(code):
 
 
 def test_a_class_of_modules_is_made_at_several_sizes():
-    verdict = check(Heads, parse(HEADS))
+    verdict = check(Heads, parse(HEADS), seconds=120)
     assert verdict.same is True
     assert "q_proj.weight = W_q.T" in verdict.bindings
     assert len({sizes["H"] for sizes in verdict.sizes}) > 1
-    assert check(ScrambledHeads, parse(HEADS)).same is False
+    assert check(ScrambledHeads, parse(HEADS), seconds=120).same is False
 
 
 def test_a_module_that_is_made_is_judged_at_its_own_sizes():

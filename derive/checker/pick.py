@@ -54,9 +54,9 @@ def pick_program(
     """
     first_error: CannotRunError | None = None
     runs: Picked | None = None
-    has_fit, stage = False, ""
+    has_fit = False
     for program, draws, why in _find_tries(code, system, binds, sizes):
-        if runs is not None and why != stage:
+        if runs is not None and draws[0].sizes != runs.draws[0].sizes:
             break  # it runs at the sizes that were tried before
         if runs is not None and program.layout:
             continue  # it runs as it is
@@ -69,7 +69,7 @@ def pick_program(
             first_error = first_error or error
             continue
         if runs is None or agrees or (fits and not has_fit):
-            runs, stage = Picked(program, tuple(kept), _explain_draws(why, kept, lost)), why
+            runs = Picked(program, tuple(kept), _explain_draws(why, kept, lost))
         has_fit |= fits
         if agrees or (fits and not program.guessed):
             break
