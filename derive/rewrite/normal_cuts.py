@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _MOST_ORDERS = 24
 _LEAST_WEIGHT = 5
+_EASIER = 0.7  # what took too long is tried again when so much of it is left open
 _MOST_STEPS = 4000  # for one intermediate
 
 
@@ -78,13 +79,19 @@ class Stages:
         self.tensors = [t for t in targets if once[t.name] == 1 and t.kind == "real"]
         self._needs = _find_needs(system)
         self._known: dict[str, Stage | None] = {}
+        self._failed: dict[str, int] = {}  # how much it was made of when it took too long
 
     def find(self, tensor: Tensor) -> Stage | None:
         """The normal form; None where it has none, or where it takes too long."""
         name = tensor.name
         if name not in self._known:
-            hard = any(self._known.get(n, self) is None for n in self._find_open(name))
+            needs = self._find_open(name)
+            hard = any(self._known.get(n, self) is None for n in needs)
+            if name in self._failed and len(needs) > _EASIER * self._failed[name]:
+                hard = True
             self._known[name] = None if hard else self._make(tensor)
+            if self._known[name] is None and not hard:
+                self._failed[name] = len(needs)
         return self._known[name]
 
     def cut(self, name: str, cut: Cut) -> None:

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Steps, and whether intermediates are cut: small systems go as a whole, large ones by parts.
-ATTEMPTS = ((8_000, False), (80_000, True), (40_000, False))
+ATTEMPTS = ((8_000, False), (60_000, True), (40_000, False))
+FEW = 12  # equations; more are not multiplied out as a whole at length
+STEPS_EACH = 2_000  # more for each equation of the code
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,11 @@ def prove(code: System, formula: System) -> Proof | None:
     formula = _fix_sizes(formula, fixed)
     if not _is_same_shape(code, formula):
         return None
-    for steps, cutting in ATTEMPTS:
+    few = len(code.equations) <= FEW
+    for steps, cutting in ATTEMPTS if few else ATTEMPTS[:2]:
         try:
-            found = _prove(code, formula, steps, cutting=cutting)
+            more = STEPS_EACH * len(code.equations) if cutting else 0
+            found = _prove(code, formula, steps + more, cutting=cutting)
         except (GivesUp, RecursionError):
             continue
         if found is not None:
