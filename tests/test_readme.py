@@ -1,7 +1,7 @@
 """The README's blocks do what they show.
 
-```python    runs, all blocks in one namespace, in order; a ```text block after it is its output; one that
-             starts with `# NAME.py` is a file, which the console blocks find where they run
+```python    runs, all blocks in one namespace, in order; a ```text block after it is its
+             output; one that starts with `# NAME.py` is a file for the console blocks
 ```console   `$ command` and the whole of what it prints
 ```py        lines of generated/relative_attention.py
 ```sh        the two commands: what CI runs
