@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from derive.analysis.affine_form import Affine
 from derive.ir.polynomial import Polynomial
 from derive.rewrite.normal_letters import find_affines, split_quotient
+from derive.rewrite.normal_merge import put_in
 from derive.rewrite.normal_signs import is_above
 from derive.rewrite.normal_terms import Algebra, Base, Factor, Normal, Poly, Term
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _MOST_SPLITS = 8
 _MOST_CLEARED = 4
 _FEW = 4  # values of a letter that are tried one by one
+_MOST_UNROLLED = 8  # entries of a sum that are written out
 _LARGEST = 120  # terms of a difference that is looked at
 
 
@@ -66,6 +68,7 @@ def _is_zero(algebra: Algebra, gap: Normal, letters: tuple[Index, ...]) -> bool:
         if cleared is None:
             break
         gap = cleared
+    gap = _unroll(algebra, gap)
     if not gap.terms:
         return True
     for letter in letters:
@@ -78,6 +81,26 @@ def _is_zero(algebra: Algebra, gap: Normal, letters: tuple[Index, ...]) -> bool:
             for value in range(int(extent))
         )
     return False
+
+
+def _unroll(algebra: Algebra, gap: Normal) -> Normal:
+    """The difference with its sums over a few numbers written out."""
+    found: list[Term] = []
+    for term in gap.terms:
+        few = [index for index in term.bound if _is_few(index)]
+        poly: Poly = (put_in(term, bound=tuple(i for i in term.bound if i not in few)),)
+        for index in few:
+            extent = Polynomial.of(index.extent).constant
+            assert extent is not None
+            places = [Affine({}, Polynomial.of(value)) for value in range(int(extent))]
+            poly = tuple(t for place in places for t in algebra.replace(poly, {index: place}))
+        found += poly
+    return algebra.finish(tuple(found)) if len(found) > len(gap.terms) else gap
+
+
+def _is_few(index: Index) -> bool:
+    extent = Polynomial.of(index.extent).constant
+    return extent is not None and 1 < extent <= _MOST_UNROLLED
 
 
 def _put(algebra: Algebra, gap: Normal, letter: Index, value: int) -> Normal:

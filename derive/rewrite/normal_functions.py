@@ -12,7 +12,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Index
-from derive.rewrite.normal_cases import assume, by_cases, find_regions, refuse_endless
+from derive.rewrite.normal_cases import (
+    assume,
+    by_cases,
+    find_regions,
+    is_endless,
+    refuse_endless,
+)
 from derive.rewrite.normal_literals import Cubes, check_count, deny, join, to_cubes
 from derive.rewrite.normal_powers import find_content, find_sign
 from derive.rewrite.normal_signs import is_filled, is_nonnegative_atom, is_total
@@ -49,6 +55,8 @@ def apply(algebra: Algebra, name: str, arguments: tuple[Poly, ...]) -> Poly:
         return algebra.exponential(arguments[0])
     if name == "log":
         return algebra.logarithm(arguments[0])
+    if name in {"max", "min"}:
+        arguments = _drop_endless(arguments, negative=name == "max")
     for argument in arguments:
         refuse_endless(argument)
     opened = _OPENED.get(name)
@@ -94,6 +102,17 @@ def _find_size(algebra: Algebra, inner: Normal) -> Poly:
     if content is None:
         return found
     return algebra.multiply((content,), found)
+
+
+def _drop_endless(arguments: tuple[Poly, ...], *, negative: bool) -> tuple[Poly, ...]:
+    """The arguments without a plain -oo of a max, or oo of a min."""
+    kept = []
+    for argument in arguments:
+        plain = len(argument) == 1 and is_endless(argument[0]) and not argument[0].guards
+        bare = plain and len(argument[0].factors) == 1 and not argument[0].numeric
+        if not bare or (argument[0].coefficient < 0) is not negative or not argument[0].coefficient:
+            kept.append(argument)
+    return tuple(kept) or arguments
 
 
 def _choose(algebra: Algebra, arguments: tuple[Poly, ...], sign: Fraction) -> Poly:

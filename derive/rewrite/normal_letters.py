@@ -60,6 +60,29 @@ def find_affines(piece: Piece | Factor) -> tuple[Affine, ...]:
             return ()
 
 
+@lru_cache(maxsize=20000)
+def find_read_places(piece: Piece | Factor) -> tuple[Affine, ...]:
+    """The positions of tensors alone, without conditions and letters as numbers."""
+    match piece:
+        case Read(_, places):
+            return tuple(dict.fromkeys(places))
+        case Base(normal) | Fold(_, _, _, normal):
+            inner: tuple[Piece | Factor, ...] = (normal,)
+        case Function(_, arguments):
+            inner = arguments
+        case Factor(atom):
+            inner = (atom,)
+        case Term():
+            inner = (*piece.factors, *(() if piece.power is None else (piece.power,)))
+        case Normal(terms):
+            inner = terms
+        case Literal(_, subject):
+            inner = () if isinstance(subject, Affine) else (subject,)
+        case Symbol() | Endless() | Value():
+            return ()
+    return tuple(dict.fromkeys(place for each in inner for place in find_read_places(each)))
+
+
 def _gather(pieces: Sequence[Piece | Factor]) -> tuple[Affine, ...]:
     if len(pieces) == 1:
         return find_affines(pieces[0])

@@ -25,6 +25,7 @@ from derive.rewrite.normal_cases import assume
 from derive.rewrite.normal_letters import find_affines, split_quotient
 from derive.rewrite.normal_literals import compare, solve, unite
 from derive.rewrite.normal_merge import merge_letters, put_in
+from derive.rewrite.normal_prefix import open_range
 from derive.rewrite.normal_shift import drop_shift
 from derive.rewrite.normal_signs import is_tame, is_total
 from derive.rewrite.normal_terms import (
@@ -324,6 +325,7 @@ _RULES: tuple[Callable[[Algebra, Term], Poly | None], ...] = (
     _split_letter,
     merge_letters,
     _halve,
+    open_range,
     _count_idle,
     _open_contrary,
     _open_pair,
