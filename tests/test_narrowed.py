@@ -6,7 +6,18 @@ import pytest
 import torch
 from sympy import Eq
 
-from derive import Formula, build, evaluate_loops, indices, mean, parse, sizes, tensors
+from derive import (
+    DeriveError,
+    Formula,
+    build,
+    evaluate_loops,
+    indices,
+    mean,
+    parse,
+    show,
+    sizes,
+    tensors,
+)
 from derive.verify.compare import judge_source
 from derive.verify.samples import choose_sizes
 
@@ -19,6 +30,8 @@ NARROWED = (
     "x[N, M]; index i < N - 1; y[j,k] = x[j,k] * 2; z[i] = sum[k](y[i,k] * x[i,k]); return z, y",
     "x[N, H*D]; size H; index h < H; index d < D; index i < N - 1; z[h,i] = sum[d](x[i,h*D + d])",
     "x[N]; index i < 0; z = sum[i](x[i])",
+    "x[B, D]; a[B, 4*D]; index d < D; k[b,d] = a[b,d] * x[b,d]",
+    "x[B, D]; a[B, 4*D]; index d < D; k[b,d] = x[b,d] * a[b,d]",
 )
 
 
@@ -29,6 +42,14 @@ def test_only_its_own_positions_are_read(text: str) -> None:
     draws = choose_sizes(built.system, count=3)
     judgement = judge_source(built.source, built.name, formula, built.system, draws)
     assert judgement.agrees, judgement.where
+
+
+def test_a_line_that_wins_is_shown_wherever_its_letter_is_read_first() -> None:
+    text = "x[B, D]; a[B, 4*D]\nindex d < D\nk[b,d] = x[b,d] * a[b,d]"
+    assert show(parse(text)) == text
+    assert "index" not in show(parse("x[N]; a[N]; index i < N; k[i] = x[i] * a[i]"))
+    with pytest.raises(DeriveError, match="index-extents"):
+        build(parse("x[B, D]; a[B, 4*D]; k[b,d] = x[b,d] * a[b,d]"))
 
 
 def test_every_condition_of_a_reduction_counts() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.letters import find_letters
@@ -83,9 +83,7 @@ def find_open_sizes(system: System) -> tuple[str, ...]:
 
 def _with_keywords(system: System, names: tuple[str, ...]) -> System:
     keywords = tuple(SizeInput(name) for name in names)
-    return System(
-        system.name, system.inputs, (*system.sizes, *keywords), system.equations, system.results
-    )
+    return replace(system, sizes=(*system.sizes, *keywords))
 
 
 def _find_told(system: System) -> tuple[SizeSource, ...]:

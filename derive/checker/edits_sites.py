@@ -8,7 +8,7 @@ and its words are "SQUARE x".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -117,8 +117,8 @@ class World:
         self, equations: tuple[Equation, ...], results: tuple[Tensor, ...] | None = None
     ) -> System:
         """The formula of other equations, perhaps with other results."""
-        s = self.system
-        return System(s.name, s.inputs, s.sizes, equations, results or s.results, s.empty_row)
+        results = results or self.system.results
+        return replace(self.system, equations=equations, results=results)
 
     def change(self, site: Site, node: Expr, words: str, extra: float = 0.0) -> Change:
         """The change that puts another node at a site."""

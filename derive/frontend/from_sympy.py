@@ -14,6 +14,7 @@ Laws:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from derive.errors import DeriveError, refuse, suggest
 from derive.frontend.sympy_names import Names, find_label, find_names, find_order
 from derive.frontend.sympy_nodes import Context, to_node
 from derive.frontend.sympy_tensors import find_tensors
+from derive.ir.letters import find_winning
 from derive.ir.nodes import (
     Access,
     Equation,
@@ -59,14 +61,10 @@ def from_sympy(formula: Formula) -> System:
     )
     if formula.declarations is None:
         open_sizes = (SizeInput(name) for name in find_open_sizes(system))
-        system = System(
-            system.name,
-            system.inputs,
-            tuple(open_sizes),
-            equations,
-            system.results,
-            system.empty_row,
-        )
+        system = replace(system, sizes=tuple(open_sizes))
+    else:
+        declared = find_winning(system, formula.declarations.indices)
+        system = replace(system, declared=declared)
     check_names(system)
     if formula.declarations is not None:
         for mistake in find_missing(system, formula.declarations.indices):

@@ -16,7 +16,7 @@ from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, find_free, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from derive.ir.nodes import Equation, System
 
@@ -27,6 +27,7 @@ def find_untold(system: System) -> tuple[Index, ...]:
     letters = {index.name: index for index in reversed(tuple(_find_indices(system)))}
     ordered = dict.fromkeys(index.name for index in _find_indices(system))
     untold = {index.name: index for e in system.equations for index in _find_left_only(e)}
+    untold |= {name: letters[name] for name in system.declared if name in letters}
     while True:
         told = _read_extents(system, uses, {n: i.extent for n, i in untold.items()})
         missing = (n for n in ordered if n not in told or not _is_told(letters[n], told[n]))
@@ -34,6 +35,18 @@ def find_untold(system: System) -> tuple[Index, ...]:
         if name is None:
             return tuple(letters[n] for n in ordered if n in untold)
         untold[name] = letters[name]
+
+
+def find_winning(system: System, declared: Collection[str]) -> tuple[str, ...]:
+    """The declared letters whose line wins: a place that one reads has another extent."""
+    reads = (
+        (place, access.tensor.shape[number])
+        for access in _find_uses(system)
+        for number, place in enumerate(access.places)
+        if isinstance(place, Index) and number < len(access.tensor.shape)
+    )
+    winning = (i.name for i, extent in reads if i.name in declared and not _is_told(i, extent))
+    return tuple(dict.fromkeys(winning))
 
 
 def _find_left_only(equation: Equation) -> Iterator[Index]:

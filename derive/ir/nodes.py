@@ -284,6 +284,7 @@ class System:
     equations: tuple[Equation, ...]
     results: tuple[Tensor, ...]
     empty_row: str = "nan"  # nan | zeros: a softmax row with nothing left in it
+    declared: tuple[str, ...] = ()  # letters whose declared extent wins over that of a place
 
 
 ZERO = Number(Fraction(0))

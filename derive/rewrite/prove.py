@@ -12,7 +12,7 @@ Laws:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place, to_affine
@@ -167,4 +167,4 @@ def _fix_sizes(system: System, fixed: Mapping[Size, Number]) -> System:
         equations.append(Equation(target, visit(equation.value)))
     inputs = tuple(put(entry) if isinstance(entry, Tensor) else entry for entry in system.inputs)
     results = tuple(map(put, system.results))
-    return System(system.name, inputs, system.sizes, tuple(equations), results, system.empty_row)
+    return replace(system, inputs=inputs, equations=tuple(equations), results=results)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from derive.ir.nodes import Equation, System
 from derive.rewrite import rules_products, rules_softmax
 from derive.rewrite.rule import Rule, apply_rules
@@ -47,7 +49,4 @@ def prepare(system: System) -> tuple[System, tuple[str, ...]]:
         for e in system.equations
     )
     told = tuple(f"{each.name}: {each.law}" for each in TOLD if each in used)
-    prepared = System(
-        system.name, system.inputs, system.sizes, equations, system.results, system.empty_row
-    )
-    return prepared, told
+    return replace(system, equations=equations), told
