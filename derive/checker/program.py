@@ -71,7 +71,10 @@ def call_target(
     import torch
 
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
-        target = target(**made).eval()
+        from derive.verify.fields_tensor import pause
+
+        with pause():
+            target = target(**made).eval()
     if isinstance(target, torch.nn.Module):
         positional, named = _order(target.forward, given)
         return torch.func.functional_call(target, dict(parameters), tuple(positional), named)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.conclude import judge_exactly
 from derive.checker.draws import find_far_draws
 from derive.checker.judge import (
     CLEAR,
@@ -53,9 +54,17 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Send) -> tuple[Picked, V
             return picked, _say(verdict, send, None, "unknown", loose)
         return picked, _say(verdict, send, False, "different")
     if not floats.same:
-        return picked, _say(verdict, send, None, "unknown", f"float64: {floats.difference}")
+        verdict = _say(verdict, send, None, "unknown", f"float64: {floats.difference}")
+        verdict = judge_exactly(job, picked, verdict, floats.off)
+        send(verdict)
+        return picked, verdict
     verdict = _say(verdict, send, True, "agrees")
-    return picked, _judge_further(job, picked, verdict, send)
+    verdict = _judge_further(job, picked, verdict, send)
+    if not verdict.same:
+        return picked, verdict
+    verdict = judge_exactly(job, picked, verdict, floats.off)
+    send(verdict)
+    return picked, verdict
 
 
 def _judge_further(job: Job, picked: Picked, verdict: Verdict, send: Send) -> Verdict:

@@ -1,0 +1,195 @@
+"""Code against formula over random towers of prime fields: exactly, in every entry."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from derive.checker.judge import find_expected
+from derive.checker.load import CannotRunError
+from derive.checker.program import precisely
+from derive.errors import DeriveError
+from derive.verify.evaluate import evaluate_system
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from derive.checker.draws import Draw
+    from derive.checker.program import Program
+    from derive.verify.fields import Usage
+
+_TOWERS = 2  # random towers at each draw
+_ORDERED_TOWERS = 8  # where a random order decides, each tower is but one trial
+_REDRAWS = 5  # after an accident
+
+
+@dataclass
+class Exactness:
+    """What the judge over fields found: the same, another value, or that it cannot tell."""
+
+    same: bool | None = True
+    difference: str = ""
+    reason: str = ""
+    opaque: dict[str, None] = field(default_factory=dict)
+    is_chancy: bool = False  # an order or the sign of a root was random: a difference says nothing
+    ordered: bool = False
+    soft_mask: bool = False
+
+    def take(self, usage: Usage) -> None:
+        """What one run rested on."""
+        self.opaque |= usage.opaque
+        self.ordered |= usage.ordered
+        self.soft_mask |= usage.soft_mask
+        self.is_chancy |= usage.ordered or usage.rooted
+
+
+def judge_fields(
+    program: Program,
+    draws: Sequence[Draw],
+    is_over: Callable[[], bool],
+    *,
+    backward: bool = False,
+) -> Exactness:
+    """The code and the formula over random towers at every draw; None once the time is over."""
+    total = Exactness()
+    for draw in draws:
+        number = 0
+        while number < (_ORDERED_TOWERS if total.ordered else _TOWERS):
+            if is_over():
+                total.same, total.reason = None, "no time was left for random fields"
+                return total
+            _judge_tower(total, program, draw, 97 * draw.seed + number, backward)
+            if total.same is not True:
+                return total
+            number += 1
+    return total
+
+
+def _judge_tower(total: Exactness, program: Program, draw: Draw, seed: int, backward: bool) -> None:
+    """One draw over one tower; deeper towers where exponentials nest deeper."""
+    from derive.verify.fields import DEEPEST, NotModelledError, TooDeepError, UnluckyError
+
+    total.reason = "exponentials nest deeper than random fields allow"
+    for depth in range(1, DEEPEST + 1):
+        for attempt in range(_REDRAWS):
+            try:
+                _run_tower(total, program, draw, (seed + 1000 * attempt, depth, backward))
+            except UnluckyError:
+                continue
+            except TooDeepError:
+                break
+            except NotModelledError as error:
+                total.reason = f"{error} is not modelled over fields"
+            except CannotRunError as error:
+                total.reason = f"over fields the code stops: {error}"
+            except DeriveError:
+                raise
+            except (Exception, SystemExit) as error:  # whatever the code makes of such tensors
+                total.reason = f"over fields the code stops: {program.cannot_run(error)}"
+            else:
+                return
+            total.same = None
+            return
+    total.same = None
+
+
+def _run_tower(total: Exactness, program: Program, draw: Draw, how: tuple[int, int, bool]) -> None:
+    from derive.verify.fields import draw_tower, exact
+
+    seed, depth, backward = how
+    tower = draw_tower(seed, depth)
+    with warnings.catch_warnings(), precisely(), exact(tower) as usage:
+        warnings.simplefilter("ignore")
+        try:
+            values = draw_fields(tower, draw, seed)
+            found = evaluate_fields(tower, draw, values)
+            results = program.run(_copy(values), draw.sizes)
+            wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
+            said = _compare_fields(program, results, wanted)
+            if backward and not said:
+                said = _compare_gradients(program, draw, tower, values)
+        finally:
+            total.take(usage)
+    total.same, total.difference, total.reason = not said, said, ""
+
+
+def evaluate_fields(tower: Any, draw: Draw, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The formula's tensors over a tower."""
+    from derive.verify.fields import to_field
+
+    def constant(number: Any) -> Any:
+        return to_field(tower, number)
+
+    return evaluate_system(draw.system, values, draw.sizes, constant)
+
+
+def draw_fields(tower: Any, draw: Draw, seed: int) -> dict[str, Any]:
+    """Inputs by name: real tensors are random residues, the others what they are."""
+    from derive.verify.fields import draw_field
+
+    values = draw.make_inputs()
+    positive = [t.name for t in draw.system.inputs if getattr(t, "lower", None) is not None]
+    for number, (name, value) in enumerate(values.items()):
+        if hasattr(value, "is_floating_point") and value.is_floating_point():
+            own = 31 * seed + number
+            values[name] = draw_field(tower, tuple(value.shape), own, positive=name in positive)
+    return values
+
+
+def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()}
+
+
+def _compare_fields(program: Program, results: Sequence[Any], wanted: dict[str, Any]) -> str:
+    """The first difference in words; "" where there is none."""
+    from derive.verify.fields import FieldTensor, find_differences, show_value
+
+    if not results:
+        return "the code returns no tensor"
+    for (name, value), found in zip(find_expected(program, wanted), results, strict=False):
+        if tuple(found.shape) != tuple(value.shape):
+            return f"{name} has shape {list(found.shape)}, the formula {list(value.shape)}"
+        if not isinstance(found, FieldTensor) and not isinstance(value, FieldTensor):
+            continue  # no tensor of reals in it: float64 has judged it
+        differs = find_differences(found, value)
+        if bool(differs.any()):
+            place = tuple(int(k) for k in differs.nonzero()[0])
+            at = f"{name}[{', '.join(map(str, place))}]" if place else name
+            here, there = show_value(found, place), show_value(value, place)
+            return f"{at} is {here} over a field, the formula says {there}"
+    return ""
+
+
+def _compare_gradients(program: Program, draw: Draw, tower: Any, values: Mapping[str, Any]) -> str:
+    """The gradients of the results, weighted at random, by every real tensor."""
+    import torch
+
+    from derive.verify.fields import FieldTensor, draw_field, find_differences, to_field
+
+    names = [name for name, value in values.items() if isinstance(value, FieldTensor)]
+
+    def differentiate(of_code: bool) -> tuple[Any, ...]:
+        leaves = _copy(values)
+        for name in names:
+            leaves[name] = leaves[name].detach().requires_grad_()
+        if of_code:
+            results = program.run(dict(leaves), draw.sizes)
+        else:
+            found = evaluate_fields(tower, draw, leaves)
+            wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
+            results = tuple(value for _, value in find_expected(program, wanted))
+        total = to_field(tower, 0)
+        for number, result in enumerate(results[: len(draw.system.results)]):
+            weight = draw_field(tower, tuple(result.shape), 7 * draw.seed + number)
+            total = total + (result * weight).sum()
+        return torch.autograd.grad(total, [leaves[name] for name in names], allow_unused=True)
+
+    for name, one, other in zip(names, differentiate(True), differentiate(False), strict=True):
+        if one is None and other is None:
+            continue
+        nothing = to_field(tower, torch.zeros((one if one is not None else other).shape))
+        here, there = (nothing if grad is None else grad for grad in (one, other))
+        if bool(find_differences(here, there).any()):
+            return f"the gradient by {name} differs from the formula's"
+    return ""

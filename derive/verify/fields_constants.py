@@ -1,0 +1,172 @@
+"""Numbers that ordinary code computes in floating point, as elements of a tower.
+
+0.125, 0.1, 1/3        quotients of small integers, and decimals as a person writes them
+0.7071067811865476     roots of such, where the tower has them
+0.7978845608028654     quotients and roots with pi, which is an element drawn at random
+any other              a hash of its first ten digits: an unknown number
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+
+from derive.verify.fields_numbers import hash_residues
+from derive.verify.fields_parts import ABOVE, BELOW, FINITE, HIGH, LOW, NAN, Parts, Usage, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from derive.verify.fields_tower import Tower
+
+_MOST = 20_000  # the numerator and denominator of a quotient that is recognised
+_LOGARITHMS = 200  # the numerator and denominator of a quotient whose logarithm is recognised
+_CLOSE = 5e-16  # relative; a product of a few roundings
+_DIGITS = 12  # a decimal that a person writes has no more
+_LOW, _HIGH = -1e4, 1e8  # beyond them a constant stands for an infinity
+
+_MOST_NAMES = 2  # numbers of one tensor that are named
+
+Element = tuple[tuple[int, ...], int, str]  # residues, state, and what had to be hashed
+
+
+def find_element(tower: Tower, value: float | Fraction | int) -> Element:
+    """The element that a number stands for."""
+    if isinstance(value, float) and not math.isfinite(value):
+        state = NAN if value != value else ABOVE if value > 0 else BELOW
+        return (0,) * tower.levels, state, ""
+    state = LOW if value <= _LOW else HIGH if value >= _HIGH else FINITE
+    residues, hashed = _find_residues(tower, value)
+    return residues, state, hashed
+
+
+@lru_cache(maxsize=100_000)
+def _find_residues(tower: Tower, value: float | Fraction | int) -> tuple[tuple[int, ...], str]:
+    quotient = to_fraction(value)
+    if quotient is not None:
+        return tower.embed(quotient), ""
+    value = float(value)
+    found = _find_root(tower, value) or _find_logarithm(tower, value)
+    return (found, "") if found else (_hash(tower, value), f"the number {value:.6g}")
+
+
+def to_fraction(value: float | Fraction | int) -> Fraction | None:
+    """The rational that a number stands for; None where none is recognised."""
+    if not isinstance(value, float):
+        return Fraction(value)
+    if not math.isfinite(value):
+        return None
+    quotient = _find_quotient(value)
+    if quotient is None and (_is_decimal(value) or abs(value) >= _HIGH):
+        quotient = Fraction(repr(value)) if _is_decimal(value) else Fraction(value)
+    return quotient
+
+
+def _is_decimal(value: float) -> bool:
+    digits = repr(value).strip("-").split("e")[0].replace(".", "").strip("0")
+    return len(digits) <= _DIGITS
+
+
+def _find_quotient(value: float, close: float = _CLOSE) -> Fraction | None:
+    if not 1e-9 < abs(value) < 1e9:
+        return Fraction(0) if not value else None
+    found = Fraction(value).limit_denominator(_MOST)
+    near = found and abs(float(found) - value) <= close * abs(value)
+    return found if near and abs(found.numerator) <= _MOST * found.denominator else None
+
+
+def _find_root(tower: Tower, value: float) -> tuple[int, ...] | None:
+    """p/q * pi, roots of p/q, p/q * pi and p/q / pi, and fourth roots of p/q."""
+    half = _find_half_pi(tower)
+    tries = (
+        (value * value, 0, True),
+        (value / math.pi, 2, False),
+        (value * value / math.pi, 1, True),
+        (value * value * math.pi, -1, True),
+        (value * math.pi, -2, False),
+    )
+    for number, halves, is_root in tries:
+        quotient = _find_quotient(number, 3 * _CLOSE)
+        if quotient is None or not quotient:
+            continue
+        found = tower.embed_root(quotient) if is_root else tower.embed(quotient)
+        if found is None:
+            continue
+        sign = -1 if is_root and value < 0 else 1
+        return tuple(
+            sign * each * pow(pi, halves, prime) % prime if each >= 0 else each
+            for each, pi, prime in zip(found, half, tower.primes, strict=True)
+        )
+    fourth = _find_quotient(value**4, 5 * _CLOSE) if value > 0 else None
+    return tower.embed_fourth_root(fourth) if fourth else None
+
+
+def _find_logarithm(tower: Tower, value: float) -> tuple[int, ...] | None:
+    """The logarithm of p/q."""
+    if abs(value) > math.log(_MOST):
+        return None
+    quotient = Fraction(math.exp(value)).limit_denominator(_LOGARITHMS)
+    near = quotient and abs(math.log(quotient) - value) <= _CLOSE * max(abs(value), 1)
+    return embed_logarithm(tower, quotient) if near and quotient != 1 else None
+
+
+def embed_logarithm(tower: Tower, value: Fraction) -> tuple[int, ...]:
+    """The logarithm of a positive rational: a sum of those of its prime factors."""
+    total = [0] * tower.levels
+    for number, sign in ((value.numerator, 1), (value.denominator, -1)):
+        rest, factor = number, 2
+        while rest > 1:
+            if rest % factor:
+                factor += 1 if factor * factor <= rest else rest - factor
+                continue
+            rest //= factor
+            own = _hash(tower, -factor - 0.25)
+            total = [old + sign * each for old, each in zip(total, own, strict=True)]
+    return tuple(each % prime for each, prime in zip(total, tower.primes, strict=True))
+
+
+def _find_half_pi(tower: Tower) -> tuple[int, ...]:
+    """The root of pi: an element drawn at random, a square itself."""
+    return tuple(each * each % p for each, p in zip(_hash(tower, 0.5), tower.primes, strict=True))
+
+
+def _hash(tower: Tower, value: float) -> tuple[int, ...]:
+    """An element for the first ten digits, odd in the sign."""
+    size = torch.tensor([int.from_bytes(f"{abs(value):.9e}".encode(), "big") % (1 << 62)])
+    sign = -1 if value < 0 else 1
+    return tuple(
+        sign * int(hash_residues(tower.key ^ (level + 1), size)) % prime
+        for level, prime in enumerate(tower.primes)
+    )
+
+
+def note_hashed(usage: Usage, names: Sequence[str]) -> None:
+    """What had to be hashed is said; of many numbers, that they are many."""
+    if len(names) > _MOST_NAMES:
+        names = ["numbers that the code computes"]
+    usage.opaque |= dict.fromkeys(names)
+
+
+def embed_tensor(tower: Tower, usage: Usage | None, tensor: torch.Tensor) -> Parts:
+    """A tensor of numbers or truth values, element by element."""
+    values, places = torch.unique(tensor.detach(), return_inverse=True)
+    if tensor.is_floating_point():
+        numbers = values.double().tolist()
+    else:
+        numbers = [int(each) for each in values.tolist()]
+    elements = [find_element(tower, each) for each in numbers]
+    if usage is not None:
+        note_hashed(usage, [hashed for _, _, hashed in elements if hashed])
+    if not elements:
+        return fill(tower, tensor.shape, (0,) * tower.levels)
+    residues = tuple(
+        torch.tensor([element[0][level] for element in elements], dtype=torch.int64)[places]
+        for level in range(tower.levels)
+    )
+    state = torch.tensor([element[1] for element in elements], dtype=torch.int8)[places]
+    nothing = tuple(torch.zeros(tensor.shape, dtype=torch.int64) for _ in tower.bases)
+    return Parts(tuple(each.contiguous() for each in residues), nothing, state.contiguous())

@@ -1,0 +1,205 @@
+"""Functions of tensors over a tower: exp and log exactly, roots of squares, the rest as hashes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import gcd
+from typing import TYPE_CHECKING
+
+import torch
+
+from derive.verify import fields_algebra as algebra
+from derive.verify import fields_numbers as modular
+from derive.verify.fields_numbers import UNKNOWN
+from derive.verify.fields_parts import (
+    ABOVE,
+    BELOW,
+    FINITE,
+    HIGH,
+    LOW,
+    NAN,
+    Parts,
+    TooDeepError,
+    Usage,
+    broadcast,
+    build,
+    fill,
+    find_signs,
+    find_small,
+)
+
+if TYPE_CHECKING:
+    from derive.verify.fields_tower import Tower
+
+ODD = frozenset(["erf", "sin", "tan", "atan", "asin", "sinh", "asinh", "atanh", "erfinv"])
+EVEN = frozenset(["cos"])
+_HALF = Fraction(1, 2)
+
+
+def exp(tower: Tower, usage: Usage, parts: Parts) -> Parts:
+    """exp: level by level a power of the base, or the companion; TooDeepError at no level."""
+    soft = (parts.state == LOW) | (parts.state == HIGH)
+    if bool(soft.any()):
+        usage.soft_mask = True
+    zero = (parts.state == BELOW) | (parts.state == LOW)
+    small = (parts.residues[0] == 0) & (parts.state == FINITE) & find_small(tower, parts)[1]
+    residues = []
+    for each in (*algebra.exponentiate(tower, parts), None):
+        found = torch.full_like(parts.residues[0], UNKNOWN) if each is None else each
+        residues.append(found.masked_fill(zero, 0).masked_fill(small, 1))
+    if residues[0].numel() and bool((residues[0] < 0).all()):
+        raise TooDeepError
+    above = (parts.state == ABOVE) | (parts.state == HIGH)
+    state = torch.where(above, ABOVE, torch.where(parts.state == NAN, NAN, FINITE))
+    return build(residues, state.to(torch.int8))
+
+
+def log(tower: Tower, usage: Usage, parts: Parts) -> Parts:
+    """log: known from level 1 on; what it is the logarithm of goes beside it."""
+    usage.logs = True
+    plain = parts.state == FINITE
+    zero = plain & (parts.residues[0] == 0)
+    one = plain & (parts.residues[0] == 1) & find_small(tower, parts)[1]
+    residues = [torch.full_like(parts.residues[0], UNKNOWN)]
+    for level in range(tower.depth):
+        residues.append(modular.take_logarithm(parts.residues[level], tower, level))
+    residues = [each.masked_fill(one, 0) for each in residues]
+    off = ~plain | zero
+    companions = [
+        torch.where(each > 0, each, UNKNOWN).masked_fill(off | one, 0)
+        for each in parts.residues[:-1]
+    ]
+    state = torch.where(zero, BELOW, torch.where(parts.state == ABOVE, ABOVE, FINITE))
+    state = torch.where((parts.state == NAN) | (parts.state == BELOW), NAN, state)
+    return build(residues, state.to(torch.int8), companions)
+
+
+def root(tower: Tower, usage: Usage, parts: Parts) -> Parts:
+    """The root that is a square itself; of what is no square, one with an arbitrary sign."""
+    residues = []
+    for level, (each, prime) in enumerate(zip(parts.residues, tower.primes, strict=True)):
+        found = modular.take_power(each, (prime + 1) // 4, prime)
+        if not level:
+            usage.rooted |= bool(((found * found % prime != each) & (each >= 0)).any())
+        residues.append(found)
+    residues = _take_small_roots(tower, parts, residues)
+    below = (parts.state == BELOW) | (parts.state == LOW)
+    state = torch.where(below, NAN, parts.state)
+    return build(residues, state.to(torch.int8))
+
+
+def _take_small_roots(
+    tower: Tower, parts: Parts, residues: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Square numbers have the positive root."""
+    value, small = find_small(tower, parts)
+    if not bool(small.any()):
+        return residues
+    whole = value.clamp(min=0).double().sqrt().round().long()
+    square = small & (whole * whole == value)
+    return [
+        torch.where(square, whole % prime, each)
+        for each, prime in zip(residues, tower.primes, strict=True)
+    ]
+
+
+def power(tower: Tower, usage: Usage, parts: Parts, number: Fraction) -> Parts:
+    """The element to a rational power."""
+    if number.denominator == 1:
+        count = abs(int(number))
+        residues = [
+            modular.take_power(each, count, prime)
+            for each, prime in zip(parts.residues, tower.primes, strict=True)
+        ]
+        found = build(residues, _raise_states(tower, parts, count))
+        return algebra.invert(tower, found) if number < 0 else found
+    if number.denominator == 2:
+        return power(tower, usage, root(tower, usage, parts), 2 * number)
+    if all(gcd(number.denominator, prime - 1) == 1 for prime in tower.primes) and parts.is_plain:
+        raised = [
+            algebra.raise_rational(each, number, prime)
+            for each, prime in zip(parts.residues, tower.primes, strict=True)
+        ]
+        return build([each for each in raised if each is not None])
+    return opaque(tower, usage, f"power {number}", parts)
+
+
+def _raise_states(tower: Tower, parts: Parts, count: int) -> torch.Tensor | None:
+    if parts.is_plain or count == 1:
+        return parts.state
+    if not count:
+        return None
+    signs = find_signs(tower, parts)
+    negative = (signs < 0) & bool(count % 2)
+    state = parts.state
+    endless = (state == BELOW) | (state == ABOVE)
+    soft = (state == LOW) | (state == HIGH)
+    found = torch.where(endless, torch.where(negative, BELOW, ABOVE), state.long())
+    return torch.where(soft, torch.where(negative, LOW, HIGH), found).to(torch.int8)
+
+
+def opaque(tower: Tower, usage: Usage, name: str, *given: Parts) -> Parts:
+    """A fixed random function of the elements; odd and even functions are such."""
+    usage.opaque[name] = None
+    given = broadcast(*given)
+    firsts = [each.residues[0] for each in given]
+    sign: torch.Tensor | None = None
+    if len(given) == 1 and name in ODD | EVEN:
+        centered = modular.center(firsts[0], tower.primes[0])
+        sign, firsts = centered.sign(), [centered.abs()]
+    states = [each.state.long() for each in given]
+    number = sum(ord(letter) * 131**place for place, letter in enumerate(name)) % (1 << 61)
+    residues = []
+    for level, prime in enumerate(tower.primes):
+        found = modular.hash_residues(tower.key ^ (number + level), *firsts, *states) % prime
+        if sign is not None and name in ODD:
+            found = sign * found % prime
+        residues.append(modular.keep_unknown(found, *(each.residues[0] for each in given)))
+    state = torch.zeros_like(given[0].state)
+    for each in given:
+        state = torch.where(each.state == NAN, NAN, state)
+    return build(residues, state.to(torch.int8))
+
+
+def tanh(tower: Tower, usage: Usage, parts: Parts) -> Parts:
+    """tanh(x) = 1 - 2 / (exp(2 x) + 1)."""
+    one = _make(tower, 1)
+    twice = exp(tower, usage, algebra.scale(tower, parts, Fraction(2)))
+    part = algebra.divide(tower, _make(tower, -2), algebra.add(tower, twice, one))
+    return algebra.add(tower, one, part)
+
+
+def sigmoid(tower: Tower, usage: Usage, parts: Parts) -> Parts:
+    """sigmoid(x) = 1 / (1 + exp(-x))."""
+    below = algebra.add(tower, _make(tower, 1), exp(tower, usage, algebra.negate(tower, parts)))
+    return algebra.invert(tower, below)
+
+
+def _make(tower: Tower, number: Fraction | int) -> Parts:
+    return fill(tower, (), tower.embed(number))
+
+
+def softmax(tower: Tower, usage: Usage, parts: Parts, dim: int) -> Parts:
+    """exp(x) over its sum; a row of nothing but finite masks is a row of finite numbers."""
+    parts = soften(usage, parts, dim)
+    raised = exp(tower, usage, parts)
+    return algebra.divide(tower, raised, algebra.reduce_sum(tower, raised, (dim,), True))
+
+
+def soften(usage: Usage, parts: Parts, dim: int) -> Parts:
+    """Where every entry of a row is masked by a finite number, what was added to it counts."""
+    soft = parts.state == LOW
+    if not bool(soft.any()):
+        return parts
+    usage.soft_mask = True
+    whole = (soft | (parts.state == BELOW)).all(dim, keepdim=True) & soft
+    state = torch.where(whole, FINITE, parts.state).to(torch.int8)
+    return Parts(parts.residues, parts.companions, state)
+
+
+def log_sum_exp(
+    tower: Tower, usage: Usage, parts: Parts, dims: tuple[int, ...], keepdim: bool
+) -> Parts:
+    """The logarithm of the sum of exponentials."""
+    total = algebra.reduce_sum(tower, exp(tower, usage, parts), dims, keepdim)
+    return log(tower, usage, total)

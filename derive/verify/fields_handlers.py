@@ -1,0 +1,317 @@
+"""What torch's operations mean over a tower, one by one, with the arguments that torch gives."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import partial
+from math import prod
+from operator import itemgetter, methodcaller
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from derive.verify import fields_algebra as algebra
+from derive.verify import fields_functions as functions
+from derive.verify import fields_order as order
+from derive.verify.fields_constants import embed_logarithm, to_fraction
+from derive.verify.fields_parts import (
+    ABOVE,
+    BELOW,
+    NAN,
+    NotModelledError,
+    Parts,
+    fill,
+)
+from derive.verify.fields_run import list_dims
+from derive.verify.fields_tensor import FieldTensor
+
+if TYPE_CHECKING:
+    from derive.verify.fields_run import Handler, Run
+
+
+def _add(run: Run, one: Any, other: Any, *, alpha: Any = 1) -> Parts:
+    return run.add(run.parts(one), run.scale(run.parts(other), alpha))
+
+
+def _subtract(run: Run, one: Any, other: Any, alpha: Any = 1) -> Parts:
+    return run.subtract(run.parts(one), run.scale(run.parts(other), alpha))
+
+
+def _multiply(run: Run, one: Any, other: Any) -> Parts:
+    if not isinstance(one, FieldTensor):
+        one, other = other, one
+    return run.scale(run.parts(one), other)
+
+
+def _divide(run: Run, one: Any, other: Any, *, rounding_mode: str | None = None) -> Parts:
+    quotient = to_fraction(other) if isinstance(other, (int, float)) else None
+    if quotient:
+        found = run.scale(run.parts(one), 1 / quotient)
+    else:
+        found = algebra.divide(run.tower, run.parts(one), run.parts(other))
+    if rounding_mode is None:
+        return found
+    return functions.opaque(run.tower, run.usage, rounding_mode, found)
+
+
+def _power(run: Run, base: Any, exponent: Any) -> Parts:
+    if isinstance(exponent, torch.Tensor) and not exponent.dim() and not _is_field(exponent):
+        exponent = exponent.item()
+    if isinstance(exponent, (int, float)):
+        quotient = to_fraction(exponent)
+        if quotient is not None:
+            return functions.power(run.tower, run.usage, run.parts(base), quotient)
+    if isinstance(base, (int, float)) and base > 0 and to_fraction(base):
+        logarithm = embed_logarithm(run.tower, to_fraction(base) or Fraction(1))
+        product = run.multiply(run.parts(exponent), fill(run.tower, (), logarithm))
+        return functions.exp(run.tower, run.usage, product)
+    if isinstance(exponent, torch.Tensor) and not _is_field(exponent):
+        return _take_powers(run, run.parts(base), exponent)
+    return functions.opaque(run.tower, run.usage, "pow", run.parts(base), run.parts(exponent))
+
+
+def _take_powers(run: Run, base: Parts, exponents: torch.Tensor) -> Parts:
+    """A tensor of exponents: each value by itself."""
+    found: Parts | None = None
+    for value in torch.unique(exponents).tolist():
+        raised = _power(run, FieldTensor(run.tower, base), value)
+        found = raised if found is None else order.choose(exponents == value, raised, found)
+    return base if found is None else found
+
+
+def _is_field(value: Any) -> bool:
+    return isinstance(value, FieldTensor)
+
+
+def _addmm(run: Run, added: Any, one: Any, other: Any, **named: Any) -> Parts:
+    product = run.scale(_matmul(run, one, other), named.get("alpha", 1))
+    beta = named.get("beta", 1)
+    return run.add(run.scale(run.parts(added), beta), product) if beta else product
+
+
+def _matmul(run: Run, one: Any, other: Any) -> Parts:
+    return algebra.matmul(run.tower, run.parts(one), run.parts(other))
+
+
+def _dot(run: Run, one: Any, other: Any) -> Parts:
+    return run.sum(run.multiply(run.parts(one), run.parts(other)), (-1,))
+
+
+def _trilinear(run: Run, *args: Any) -> Parts:
+    tensors, expands, dims = args[:3], args[3:6], args[6]
+    found: Parts | None = None
+    for tensor, expand in zip(tensors, expands, strict=True):
+        parts = run.parts(tensor)
+        for dim in sorted(expand):
+            parts = parts.map(methodcaller("unsqueeze", dim))
+        found = parts if found is None else run.multiply(found, parts)
+    assert found is not None
+    return run.sum(found, dims)
+
+
+def _convolve(run: Run, value: Any, weight: Any, bias: Any, *rest: Any) -> Parts:
+    """A convolution by windows: stride, padding, dilation, groups."""
+    stride, padding, dilation, transposed, _, groups = rest
+    if transposed:
+        raise NotModelledError("a transposed convolution")
+    kernel, windows = run.parts(weight), run.parts(value)
+    count = kernel.state.dim() - 2
+    for dim in range(count):
+        border = [0, 0] * (count - 1 - dim) + [padding[dim]] * 2
+        reach = (kernel.shape[dim + 2] - 1) * dilation[dim] + 1
+        windows = windows.map(partial(torch.nn.functional.pad, pad=border))
+        windows = windows.map(methodcaller("unfold", dim + 2, reach, stride[dim]))
+        windows = windows.map(itemgetter((..., slice(None, None, dilation[dim]))))
+    batch, channels, *places = windows.shape[: count + 2]
+    shape = (batch, groups, channels // groups, prod(places), -1)
+    spread = windows.map(lambda part: part.reshape(shape).movedim(2, -2))
+    spread = spread.map(lambda part: part.reshape(batch, groups, 1, prod(places), -1))
+    outer = kernel.shape[0] // groups
+    kernel = kernel.map(lambda part: part.reshape(1, groups, outer, 1, -1))
+    total = run.sum(run.multiply(spread, kernel), (-1,))
+    total = total.map(lambda part: part.reshape(batch, groups * outer, *places))
+    if bias is None:
+        return total
+    ones = [1] * count
+    return run.add(total, run.parts(bias).map(lambda part: part.reshape(-1, *ones)))
+
+
+def _average(run: Run, value: Any, window: Any, *rest: Any) -> Parts:
+    """Means of windows without a border."""
+    step = list(rest[0]) if rest and rest[0] else list(window)
+    if any(any(each) if isinstance(each, list) else each for each in rest[1:3]):
+        raise NotModelledError("pooling with a border")
+    windows, count = run.parts(value), len(window)
+    for number, (size, each) in enumerate(zip(window, step, strict=True)):
+        windows = windows.map(methodcaller("unfold", number - count - number, size, each))
+    return run.mean(windows, tuple(range(-count, 0)))
+
+
+def _sum(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> Parts:
+    return run.sum(run.parts(value), dims, keepdim)
+
+
+def _mean(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> Parts:
+    return run.mean(run.parts(value), dims, keepdim)
+
+
+def _product(run: Run, value: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Parts:
+    parts = run.parts(value)
+    if dim is None:
+        parts, dim = parts.map(lambda part: part.reshape(-1)), 0
+    found = run.number(1)
+    for place in range(parts.shape[dim]):
+        found = run.multiply(found, parts.map(methodcaller("select", dim, place)))
+    if not parts.shape[dim]:
+        shape = parts.state.select(dim, 0).shape if parts.shape[dim] else parts.state.sum(dim).shape
+        found = found.map(lambda part: part.expand(shape))
+    return found.map(lambda part: part.unsqueeze(dim)) if keepdim else found
+
+
+def _cumsum(run: Run, value: Any, dim: int, **_: Any) -> Parts:
+    return algebra.accumulate(run.tower, run.parts(value), dim)
+
+
+def _variance(run: Run, value: Any, *args: Any, **named: Any) -> Parts:
+    """Torch's spellings: (dims, correction=, keepdim=), (dims, unbiased, keepdim), (unbiased)."""
+    parts = run.parts(value)
+    dims, correction, keepdim = _read_spread(*args, **named)
+    off = run.subtract(parts, run.mean(parts, dims, keepdim=bool(parts.state.dim())))
+    square = run.sum(run.multiply(off, off), dims, keepdim)
+    count = _count(parts, dims) - correction
+    return run.scale(square, 1 / count) if count > 0 else run.scale(square, float("nan"))
+
+
+def _read_spread(*args: Any, **named: Any) -> tuple[Any, Fraction, bool]:
+    if args and isinstance(args[0], bool):
+        return None, Fraction(args[0]), False
+    dims = args[0] if args else named.get("dim")
+    correction = args[1] if len(args) > 1 else named.get("correction", named.get("unbiased", 1))
+    keepdim = args[2] if len(args) > 2 else named.get("keepdim", False)
+    return dims, Fraction(1 if correction is None else correction), bool(keepdim)
+
+
+def _count(parts: Parts, dims: Any) -> int:
+    chosen = list_dims(dims) or range(parts.state.dim())
+    return prod(parts.shape[dim] for dim in chosen)
+
+
+def _deviation(run: Run, value: Any, *args: Any, **named: Any) -> Parts:
+    return functions.root(run.tower, run.usage, _variance(run, value, *args, **named))
+
+
+def _variance_and_mean(run: Run, value: Any, *args: Any, **named: Any) -> tuple[Parts, Parts]:
+    dims, _, keepdim = _read_spread(*args, **named)
+    mean = run.mean(run.parts(value), dims, keepdim)
+    return _variance(run, value, *args, **named), mean
+
+
+def _norm(
+    run: Run, value: Any, power: Any = 2, dims: Any = None, keepdim: bool = False, **_: Any
+) -> Parts:
+    parts = run.parts(value)
+    if power == 2:
+        square = run.sum(run.multiply(parts, parts), dims, keepdim)
+        return functions.root(run.tower, run.usage, square)
+    if power == 1:
+        return run.sum(order.find_size(run.tower, run.usage, parts), dims, keepdim)
+    raise NotModelledError(f"a norm of order {power}")
+
+
+def _softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
+    return functions.softmax(run.tower, run.usage, run.parts(value), dim)
+
+
+def _safe_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
+    parts = run.parts(value)
+    empty = (parts.state == BELOW).all(dim, keepdim=True)
+    found = functions.softmax(run.tower, run.usage, parts, dim)
+    return order.choose(empty, run.number(0), found)
+
+
+def _log_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
+    parts = functions.soften(run.usage, run.parts(value), dim)
+    total = functions.log_sum_exp(run.tower, run.usage, parts, (dim,), True)
+    return run.subtract(parts, total)
+
+
+def _log_sum_exp(run: Run, value: Any, dims: Any, keepdim: bool = False) -> Parts:
+    return functions.log_sum_exp(run.tower, run.usage, run.parts(value), list_dims(dims), keepdim)
+
+
+def _softmax_backward(run: Run, grad: Any, output: Any, dim: int, *_: Any) -> Parts:
+    weighted = run.multiply(run.parts(grad), run.parts(output))
+    total = run.sum(weighted, (dim,), True)
+    return run.subtract(weighted, run.multiply(run.parts(output), total))
+
+
+def _is_state(*states: int) -> Handler:
+    def act(run: Run, value: Any) -> torch.Tensor:
+        state = run.parts(value).state
+        found = torch.zeros_like(state, dtype=torch.bool)
+        for each in states:
+            found |= state == each
+        return found
+
+    return act
+
+
+def _read_number(run: Run, value: Any) -> float:
+    parts = run.parts(value)
+    state = int(parts.state)
+    if state in {BELOW, ABOVE, NAN}:
+        return {BELOW: -float("inf"), ABOVE: float("inf"), NAN: float("nan")}[state]
+    return float(run.read_integers(parts))
+
+
+def _is_all_equal(run: Run, one: Any, other: Any) -> bool:
+    if one.shape != other.shape:
+        return False
+    return bool(order.compare(run.tower, run.usage, "eq", run.parts(one), run.parts(other)).all())
+
+
+ARITHMETIC: dict[str, Handler] = {
+    "add": _add,
+    "sub": _subtract,
+    "rsub": lambda run, one, other, alpha=1: _subtract(run, other, one, alpha),
+    "mul": _multiply,
+    "div": _divide,
+    "pow": _power,
+    "mm": _matmul,
+    "bmm": _matmul,
+    "mv": _dot,
+    "dot": _dot,
+    "vdot": _dot,
+    "addmm": _addmm,
+    "baddbmm": _addmm,
+    "addmv": lambda run, added, one, other, **named: run.add(
+        run.scale(run.parts(added), named.get("beta", 1)),
+        run.scale(_dot(run, one, other), named.get("alpha", 1)),
+    ),
+    "_trilinear": _trilinear,
+    "convolution": _convolve,
+    "avg_pool2d": _average,
+    "sum": _sum,
+    "mean": _mean,
+    "prod": _product,
+    "cumsum": _cumsum,
+    "var": _variance,
+    "std": _deviation,
+    "var_mean": _variance_and_mean,
+    "linalg_vector_norm": _norm,
+    "norm": _norm,
+    "_softmax": _softmax,
+    "_safe_softmax": _safe_softmax,
+    "_log_softmax": _log_softmax,
+    "logsumexp": _log_sum_exp,
+    "_softmax_backward_data": _softmax_backward,
+    "isinf": _is_state(BELOW, ABOVE),
+    "isnan": _is_state(NAN),
+    "isneginf": _is_state(BELOW),
+    "isposinf": _is_state(ABOVE),
+    "_local_scalar_dense": _read_number,
+    "equal": _is_all_equal,
+    "logical_not": lambda run, value: ~run.is_nonzero(run.parts(value)),
+    "any": lambda run, value, *args, **named: run.is_nonzero(run.parts(value)).any(*args, **named),
+    "all": lambda run, value, *args, **named: run.is_nonzero(run.parts(value)).all(*args, **named),
+}

@@ -1,0 +1,89 @@
+"""Every operation of torch's on tensors over a tower, found by its name or taken apart by torch."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from derive.verify.fields_handlers import ARITHMETIC
+from derive.verify.fields_parts import NotModelledError, Parts
+from derive.verify.fields_pointwise import POINTWISE
+from derive.verify.fields_run import Run, wrap
+from derive.verify.fields_tensor import (
+    FACTORIES,
+    FieldTensor,
+    find_running,
+    find_usage,
+    iterate,
+)
+from derive.verify.fields_views import MOVES, VIEWS, make_like, move
+
+if TYPE_CHECKING:
+    from derive.verify.fields_run import Handler
+    from derive.verify.fields_tower import Tower
+
+TABLE: dict[str, Handler] = {**ARITHMETIC, **POINTWISE, **VIEWS}
+
+
+def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """One operation; NotModelledError where it has no meaning over a field."""
+    tower = _find_tower(args, named)
+    name = func.overloadpacket.__name__
+    run = Run(tower, find_usage(), name)
+    if name in MOVES:
+        return wrap(tower, move(run, func, args, named))
+    if name in TABLE:
+        return wrap(tower, TABLE[name](run, *args, **_drop_types(name, named)))
+    if name in FACTORIES:
+        return wrap(tower, make_like(run, func, args, named))
+    if name.endswith("_") and name[:-1] in TABLE:
+        return _write(run, args[0], TABLE[name[:-1]](run, *args, **named))
+    if name.endswith("_") and name[:-1] in MOVES:
+        raise NotModelledError(name)
+    return _take_apart(run, func, args, named)
+
+
+def _drop_types(name: str, named: dict[str, Any]) -> dict[str, Any]:
+    """Floats of every width are one field."""
+    if name == "_to_copy":
+        return named
+    return {key: value for key, value in named.items() if key != "dtype"}
+
+
+def _find_tower(args: tuple[Any, ...], named: dict[str, Any]) -> Tower:
+    for each in iterate(args, named):
+        if isinstance(each, FieldTensor):
+            return each.tower
+    raise NotModelledError("an operation without a tower")
+
+
+def _write(run: Run, target: Any, found: Any) -> Any:
+    """The result into the memory of the target."""
+    if not isinstance(target, FieldTensor) or not isinstance(found, Parts):
+        raise NotModelledError(f"{run.name} into an ordinary tensor")
+    for old, new in zip(target.parts.every, found.every, strict=True):
+        old.copy_(new.expand(old.shape))
+    return target
+
+
+def _take_apart(run: Run, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """By torch's own decomposition, whose operations come here again."""
+    with find_running() or nullcontext():
+        known = _list_decompositions().get(func)
+        if known is not None:
+            return known(*args, **named)
+        found = func.decompose(*args, **named)
+    if found is NotImplemented:
+        raise NotModelledError(run.name)
+    return found
+
+
+@cache
+def _list_decompositions() -> dict[Any, Any]:
+    import torch._decomp
+
+    return dict(torch._decomp.decomposition_table)
+
+
+FieldTensor.answer = staticmethod(dispatch)

@@ -1,0 +1,190 @@
+"""Operations of torch's that move elements and compute nothing: done to every part alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from derive.verify.fields_order import choose
+from derive.verify.fields_parts import NotModelledError, Parts, build, fill
+from derive.verify.fields_tensor import FieldTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from derive.verify.fields_run import Handler, Run
+
+_MOVES = (
+    "view _unsafe_view reshape _reshape_alias permute transpose t expand slice select unsqueeze "
+    "squeeze clone detach alias as_strided index gather flip unfold contiguous roll diagonal "
+    "split split_with_sizes unsafe_split unsafe_split_with_sizes unsafe_chunk unbind chunk "
+    "index_select tril triu select_backward slice_backward diagonal_backward cat stack repeat "
+    "narrow movedim lift_fresh lift_fresh_copy take embedding repeat_interleave tile rot90 "
+    "slice_scatter select_scatter diagonal_scatter as_strided_scatter select_copy slice_copy "
+    "view_copy permute_copy transpose_copy expand_copy unsqueeze_copy t_copy index_copy "
+    "_unsafe_index"
+)
+MOVES = frozenset(_MOVES.split())
+_IGNORED = ("dtype", "layout", "device", "pin_memory")
+
+
+def move(run: Run, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    """The operation done to residues, companions and states one by one."""
+    named = {key: value for key, value in named.items() if key not in _IGNORED}
+    count = 2 * run.tower.depth + 2
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, FieldTensor):
+            return value.parts
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return run.parts(value)
+        if isinstance(value, (list, tuple)):
+            return [convert(each) for each in value]
+        return value
+
+    def pick(value: Any, number: int) -> Any:
+        if isinstance(value, Parts):
+            return value.every[number]
+        if isinstance(value, list):
+            return [pick(each, number) for each in value]
+        return value
+
+    given = [convert(each) for each in args]
+    found = [func(*(pick(each, n) for each in given), **named) for n in range(count)]
+    if isinstance(found[0], torch.Tensor):
+        return _regroup(run, found)
+    return [_regroup(run, each) for each in zip(*found, strict=True)]
+
+
+def _regroup(run: Run, every: Any) -> Parts:
+    levels = run.tower.levels
+    return Parts(tuple(every[:levels]), tuple(every[levels:-1]), every[-1])
+
+
+def make_like(run: Run, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    """zeros_like, new_full and their like."""
+    name = func.overloadpacket.__name__
+    first = args[0]
+    rest = args[1:]
+    shape = first.shape if name.endswith("_like") else rest[0]
+    rest = rest if name.endswith("_like") else rest[1:]
+    value = 0.0 if "zeros" in name else 1.0 if "ones" in name else float("nan")
+    if "full" in name:
+        value = rest[0]
+    dtype = named.get("dtype")
+    if dtype is not None and not dtype.is_floating_point:
+        return torch.full(tuple(shape), 0 if value != value else value, dtype=dtype)
+    made = run.parts(value)
+    levels = tuple(int(each) for each in made.residues)
+    return fill(run.tower, tuple(shape), levels, int(made.state))
+
+
+def convert(run: Run, value: FieldTensor, **named: Any) -> Any:
+    """Another type: floats stay exact, integers and truth values have to be such."""
+    dtype = named.get("dtype")
+    if dtype is None or dtype.is_floating_point:
+        return value.parts.map(torch.clone)
+    if dtype.is_complex:
+        raise NotModelledError("complex numbers")
+    if dtype is torch.bool:
+        return run.is_nonzero(value.parts)
+    return run.read_integers(value.parts).to(dtype)
+
+
+def where(run: Run, condition: Any, one: Any, other: Any) -> Parts:
+    """One or the other."""
+    if isinstance(condition, FieldTensor):
+        condition = run.is_nonzero(condition.parts)
+    return choose(condition, run.parts(one), run.parts(other))
+
+
+def masked_fill(run: Run, value: Any, mask: Any, number: Any) -> Parts:
+    """The number where the mask holds."""
+    found = where(run, mask, number, value)
+    return found
+
+
+def pad(run: Run, value: Any, widths: Any, number: Any = 0) -> Parts:
+    """A border of one number."""
+    parts = run.parts(value)
+    inside = torch.ones(parts.shape, dtype=torch.bool)
+    inside = torch.nn.functional.pad(inside, list(widths), value=False)
+    wide = parts.map(lambda part: torch.nn.functional.pad(part, list(widths)))
+    return choose(inside, wide, run.parts(number))
+
+
+def index_put(run: Run, value: Any, places: Any, new: Any, *rest: Any, **named: Any) -> Parts:
+    """Elements written at places, or added there."""
+    accumulate = bool(named.get("accumulate", rest[0] if rest else False))
+    target, source = run.parts(value), run.parts(new)
+    moved = [
+        a.index_put(tuple(places), b, accumulate=accumulate)
+        for a, b in zip(target.every, source.every, strict=True)
+    ]
+    return _reduce(run, target, moved) if accumulate else target.rebuild(moved)
+
+
+def scatter(run: Run, value: Any, dim: int, places: Any, new: Any, **named: Any) -> Parts:
+    """Elements written along a dimension."""
+    if named:
+        raise NotModelledError("scatter with a reduction")
+    target = run.parts(value)
+    source = run.parts(new)
+    if not source.state.dim():
+        source = source.map(lambda part: part.expand(places.shape))
+    return target.rebuild(
+        [a.scatter(dim, places, b) for a, b in zip(target.every, source.every, strict=True)]
+    )
+
+
+def scatter_add(run: Run, value: Any, dim: int, places: Any, new: Any) -> Parts:
+    """Elements added along a dimension."""
+    target, source = run.parts(value), run.parts(new)
+    moved = [a.scatter_add(dim, places, b) for a, b in zip(target.every, source.every, strict=True)]
+    return _reduce(run, target, moved)
+
+
+def index_add(run: Run, value: Any, dim: int, *rest: Any, **named: Any) -> Parts:
+    """Slices added at places along a dimension."""
+    places, new = rest
+    target, source = run.parts(value), run.scale(run.parts(new), named.get("alpha", 1))
+    moved = [a.index_add(dim, places, b) for a, b in zip(target.every, source.every, strict=True)]
+    return _reduce(run, target, moved)
+
+
+def _reduce(run: Run, target: Parts, moved: list[torch.Tensor]) -> Parts:
+    """Sums of residues brought back below the primes; only of what is finite and known."""
+    lost = any(bool((each < 0).any()) for each in moved)
+    if (
+        lost
+        or bool(moved[-1].any())
+        or any(bool(each.any()) for each in moved[run.tower.levels : -1])
+    ):
+        raise NotModelledError(f"{run.name} of infinities or logarithms")
+    pairs = zip(moved, run.tower.primes, strict=False)
+    return build([each % prime for each, prime in pairs])
+
+
+def fill_with(run: Run, value: Any, number: Any = 0) -> Parts:
+    """One number everywhere."""
+    return run.parts(number).map(lambda part: part.expand(value.shape).contiguous())
+
+
+VIEWS: dict[str, Handler] = {
+    "_to_copy": convert,
+    "where": where,
+    "masked_fill": masked_fill,
+    "constant_pad_nd": pad,
+    "index_put": index_put,
+    "_index_put_impl": index_put,
+    "_unsafe_index_put": index_put,
+    "scatter": scatter,
+    "scatter_add": scatter_add,
+    "index_add": index_add,
+    "fill": fill_with,
+    "zero": fill_with,
+    "copy": lambda run, value, new, _=False: run.parts(new).map(
+        lambda part: part.expand(value.shape).contiguous()
+    ),
+}
