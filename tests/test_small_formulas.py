@@ -14,9 +14,9 @@ from derive.verify.loops import evaluate_loops
 TABLE = Path(__file__).with_name("small_formulas.txt").read_text(encoding="utf-8").splitlines()
 FORMULAS = [line for line in TABLE if line and not line.startswith("#")]
 SIZES = (
-    dict(M=3, N=4, D=2, W=1, tuple=3, list=2, shape=3, ndim=4),
-    dict(M=1, N=3, D=5, W=2, tuple=1, list=2, shape=2, ndim=3),
-    dict(M=4, N=1, D=1, W=0, tuple=2, list=1, shape=2, ndim=1),
+    dict(M=3, N=4, D=2, W=1, tuple=3, len=2, shape=3, ndim=4),
+    dict(M=1, N=3, D=5, W=2, tuple=1, len=2, shape=2, ndim=3),
+    dict(M=4, N=1, D=1, W=0, tuple=2, len=1, shape=2, ndim=1),
 )
 # Values that a mask leaves out: no sum, product, maximum or softmax may meet them.
 MASKED = (

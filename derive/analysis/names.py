@@ -21,6 +21,7 @@ from derive.ir.nodes import (
     Tensor,
 )
 from derive.ir.walk import find_accesses, walk
+from derive.notation.formula import FUNCTION_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,6 +104,12 @@ def find_symbols(tensor: Tensor) -> tuple[str, ...]:
 
 def _find_bad_names(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[Diagnostic]:
     for name, ((kind, _), *_) in roles.items():
+        if name in FUNCTION_WORDS and kind != "index":
+            yield Diagnostic(
+                "name-form",
+                f"{name} cannot be {_article(kind)}: the generated code uses the name itself",
+                help=f"call it {name.strip('_')}_",
+            )
         if name.isidentifier() and not iskeyword(name):
             continue
         fresh = "".join(c if f"a{c}".isidentifier() else "_" for c in name)

@@ -12,6 +12,10 @@ from derive.errors import refuse
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+# What a generated function reads, and the file around it: nothing else may have these names.
+FUNCTION_WORDS = ("torch", "_check_shapes", "ValueError", "list")
+FILE_WORDS = (*FUNCTION_WORDS, "Tensor", "tuple", "float", "int")
+
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
@@ -106,6 +110,13 @@ def check_name(name: str) -> None:
             "formula-name",
             f"a formula is named like a Python function, not {name!r}",
             help="use letters, digits and _",
+        )
+    if name in FILE_WORDS or name.startswith("__"):
+        user = "the generated file" if name in FILE_WORDS else "Python"
+        raise refuse(
+            "formula-name",
+            f"a formula cannot be named {name}, which {user} uses itself",
+            help=f"call it {name.strip('_')}_",
         )
 
 

@@ -28,7 +28,6 @@ def make_plan(system: System, sizes: Mapping[str, int]) -> Plan:
     context.layouts = find_layouts(prepared)
     sources: dict[str, tuple[Equation, Source]] = {}
     for equation in prepared.equations:
-        context.names.discard(equation.target.tensor.name)
         sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
     results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
     steps = drop_unused(tuple(context.steps), results)

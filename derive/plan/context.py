@@ -59,10 +59,10 @@ class Context:
         """How many elements these indices span."""
         return prod(self.extent(i) for i in dict.fromkeys(indices))
 
-    def add_step(self, op: Op, hint: str = "") -> Source:
-        """A step of its own for an operation, under a name of its own."""
+    def add_step(self, op: Op, given: str = "") -> Source:
+        """A step of its own for an operation, by the name that the formula gives or a free one."""
         kind = "bool" if is_truth(op) else "int" if is_whole(op) else "real"
-        name = free_name(hint or name_op(op, self.target), self.names)
+        name = given or free_name(name_op(op, self.target), self.names)
         self.names.add(name)
         self.steps.append(Step(name, op))
         return Source(name, axes_of(op), kind)

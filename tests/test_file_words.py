@@ -1,0 +1,73 @@
+"""Names that a generated file reads itself: refused, each with one to take instead."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from house import ROOT
+
+from derive import DeriveError, build, parse
+from derive.notation.formula import FILE_WORDS, FUNCTION_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAMED = {
+    "an argument": "{0}[M, N]; y[i] = exp(sum[k]({0}[i,k]))",
+    "a scalar": "x[M]; scalar {0}; y[i] = x[i] / {0}",
+    "a size": "x[M*{0}]; size {0}; y[i] = x[i] / {0}",
+    "a step": "x[M, N]; {0}[i] = sum[k](x[i,k]); y[i,j] = {0}[i] * exp({0}[j])",
+}
+
+
+def find_read(source: str) -> Iterator[str]:
+    """The names of a file's functions that are none of their own."""
+    for function in ast.parse(source).body:
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+        own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        own |= {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+        yield from (node.id for node in names if node.id not in own)
+
+
+def test_the_words_are_those_that_the_files_read() -> None:
+    files = (ROOT / "generated").glob("*.py")
+    read = {name for path in files for name in find_read(path.read_text(encoding="utf-8"))}
+    assert read == set(FILE_WORDS)
+
+
+@pytest.mark.parametrize("name", [*FILE_WORDS, "__init__", "__class__"])
+def test_no_formula_is_named_so(name: str) -> None:
+    text = "x[M, N]; y[i] = sum[k](x[i,k])"
+    with pytest.raises(DeriveError, match="formula-name"):
+        parse(text, name=name)
+    with pytest.raises(DeriveError, match="formula-name"):
+        build(parse(text), name=name)
+
+
+@pytest.mark.parametrize("name", FUNCTION_WORDS)
+@pytest.mark.parametrize("text", NAMED.values(), ids=NAMED.keys())
+def test_nothing_of_a_formula_is_named_so(text: str, name: str) -> None:
+    with pytest.raises(DeriveError, match="name-form"):
+        build(parse(text.format(name)))
+
+
+@pytest.mark.parametrize("name", ["Tensor", "float", "len", "match", "print", "_", "torch_"])
+@pytest.mark.parametrize("text", NAMED.values(), ids=NAMED.keys())
+def test_other_names_of_python_are_free(text: str, name: str) -> None:
+    built = build(parse(text.format(name)))
+    built.judge()
+    with pytest.raises(ValueError, match="place"):
+        built.function(
+            *(torch.ones(()) for _ in built.system.inputs),
+            **{s.name: 2 for s in built.system.sizes},
+        )
+
+
+def test_a_step_is_not_named_like_a_later_equation() -> None:
+    text = "q[I, L]; k[L, J]; q_k[i,j] = exp(sum[l](q[i,l] * k[l,j])); z[i] = sum[j](q_k[i,j]**2)"
+    build(parse(text)).judge()
