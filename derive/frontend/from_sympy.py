@@ -32,12 +32,12 @@ from derive.ir.nodes import (
     Access,
     Equation,
     Expr,
-    Number,
     ScalarInput,
     SizeInput,
     System,
     Tensor,
 )
+from derive.ir.numbers import to_exact
 from derive.ir.text import to_lines
 from derive.notation.formula import check_formula
 
@@ -118,9 +118,9 @@ def _to_default(name: str, value: Any) -> Expr | None:
     if value is None:
         return None
     if isinstance(value, Rational):
-        return Number(Fraction(int(value.p), int(value.q)))
+        return to_exact(Fraction(int(value.p), int(value.q)))
     try:
-        return Number(Fraction(str(value)))
+        return to_exact(Fraction(str(value)))
     except ValueError:
         says = f"the default of {name} is no number: {value}"
         raise refuse("default-form", says, help="write a finite number, 1e-5") from None

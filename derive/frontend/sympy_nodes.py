@@ -52,6 +52,7 @@ from derive.ir.nodes import (
     Tensor,
     Where,
 )
+from derive.ir.numbers import to_exact
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.notation.functions import FUNCTIONS, REDUCTIONS, Reduction
 
@@ -152,13 +153,13 @@ def _find_written(letter: str, extent: Expr, context: Context) -> Expr:
 
 @to_node.register(sympy.Rational)
 def _(value: Any, context: Context) -> Expr:
-    return Number(Fraction(int(value.p), int(value.q)))
+    return to_exact(Fraction(int(value.p), int(value.q)))
 
 
 @to_node.register(sympy.Float)
 def _(value: Any, context: Context) -> Expr:
     double = 53  # bits; such a float has a shortest decimal that means it
-    return Number(Fraction(repr(float(value)) if value._prec == double else str(value)))
+    return to_exact(Fraction(repr(float(value)) if value._prec == double else str(value)))
 
 
 @to_node.register(Endless)

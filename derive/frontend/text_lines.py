@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from derive.errors import Mark, refuse
+from derive.ir.numbers import MAKE_SCALAR, TOO_LONG, is_readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from derive.errors import DeriveError
 
-LONGEST_NUMBER = 300  # digits, and powers of ten; exact numbers are written out in full
 WIDEST = 160  # columns of a line that a mark shows
 DEEPEST = 100  # brackets in brackets; far above any formula, far below Python's stack
 
@@ -198,14 +198,9 @@ def _check_word(source: Source, name: str, start: int, end: int) -> None:
 
 
 def _check_number(source: Source, text: str, start: int, end: int) -> None:
-    digits, _, exponent = text.lower().partition("e")
-    if len(text) > LONGEST_NUMBER or abs(int(exponent or 0)) > LONGEST_NUMBER:
-        raise source.refuse(
-            "number-too-long",
-            f"numbers are kept exactly, so they end at {LONGEST_NUMBER} digits",
-            (start, end),
-            help="make it a scalar: scalar c",
-        )
+    if not is_readable(text):
+        raise source.refuse("number-too-long", TOO_LONG, (start, end), help=MAKE_SCALAR)
+    digits, _, _ = text.lower().partition("e")
     if len(digits) > 1 and digits.isdigit() and digits[0] == "0":
         raise source.refuse(
             "number-form",

@@ -32,11 +32,11 @@ from derive.ir.nodes import (
     Truth,
     Where,
 )
+from derive.ir.numbers import write_number
 
 OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(9)
 
 _INFIX = {"floordiv": "//", "mod": "%"}
-_FEW = 20  # decimals; a number with more of them is written as a quotient
 
 # Pieces are (text, node): a node is written as an empty piece, its text, and an empty piece again,
 # so that joining the texts gives the line and the empty ones tell where each node starts and ends.
@@ -94,7 +94,7 @@ def _bare_access(target: Access) -> Pieces:
 def _write(expr: Expr) -> tuple[Pieces, int]:
     match expr:
         case Number(value):
-            return [(_write_number(value), None)], _number_holds(value)
+            return [(write_number(value), None)], _number_holds(value)
         case Infinity(negative):
             return [("-oo" if negative else "oo", None)], SIGN if negative else ATOM
         case Size(name) | Scalar(name) | Index(name):
@@ -167,27 +167,8 @@ def _write_condition(expr: Expr) -> tuple[Pieces, int]:
             raise TypeError(f"no text for {type(expr).__name__}")
 
 
-def _write_number(value: Fraction) -> str:
-    """A decimal where it ends soon, 1e-5 where it begins late, else a quotient."""
-    decimals = next((k for k in range(_FEW) if (value * 10**k).denominator == 1), None)
-    if decimals is None:
-        return f"{value.numerator} / {value.denominator}"
-    if not decimals:
-        return str(value.numerator)
-    sign, digits = (
-        "-" if value < 0 else "",
-        str(abs(value.numerator * 10**decimals // value.denominator)),
-    )
-    power = len(digits) - decimals - 1
-    if power < -4:
-        tail = f".{digits[1:]}" if digits[1:] else ""
-        return f"{sign}{digits[0]}{tail}e{power}"
-    digits = digits.zfill(decimals + 1)
-    return f"{sign}{digits[:-decimals]}.{digits[-decimals:]}"
-
-
 def _number_holds(value: Fraction) -> int:
-    if "/" in _write_number(value):
+    if "/" in write_number(value):
         return PRODUCT if value > 0 else SUM
     return ATOM if value >= 0 else SIGN
 
