@@ -13,6 +13,7 @@ from derive.verify.samples import choose_sizes, draw_inputs
 
 RIGHT = load_pairs(right=True)
 WRONG = load_pairs(right=False)
+EXACT = {"proved", "identical"}
 NAMES = {True: "right", False: "wrong"}
 each_pair = pytest.mark.parametrize(
     "pair", [*RIGHT, *WRONG], ids=lambda pair: f"{NAMES[pair.right]}-{pair}"
@@ -63,6 +64,11 @@ def test_no_right_code_is_called_different(pair):
 def test_right_code_is_called_the_same():
     unknown = [f"{pair}: {'; '.join(judge(pair).reasons)}" for pair in RIGHT if not judge(pair)]
     assert len(unknown) <= 0.05 * len(RIGHT), "\n".join(["not called the same:", *unknown])
+
+
+def test_right_code_is_judged_exactly():
+    weaker = [f"{pair}: {judge(pair)}" for pair in RIGHT if judge(pair).grade not in EXACT]
+    assert len(weaker) <= 0.1 * len(RIGHT), "\n".join(["float64 alone:", *weaker])
 
 
 def test_wrong_code_is_called_different():
