@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from derive.ir.nodes import ScalarInput, System
-from derive.verify.samples import choose_sizes, draw_inputs, find_sizes
+from derive.verify.samples import choose_sizes, draw_inputs, find_sizes, is_possible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -50,16 +50,16 @@ def _keep_rows(value: Any) -> Any:
     return value
 
 
-def find_far_draws(draw: Draw, numbers: Sequence[int]) -> Iterator[Draw]:
+def find_far_draws(draw: Draw, numbers: Sequence[int], fixed: Mapping[str, int]) -> Iterator[Draw]:
     """Draws in which one size at a time is beyond the numbers that stand in the code.
 
-    A block of 16 has no say where every size is below 16.
+    A block of 16 has no say where every size is below 16. Sizes that are told stay what they are.
     """
     for number in sorted(set(numbers)):
         for name in draw.sizes:
-            if draw.sizes[name] <= number:
+            if name not in fixed and draw.sizes[name] <= number:
                 beyond = {**draw.sizes, name: 2 * number + 1}
-                if prod(beyond.values()) <= MOST_ELEMENTS:
+                if prod(beyond.values()) <= MOST_ELEMENTS and is_possible(draw.system, beyond):
                     yield replace(draw, sizes=beyond)
 
 

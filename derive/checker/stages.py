@@ -70,7 +70,8 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Send) -> tuple[Picked, V
 def _judge_further(job: Job, picked: Picked, verdict: Verdict, send: Send) -> Verdict:
     """Sizes beyond the numbers in the code, large inputs, and gradients if they are asked for."""
     first = picked.draws[0]
-    tries = [(draw, 1.0) for draw in find_far_draws(first, find_literals(picked.program.code))]
+    numbers = find_literals(picked.program.code)
+    tries = [(draw, 1.0) for draw in find_far_draws(first, numbers, job.sizes)]
     for draw, scale in [(first, LARGE), *tries]:
         outcome = judge_far(picked.program, draw, scale)
         if outcome.same is False:

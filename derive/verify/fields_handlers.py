@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
 from math import prod
-from operator import itemgetter, methodcaller
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,11 +43,7 @@ def _multiply(run: Run, one: Any, other: Any) -> Parts:
 
 
 def _divide(run: Run, one: Any, other: Any, *, rounding_mode: str | None = None) -> Parts:
-    quotient = to_fraction(other) if isinstance(other, (int, float)) else None
-    if quotient:
-        found = run.scale(run.parts(one), 1 / quotient)
-    else:
-        found = algebra.divide(run.tower, run.parts(one), run.parts(other))
+    found = run.divide(run.parts(one), other)
     if rounding_mode is None:
         return found
     return functions.opaque(run.tower, run.usage, rounding_mode, found)
@@ -107,44 +102,6 @@ def _trilinear(run: Run, *args: Any) -> Parts:
         found = parts if found is None else run.multiply(found, parts)
     assert found is not None
     return run.sum(found, dims)
-
-
-def _convolve(run: Run, value: Any, weight: Any, bias: Any, *rest: Any) -> Parts:
-    """A convolution by windows: stride, padding, dilation, groups."""
-    stride, padding, dilation, transposed, _, groups = rest
-    if transposed:
-        raise NotModelledError("a transposed convolution")
-    kernel, windows = run.parts(weight), run.parts(value)
-    count = kernel.state.dim() - 2
-    for dim in range(count):
-        border = [0, 0] * (count - 1 - dim) + [padding[dim]] * 2
-        reach = (kernel.shape[dim + 2] - 1) * dilation[dim] + 1
-        windows = windows.map(partial(torch.nn.functional.pad, pad=border))
-        windows = windows.map(methodcaller("unfold", dim + 2, reach, stride[dim]))
-        windows = windows.map(itemgetter((..., slice(None, None, dilation[dim]))))
-    batch, channels, *places = windows.shape[: count + 2]
-    shape = (batch, groups, channels // groups, prod(places), -1)
-    spread = windows.map(lambda part: part.reshape(shape).movedim(2, -2))
-    spread = spread.map(lambda part: part.reshape(batch, groups, 1, prod(places), -1))
-    outer = kernel.shape[0] // groups
-    kernel = kernel.map(lambda part: part.reshape(1, groups, outer, 1, -1))
-    total = run.sum(run.multiply(spread, kernel), (-1,))
-    total = total.map(lambda part: part.reshape(batch, groups * outer, *places))
-    if bias is None:
-        return total
-    ones = [1] * count
-    return run.add(total, run.parts(bias).map(lambda part: part.reshape(-1, *ones)))
-
-
-def _average(run: Run, value: Any, window: Any, *rest: Any) -> Parts:
-    """Means of windows without a border."""
-    step = list(rest[0]) if rest and rest[0] else list(window)
-    if any(any(each) if isinstance(each, list) else each for each in rest[1:3]):
-        raise NotModelledError("pooling with a border")
-    windows, count = run.parts(value), len(window)
-    for number, (size, each) in enumerate(zip(window, step, strict=True)):
-        windows = windows.map(methodcaller("unfold", number - count - number, size, each))
-    return run.mean(windows, tuple(range(-count, 0)))
 
 
 def _sum(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> Parts:
@@ -245,6 +202,19 @@ def _softmax_backward(run: Run, grad: Any, output: Any, dim: int, *_: Any) -> Pa
     return run.subtract(weighted, run.multiply(run.parts(output), total))
 
 
+def _softplus_backward(run: Run, grad: Any, value: Any, beta: Any, _: Any) -> Parts:
+    """The threshold beyond which torch takes softplus for its argument is no part of it."""
+    inner = run.scale(run.parts(value), beta)
+    return run.multiply(run.parts(grad), functions.sigmoid(run.tower, run.usage, inner))
+
+
+def _distances(run: Run, one: Any, other: Any, power: Any = 2.0, _: Any = None) -> Parts:
+    """Between every row of one and every row of the other."""
+    rows = run.parts(one).map(methodcaller("unsqueeze", -2))
+    columns = run.parts(other).map(methodcaller("unsqueeze", -3))
+    return _norm(run, FieldTensor(run.tower, run.subtract(rows, columns)), power, (-1,))
+
+
 def _is_state(*states: int) -> Handler:
     def act(run: Run, value: Any) -> torch.Tensor:
         state = run.parts(value).state
@@ -289,8 +259,6 @@ ARITHMETIC: dict[str, Handler] = {
         run.scale(_dot(run, one, other), named.get("alpha", 1)),
     ),
     "_trilinear": _trilinear,
-    "convolution": _convolve,
-    "avg_pool2d": _average,
     "sum": _sum,
     "mean": _mean,
     "prod": _product,
@@ -305,6 +273,9 @@ ARITHMETIC: dict[str, Handler] = {
     "_log_softmax": _log_softmax,
     "logsumexp": _log_sum_exp,
     "_softmax_backward_data": _softmax_backward,
+    "softplus_backward": _softplus_backward,
+    "_cdist_forward": _distances,
+    "_euclidean_dist": _distances,
     "isinf": _is_state(BELOW, ABOVE),
     "isnan": _is_state(NAN),
     "isneginf": _is_state(BELOW),

@@ -6,6 +6,8 @@ from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from derive.verify.fields_handlers import ARITHMETIC
 from derive.verify.fields_parts import NotModelledError, Parts
 from derive.verify.fields_pointwise import POINTWISE
@@ -18,12 +20,13 @@ from derive.verify.fields_tensor import (
     iterate,
 )
 from derive.verify.fields_views import MOVES, VIEWS, make_like, move
+from derive.verify.fields_windows import WINDOWS
 
 if TYPE_CHECKING:
     from derive.verify.fields_run import Handler
     from derive.verify.fields_tower import Tower
 
-TABLE: dict[str, Handler] = {**ARITHMETIC, **POINTWISE, **VIEWS}
+TABLE: dict[str, Handler] = {**ARITHMETIC, **POINTWISE, **VIEWS, **WINDOWS}
 
 
 def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -34,7 +37,8 @@ def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     if name in MOVES:
         return wrap(tower, move(run, func, args, named))
     if name in TABLE:
-        return wrap(tower, TABLE[name](run, *args, **_drop_types(name, named)))
+        found = TABLE[name](run, *args, **_drop_types(name, named))
+        return wrap(tower, _own(found, args))
     if name in FACTORIES:
         return wrap(tower, make_like(run, func, args, named))
     if name.endswith("_") and name[:-1] in TABLE:
@@ -42,6 +46,18 @@ def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     if name.endswith("_") and name[:-1] in MOVES:
         raise NotModelledError(name)
     return _take_apart(run, func, args, named)
+
+
+def _own(found: Any, args: tuple[Any, ...]) -> Any:
+    """What is computed has memory of its own, also where it is what was given."""
+    if isinstance(found, tuple):
+        return tuple(_own(each, args) for each in found)
+    if not isinstance(found, Parts):
+        return found
+    given = (each.parts.every for each in iterate(args) if isinstance(each, FieldTensor))
+    taken = {part.data_ptr() for every in given for part in every}
+    shares = any(part.data_ptr() in taken for part in found.every)
+    return found.map(torch.clone) if shares else found
 
 
 def _drop_types(name: str, named: dict[str, Any]) -> dict[str, Any]:

@@ -86,6 +86,11 @@ def choose_sizes(
     return draws
 
 
+def is_possible(system: System, sizes: Mapping[str, int]) -> bool:
+    """Is every extent a whole number that is not negative, and is every place inside?"""
+    return _measure(dict(sizes), _find_demands(system), with_one=True) < _INVALID
+
+
 def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one: bool) -> Sizes:
     """The best of some random draws, as measured by `_measure`."""
     best: tuple[float, Sizes] | None = None
