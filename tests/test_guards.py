@@ -37,6 +37,37 @@ def test_values_and_gradients_are_finite(text: str) -> None:
     assert all(g is None or bool(g.isfinite().all()) for g in gradients)
 
 
+SCALAR_GUARDS = (  # all of them leave x[i] alone where the guard is false
+    ("where(a > 0, sqrt(a) * x[i], x[i])", -1.0),
+    ("where(a > 0, sqrt(a), 1) * x[i]", -1.0),
+    ("where(a > 0, a**1.5 * x[i], x[i])", -1.0),
+    ("where(a > 0, log(a) * x[i], x[i])", 0.0),
+    ("where(a != 0, 1 / a, 1) * x[i]", 0.0),
+    ("where(a != 0, x[i] / a, x[i])", 0.0),
+    ("where(a == 0, x[i], x[i]**2 / a)", 0.0),
+    ("where(a > 0 and x[i] > 0, sqrt(a), x[i])", -1.0),
+)
+
+
+@pytest.mark.parametrize(("value", "given"), SCALAR_GUARDS)
+def test_a_guard_by_a_scalar_keeps_gradients_finite(value: str, given: float) -> None:
+    function = build(parse(f"x[N]; scalar a; z[i] = {value}")).function
+    x = torch.tensor([0.5, 2.0], dtype=torch.float64, requires_grad=True)
+    a = torch.tensor(given, dtype=torch.float64, requires_grad=True)
+    found = function(x, a)
+    torch.testing.assert_close(found, x)
+    torch.testing.assert_close(function(x, given), x)
+    gradients = torch.autograd.grad(found.sum(), (x, a))
+    torch.testing.assert_close(gradients, (torch.ones_like(x), torch.zeros_like(a)))
+
+
+def test_a_power_of_an_exponent_is_guarded() -> None:
+    function = build(parse("x[N]; scalar p; z[i] = where(x[i] > 0, x[i]**p, 0)")).function
+    x = torch.tensor([0.0, -1.0, 4.0], dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(function(x, 0.5).sum(), x)
+    torch.testing.assert_close(gradient, torch.tensor([0.0, 0.0, 0.25]).double())
+
+
 def test_exponentials_of_the_branch_not_taken_do_not_reach_the_gradient() -> None:
     elu = build(parse("x[N]; y[i] = where(x[i] > 0, x[i], exp(x[i]) - 1)")).function
     x = torch.tensor([1e4, -1.0], dtype=torch.float64, requires_grad=True)

@@ -47,7 +47,7 @@ def _write_body(plan: Plan) -> list[str]:
     """A comment and a line for each step; a lone last result is returned without a name."""
     printer = _make_printer(plan)
     body: list[str] = []
-    body += _write_scalars(plan, printer)
+    body += _write_scalars(printer)
     last = _find_returned(plan)
     for step in plan.steps:
         name = "" if step is last else step.name
@@ -57,30 +57,36 @@ def _write_body(plan: Plan) -> list[str]:
     return body
 
 
-def _write_scalars(plan: Plan, printer: Printer) -> list[str]:
-    """Scalars as tensors where Python's arithmetic is not torch's: under powers, and alone.
+def _write_scalars(printer: Printer) -> list[str]:
+    """Scalars as tensors where Python's arithmetic is not torch's, and where torch takes no number.
 
     A negative number to a fractional power is complex in Python, and 1 / 0 an error.
     """
-    scalars = [entry.name for entry in plan.system.inputs if isinstance(entry, ScalarInput)]
-    alone = len(scalars) == len(plan.system.inputs)
     lines = []
-    for number, name in enumerate(scalars):
-        if alone and number == 0:
+    for name in printer.scalars:
+        if name == printer.like:
             lines.append(f"{name} = torch.as_tensor({name}) * 1.0")
-        elif name in _find_powered(plan):
+        else:
             where = f"dtype={printer.dtype}, device={printer.like}.device"
             lines.append(f"{name} = torch.as_tensor({name}, {where})")
     return lines
 
 
-def _find_powered(plan: Plan) -> set[str]:
-    """The scalars inside powers, quotients and remainders of numbers."""
+def _find_tensor_scalars(plan: Plan) -> tuple[str, ...]:
+    """The scalars inside powers, quotients and remainders of numbers, or that stand for tensors.
+
+    In a formula of scalars alone the first of them tells the dtype.
+    """
     parts = [part for step in plan.steps for part in walk_ops(step.op)]
     values = [p.value for p in parts if isinstance(p, (Num, NumTensor))]
     values += [p.value.value for p in parts if isinstance(p, Fill)]
-    inside = (p for value in values for p in walk(value) if isinstance(p, (Pow, Call)))
-    return {s.name for part in inside for s in walk(part) if isinstance(s, Scalar)}
+    inside = [p for value in values for p in walk(value) if isinstance(p, (Pow, Call))]
+    inside += [p.value for p in parts if isinstance(p, NumTensor)]
+    found = {s.name for part in inside for s in walk(part) if isinstance(s, Scalar)}
+    inputs = plan.system.inputs
+    if inputs and all(isinstance(entry, ScalarInput) for entry in inputs):
+        found.add(inputs[0].name)
+    return tuple(entry.name for entry in inputs if entry.name in found)
 
 
 def _find_returned(plan: Plan) -> Step | None:
@@ -95,17 +101,17 @@ def _find_returned(plan: Plan) -> Step | None:
 
 def _make_printer(plan: Plan) -> Printer:
     """New tensors are made like the first argument; the dtype is that of the first real one."""
-    letters = find_letters(plan.steps)
+    names = find_letters(plan.steps), _find_tensor_scalars(plan)
     inputs = plan.system.inputs
     tensors = [t for t in inputs if isinstance(t, Tensor)]
     real = [t for t in tensors if t.kind == "real"]
     if real:
-        return Printer(real[0].name, f"{real[0].name}.dtype", letters)
+        return Printer(real[0].name, f"{real[0].name}.dtype", *names)
     if tensors:
-        return Printer(tensors[0].name, "torch.get_default_dtype()", letters)
+        return Printer(tensors[0].name, "torch.get_default_dtype()", *names)
     if inputs:
-        return Printer(inputs[0].name, f"{inputs[0].name}.dtype", letters)
-    return Printer("torch.empty(())", "torch.get_default_dtype()", letters)
+        return Printer(inputs[0].name, f"{inputs[0].name}.dtype", *names)
+    return Printer("torch.empty(())", "torch.get_default_dtype()", *names)
 
 
 def _comment(step: Step) -> list[str]:

@@ -57,11 +57,15 @@ CORRECTIONS = {"var": ", correction=0", "sample_var": ", correction=1"}
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """Which tensor new ones are made like, the text of the dtype, the letters of the einsums."""
+    """Which tensor new ones are made like, the text of the dtype, the letters of the einsums.
+
+    `scalars` are made tensors before anything else.
+    """
 
     like: str
     dtype: str
     letters: Mapping[Index, str]
+    scalars: tuple[str, ...] = ()
 
     def text(self, op: Op, holds: int = 0) -> str:
         """The expression, in parentheses where its place asks for a tighter hold."""
@@ -131,8 +135,7 @@ class Printer:
 
     def _number_tensor(self, value: Expr) -> str:
         if _has_scalar(ops.Num(value)):
-            where = f"dtype={self.dtype}, device={self.like}.device"
-            return f"torch.as_tensor({to_python(value)}, {where})"
+            return to_python(value, ATOM)  # its scalars are tensors
         return f"{self.like}.new_full((), {to_python(value)}, dtype={self.dtype})"
 
     def _apply(self, function: str, args: tuple[Op, ...]) -> tuple[str, int]:

@@ -19,16 +19,17 @@ from derive.ir.nodes import (
     Or,
     Pow,
     Reduce,
+    Scalar,
     Where,
 )
-from derive.ir.walk import find_accesses, find_free, map_children
+from derive.ir.walk import find_accesses, find_free, map_children, walk
 
 PARTIAL = {"log", "exp"}  # exp overflows, and 0 * inf is nan in its gradient
 
 
 def protect(expr: Expr, condition: Expr, *, whole: bool = False) -> Expr:
     """Arguments of partial functions inside, with `whole` the expression itself, made harmless."""
-    if condition is TRUE or not find_accesses(expr) or _is_guarded(expr, condition):
+    if condition is TRUE or not _is_told_of(expr, condition) or _is_guarded(expr, condition):
         return expr
     if isinstance(expr, (Compare, And, Or, Not)):
         return expr  # truth values have no gradient, and stay the keys by which guards are found
@@ -38,12 +39,32 @@ def protect(expr: Expr, condition: Expr, *, whole: bool = False) -> Expr:
         return expr  # the row is read whole, also where the condition is false
     inside = map_children(expr, lambda child: protect(child, condition))
     match inside:
-        case Pow(base, Number(power)) if power < 0 or power.denominator != 1:
-            return Pow(_guard(base, condition), Number(power))
+        case Pow(base, exponent) if not _is_natural(exponent):
+            return Pow(_guard(base, condition), exponent)
         case Call(function, (argument,)) if function in PARTIAL:
             return Call(function, (_guard(argument, condition),))
         case _:
             return _guard(inside, condition) if whole else inside
+
+
+def _is_told_of(expr: Expr, condition: Expr) -> bool:
+    """Does it read tensors, or scalars that the condition is about?
+
+    Other scalars are as harmless where the condition is false as where it holds.
+    """
+    if find_accesses(expr):
+        return True
+    told = {part for part in walk(condition) if isinstance(part, Scalar)}
+    return any(part in told for part in walk(expr))
+
+
+def _is_natural(exponent: Expr) -> bool:
+    """Is it a whole number from 0 on?"""
+    match exponent:
+        case Number(value):
+            return value >= 0 and value.denominator == 1
+        case _:
+            return False
 
 
 def _guard(expr: Expr, condition: Expr) -> Expr:
