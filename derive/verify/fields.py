@@ -76,6 +76,8 @@ def find_differences(found: Any, expected: Any) -> torch.Tensor:
     one, other = (to_field(tower, each).parts for each in (found, expected))
     states = torch.where(one.state >= LOW, FINITE, one.state.long())
     differs = states != torch.where(other.state >= LOW, FINITE, other.state.long())
+    for a, b in zip(one.companions, other.companions, strict=True):
+        differs |= (a > 0) & (b > 0) & (a != b)
     known = states != FINITE
     for a, b in zip(one.residues, other.residues, strict=True):
         both = (a >= 0) & (b >= 0)

@@ -18,6 +18,7 @@ from derive.verify.fields_parts import (
     HIGH,
     LOW,
     NAN,
+    NotModelledError,
     Parts,
     UnluckyError,
     broadcast,
@@ -29,7 +30,7 @@ from derive.verify.fields_parts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from derive.verify.fields_tower import Tower
 
@@ -96,8 +97,8 @@ def negate(tower: Tower, parts: Parts) -> Parts:
     return build(residues, torch.tensor(_NEGATED, dtype=torch.int8)[parts.state.long()], companions)
 
 
-def multiply(tower: Tower, one: Parts, other: Parts) -> Parts:
-    """The product; zero times infinity is nan."""
+def multiply(tower: Tower, one: Parts, other: Parts, signs: torch.Tensor | None = None) -> Parts:
+    """The product; zero times infinity is nan. `signs` are the other's, where they are known."""
     one, other = broadcast(one, other)
     residues = [
         modular.multiply(a, b, p)
@@ -105,15 +106,20 @@ def multiply(tower: Tower, one: Parts, other: Parts) -> Parts:
     ]
     state = None
     if not (one.is_plain and other.is_plain):
-        state = _multiply_states(tower, one, other)
+        state = _multiply_states(tower, one, other, signs)
     companions = None
     if one.has_companions or other.has_companions:
         companions = _multiply_companions(tower, one, other)
     return build(residues, state, companions)
 
 
-def _multiply_states(tower: Tower, one: Parts, other: Parts) -> torch.Tensor:
-    signs = find_signs(tower, one) * find_signs(tower, other)
+def _multiply_states(
+    tower: Tower, one: Parts, other: Parts, signs: torch.Tensor | None
+) -> torch.Tensor:
+    for here, there in ((one, other), (other, one)):
+        if bool(((here.state != FINITE) & (there.residues[0] < 0) & (there.state != NAN)).any()):
+            raise NotModelledError("an infinity times a logarithm")
+    signs = find_signs(tower, one) * (find_signs(tower, other) if signs is None else signs)
     nan = (one.state == NAN) | (other.state == NAN)
     endless = _is_endless(one.state) | _is_endless(other.state)
     soft = (one.state >= LOW) | (other.state >= LOW)
@@ -142,9 +148,10 @@ def _multiply_companions(tower: Tower, one: Parts, other: Parts) -> list[torch.T
 def scale(tower: Tower, parts: Parts, number: Fraction) -> Parts:
     """The element times a rational number; a logarithm stays one where roots allow it."""
     constant = fill(tower, (), tower.embed(number))
+    sign = torch.tensor((number > 0) - (number < 0))
     if not parts.has_companions or number == 1:
-        return multiply(tower, parts, constant)
-    product = multiply(tower, build(parts.residues, parts.state), constant)
+        return multiply(tower, parts, constant, sign)
+    product = multiply(tower, build(parts.residues, parts.state), constant, sign)
     companions = []
     for companion, prime in zip(parts.companions, tower.primes[:-1], strict=True):
         raised = raise_rational(companion, number, prime)
@@ -190,7 +197,7 @@ def divide(tower: Tower, over: Parts, under: Parts) -> Parts:
 
 def matmul(tower: Tower, one: Parts, other: Parts) -> Parts:
     """The matrix product over the last two dimensions."""
-    if not (one.is_plain and other.is_plain):
+    if not (one.is_simple and other.is_simple):
         wide = one.map(lambda part: part.unsqueeze(-1))
         product = multiply(tower, wide, other.map(lambda part: part.unsqueeze(-3)))
         return reduce_sum(tower, product, (-2,))
@@ -220,6 +227,11 @@ def _sum_states(state: torch.Tensor, dims: Sequence[int], keepdim: bool) -> torc
     def count(which: int) -> torch.Tensor:
         return (state == which).sum(list(dims), keepdim=keepdim)
 
+    return balance_states(count)
+
+
+def balance_states(count: Callable[[int], torch.Tensor]) -> torch.Tensor:
+    """The states of sums; `count` says how many summands are in a state."""
     below, above, nan = count(BELOW) > 0, count(ABOVE) > 0, count(NAN) > 0
     balance = count(HIGH) - count(LOW)
     found = torch.where(balance > 0, HIGH, torch.where(balance < 0, LOW, FINITE))

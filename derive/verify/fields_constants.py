@@ -11,12 +11,23 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from derive.verify.fields_numbers import hash_residues
-from derive.verify.fields_parts import ABOVE, BELOW, FINITE, HIGH, LOW, NAN, Parts, Usage, fill
+from derive.verify.fields_numbers import hash_residues, take_logarithm
+from derive.verify.fields_parts import (
+    ABOVE,
+    BELOW,
+    FINITE,
+    HIGH,
+    LOW,
+    NAN,
+    Parts,
+    Usage,
+    build,
+    fill,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,27 +42,40 @@ _LOW, _HIGH = -1e4, 1e8  # beyond them a constant stands for an infinity
 
 _MOST_NAMES = 2  # numbers of one tensor that are named
 
-Element = tuple[tuple[int, ...], int, str]  # residues, state, and what had to be hashed
+
+class Element(NamedTuple):
+    """What a number is: residues, a state, what had to be hashed, what it is the logarithm of."""
+
+    residues: tuple[int, ...]
+    state: int = FINITE
+    hashed: str = ""
+    companions: tuple[int, ...] = ()
 
 
 def find_element(tower: Tower, value: float | Fraction | int) -> Element:
     """The element that a number stands for."""
     if isinstance(value, float) and not math.isfinite(value):
         state = NAN if value != value else ABOVE if value > 0 else BELOW
-        return (0,) * tower.levels, state, ""
+        return Element((0,) * tower.levels, state)
     state = LOW if value <= _LOW else HIGH if value >= _HIGH else FINITE
-    residues, hashed = _find_residues(tower, value)
-    return residues, state, hashed
+    return _find_finite(tower, value)._replace(state=state)
 
 
 @lru_cache(maxsize=100_000)
-def _find_residues(tower: Tower, value: float | Fraction | int) -> tuple[tuple[int, ...], str]:
+def _find_finite(tower: Tower, value: float | Fraction | int) -> Element:
     quotient = to_fraction(value)
     if quotient is not None:
-        return tower.embed(quotient), ""
+        return Element(tower.embed(quotient))
     value = float(value)
-    found = _find_root(tower, value) or _find_logarithm(tower, value)
-    return (found, "") if found else (_hash(tower, value), f"the number {value:.6g}")
+    found = _find_root(tower, value)
+    if found:
+        return Element(found)
+    logarithm = _find_logarithm(tower, value)
+    if logarithm:
+        return logarithm
+    found = _find_over_logarithm(tower, value)
+    hashed = "" if found else f"the number {value:.6g}"
+    return Element(found or _hash(tower, value), hashed=hashed)
 
 
 def to_fraction(value: float | Fraction | int) -> Fraction | None:
@@ -105,17 +129,37 @@ def _find_root(tower: Tower, value: float) -> tuple[int, ...] | None:
     return tower.embed_fourth_root(fourth) if fourth else None
 
 
-def _find_logarithm(tower: Tower, value: float) -> tuple[int, ...] | None:
+def _find_over_logarithm(tower: Tower, value: float) -> tuple[int, ...] | None:
+    """A quotient or a root of one, over the logarithm of 2 or times it."""
+    logarithm = math.log(2)
+    for number, power in ((value * logarithm, -1), (value / logarithm, 1)):
+        quotient = _find_quotient(number, 3 * _CLOSE)
+        found = tower.embed(quotient) if quotient else _find_root(tower, number)
+        if found:
+            factors = embed_logarithm(tower, Fraction(2))
+            return tuple(
+                each * pow(factor, power, prime) % prime if each >= 0 else each
+                for each, factor, prime in zip(found, factors, tower.primes, strict=True)
+            )
+    return None
+
+
+def _find_logarithm(tower: Tower, value: float) -> Element | None:
     """The logarithm of p/q."""
     if abs(value) > math.log(_MOST):
         return None
     quotient = Fraction(math.exp(value)).limit_denominator(_LOGARITHMS)
     near = quotient and abs(math.log(quotient) - value) <= _CLOSE * max(abs(value), 1)
-    return embed_logarithm(tower, quotient) if near and quotient != 1 else None
+    if not near or quotient == 1:
+        return None
+    return Element(embed_logarithm(tower, quotient), companions=tower.embed(quotient)[:-1])
 
 
 def embed_logarithm(tower: Tower, value: Fraction) -> tuple[int, ...]:
-    """The logarithm of a positive rational: a sum of those of its prime factors."""
+    """The logarithm of a positive rational: a sum of those of its prime factors.
+
+    At level 0, where logarithms are not known, it is that of numbers drawn at random.
+    """
     total = [0] * tower.levels
     for number, sign in ((value.numerator, 1), (value.denominator, -1)):
         rest, factor = number, 2
@@ -124,9 +168,18 @@ def embed_logarithm(tower: Tower, value: Fraction) -> tuple[int, ...]:
                 factor += 1 if factor * factor <= rest else rest - factor
                 continue
             rest //= factor
-            own = _hash(tower, -factor - 0.25)
+            own = _find_prime_logarithm(tower, factor)
             total = [old + sign * each for old, each in zip(total, own, strict=True)]
     return tuple(each % prime for each, prime in zip(total, tower.primes, strict=True))
+
+
+@lru_cache(maxsize=10_000)
+def _find_prime_logarithm(tower: Tower, factor: int) -> tuple[int, ...]:
+    below = (
+        int(take_logarithm(torch.tensor([factor % prime]), tower, level))
+        for level, prime in enumerate(tower.primes[:-1])
+    )
+    return (_hash(tower, -factor - 0.25)[0], *below)
 
 
 def _find_half_pi(tower: Tower) -> tuple[int, ...]:
@@ -160,13 +213,11 @@ def embed_tensor(tower: Tower, usage: Usage | None, tensor: torch.Tensor) -> Par
         numbers = [int(each) for each in values.tolist()]
     elements = [find_element(tower, each) for each in numbers]
     if usage is not None:
-        note_hashed(usage, [hashed for _, _, hashed in elements if hashed])
+        note_hashed(usage, [each.hashed for each in elements if each.hashed])
     if not elements:
         return fill(tower, tensor.shape, (0,) * tower.levels)
-    residues = tuple(
-        torch.tensor([element[0][level] for element in elements], dtype=torch.int64)[places]
-        for level in range(tower.levels)
-    )
-    state = torch.tensor([element[1] for element in elements], dtype=torch.int8)[places]
-    nothing = tuple(torch.zeros(tensor.shape, dtype=torch.int64) for _ in tower.bases)
-    return Parts(tuple(each.contiguous() for each in residues), nothing, state.contiguous())
+    nothing = (0,) * tower.depth
+    columns = zip(*(each.residues + (each.companions or nothing) for each in elements), strict=True)
+    every = [torch.tensor(column, dtype=torch.int64)[places] for column in columns]
+    state = torch.tensor([each.state for each in elements], dtype=torch.int8)[places]
+    return build(every[: tower.levels], state, every[tower.levels :])

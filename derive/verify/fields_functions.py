@@ -18,6 +18,7 @@ from derive.verify.fields_parts import (
     HIGH,
     LOW,
     NAN,
+    NotModelledError,
     Parts,
     TooDeepError,
     Usage,
@@ -31,7 +32,7 @@ from derive.verify.fields_parts import (
 if TYPE_CHECKING:
     from derive.verify.fields_tower import Tower
 
-ODD = frozenset(["erf", "sin", "tan", "atan", "asin", "sinh", "asinh", "atanh", "erfinv"])
+ODD = frozenset(["erf", "sin", "tan", "atan", "asin", "asinh", "atanh", "erfinv"])
 EVEN = frozenset(["cos"])
 _HALF = Fraction(1, 2)
 
@@ -58,8 +59,9 @@ def log(tower: Tower, usage: Usage, parts: Parts) -> Parts:
     """log: known from level 1 on; what it is the logarithm of goes beside it."""
     usage.logs = True
     plain = parts.state == FINITE
+    value, small = find_small(tower, parts)
     zero = plain & (parts.residues[0] == 0)
-    one = plain & (parts.residues[0] == 1) & find_small(tower, parts)[1]
+    one, negative = (small & (value == 1), small & (value < 0))
     residues = [torch.full_like(parts.residues[0], UNKNOWN)]
     for level in range(tower.depth):
         residues.append(modular.take_logarithm(parts.residues[level], tower, level))
@@ -70,20 +72,29 @@ def log(tower: Tower, usage: Usage, parts: Parts) -> Parts:
         for each in parts.residues[:-1]
     ]
     state = torch.where(zero, BELOW, torch.where(parts.state == ABOVE, ABOVE, FINITE))
-    state = torch.where((parts.state == NAN) | (parts.state == BELOW), NAN, state)
-    return build(residues, state.to(torch.int8), companions)
+    nan = (parts.state == NAN) | (parts.state == BELOW) | negative
+    companions = [each.masked_fill(negative, 0) for each in companions]
+    return build(residues, torch.where(nan, NAN, state).to(torch.int8), companions)
 
 
 def root(tower: Tower, usage: Usage, parts: Parts) -> Parts:
-    """The root that is a square itself; of what is no square, one with an arbitrary sign."""
+    """The root that is a square itself; of what is no square, one with an arbitrary sign.
+
+    Either way the root of a product is the product of the roots. The root of -1 is 1 in one tower
+    and -1 in another: so that sqrt(-x) is neither sqrt(x) nor its negative.
+    """
     residues = []
     for level, (each, prime) in enumerate(zip(parts.residues, tower.primes, strict=True)):
         found = modular.take_power(each, (prime + 1) // 4, prime)
+        other = (found * found % prime != each) & (each >= 0)
         if not level:
-            usage.rooted |= bool(((found * found % prime != each) & (each >= 0)).any())
+            usage.rooted |= bool((other & (parts.state == FINITE)).any())
+        if tower.key % 2:
+            found = torch.where(other, prime - found, found)
         residues.append(found)
     residues = _take_small_roots(tower, parts, residues)
-    below = (parts.state == BELOW) | (parts.state == LOW)
+    value, small = find_small(tower, parts)
+    below = (parts.state == BELOW) | (parts.state == LOW) | (small & (value < 0))
     state = torch.where(below, NAN, parts.state)
     return build(residues, state.to(torch.int8))
 
@@ -105,6 +116,8 @@ def _take_small_roots(
 
 def power(tower: Tower, usage: Usage, parts: Parts, number: Fraction) -> Parts:
     """The element to a rational power."""
+    if number == 1:
+        return parts
     if number.denominator == 1:
         count = abs(int(number))
         residues = [
@@ -113,7 +126,7 @@ def power(tower: Tower, usage: Usage, parts: Parts, number: Fraction) -> Parts:
         ]
         found = build(residues, _raise_states(tower, parts, count))
         return algebra.invert(tower, found) if number < 0 else found
-    if number.denominator == 2:
+    if number.denominator % 2 == 0:
         return power(tower, usage, root(tower, usage, parts), 2 * number)
     if all(gcd(number.denominator, prime - 1) == 1 for prime in tower.primes) and parts.is_plain:
         raised = [
@@ -161,6 +174,13 @@ def opaque(tower: Tower, usage: Usage, name: str, *given: Parts) -> Parts:
     return build(residues, state.to(torch.int8))
 
 
+def sinh(tower: Tower, usage: Usage, parts: Parts, sign: int = -1) -> Parts:
+    """sinh(x) = (exp(x) - exp(-x)) / 2; cosh has the other sign."""
+    other = exp(tower, usage, algebra.negate(tower, parts))
+    other = other if sign > 0 else algebra.negate(tower, other)
+    return algebra.scale(tower, algebra.add(tower, exp(tower, usage, parts), other), _HALF)
+
+
 def tanh(tower: Tower, usage: Usage, parts: Parts) -> Parts:
     """tanh(x) = 1 - 2 / (exp(2 x) + 1)."""
     one = _make(tower, 1)
@@ -187,7 +207,12 @@ def softmax(tower: Tower, usage: Usage, parts: Parts, dim: int) -> Parts:
 
 
 def soften(usage: Usage, parts: Parts, dim: int) -> Parts:
-    """Where every entry of a row is masked by a finite number, what was added to it counts."""
+    """Where every entry of a row is masked by a finite number, what was added to it counts.
+
+    NotModelledError where one stands for plus infinity: what is left then is a matter of sizes.
+    """
+    if bool((parts.state == HIGH).any()):
+        raise NotModelledError("a softmax of large numbers")
     soft = parts.state == LOW
     if not bool(soft.any()):
         return parts
@@ -201,5 +226,7 @@ def log_sum_exp(
     tower: Tower, usage: Usage, parts: Parts, dims: tuple[int, ...], keepdim: bool
 ) -> Parts:
     """The logarithm of the sum of exponentials."""
+    if bool((parts.state == HIGH).any()):
+        raise NotModelledError("a softmax of large numbers")
     total = algebra.reduce_sum(tower, exp(tower, usage, parts), dims, keepdim)
     return log(tower, usage, total)

@@ -83,6 +83,12 @@ def reduce_product(residues: Any, dim: int, prime: int) -> Any:
     return found
 
 
+def find_character(residues: Any, prime: int) -> Any:
+    """1 for squares, -1 for others, 0 for zero and what is not known: as signs multiply."""
+    found = take_power(residues.clamp(min=0), (prime - 1) // 2, prime)
+    return found - prime * (found > 1)
+
+
 def center(residues: Any, prime: int) -> Any:
     """The residues between -p/2 and p/2."""
     return residues - prime * (residues > prime // 2)

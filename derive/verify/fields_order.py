@@ -1,7 +1,8 @@
 """The order of elements over a tower: a random one, but for infinities and small integers.
 
-What holds for every order of the values holds for theirs. An element's rank is its centred residue
-times a random number; small integers are ranked among themselves as they are.
+What holds for every order of the values holds for theirs. A square is positive, so that signs
+multiply and roots and exponentials are positive; an element's size is a hash, of any magnitude, and
+small integers are ranked as they are.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from derive.verify import fields_algebra as algebra
-from derive.verify.fields_numbers import center
+from derive.verify.fields_numbers import hash_residues
 from derive.verify.fields_parts import (
     ABOVE,
     BELOW,
@@ -22,6 +23,7 @@ from derive.verify.fields_parts import (
     Parts,
     Usage,
     broadcast,
+    find_signs,
     find_small,
 )
 
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
 
     from derive.verify.fields_tower import Tower
 
-_OFFSETS = {BELOW: -(1 << 50), LOW: -(1 << 40), HIGH: 1 << 40, ABOVE: 1 << 50, NAN: 1 << 51}
+_OFFSETS = {BELOW: -(1 << 60), LOW: -(1 << 56), HIGH: 1 << 56, ABOVE: 1 << 60, NAN: 1 << 61}
+_ONE = 40  # the rank of 1 is 2**40
+_LEAST, _SPREAD = 30, 21  # ranks of random elements are 2**30 to 2**51
 
 
 def find_ranks(tower: Tower, usage: Usage, parts: Parts) -> torch.Tensor:
@@ -42,8 +46,10 @@ def find_ranks(tower: Tower, usage: Usage, parts: Parts) -> torch.Tensor:
     value, small = find_small(tower, parts)
     finite = (parts.state == 0) & ~small
     usage.ordered |= bool(finite.any())
-    factor = tower.key % (prime - 1) + 1
-    ranks = torch.where(small, value, center(first * factor % prime, prime))
+    sign = find_signs(tower, parts)
+    mixed = hash_residues(tower.key, torch.where(sign < 0, prime - first, first))
+    size = ((mixed & ((1 << _LEAST) - 1)) + (1 << _LEAST)) << ((mixed >> _LEAST) % _SPREAD)
+    ranks = torch.where(small, value << _ONE, sign * size)
     for state, offset in _OFFSETS.items():
         if state in {LOW, HIGH}:
             ranks = torch.where(parts.state == state, ranks + offset, ranks)

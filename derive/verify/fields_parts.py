@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from derive.verify.fields_numbers import UNKNOWN, center
+from derive.verify.fields_numbers import UNKNOWN, center, find_character
 
 if TYPE_CHECKING:
     from derive.verify.fields_tower import Tower
@@ -80,6 +80,11 @@ class Parts:
         return not bool(self.state.any())
 
     @property
+    def is_simple(self) -> bool:
+        """Is everything finite, and nothing a logarithm?"""
+        return self.is_plain and not self.has_companions
+
+    @property
     def has_companions(self) -> bool:
         """Is there a logarithm somewhere?"""
         return any(bool(each.any()) for each in self.companions)
@@ -105,12 +110,20 @@ def build(
     )
 
 
-def fill(tower: Tower, shape: Sequence[int], residues: Sequence[int], state: int = FINITE) -> Parts:
+def fill(
+    tower: Tower,
+    shape: Sequence[int],
+    residues: Sequence[int],
+    state: int = FINITE,
+    companions: Sequence[int] = (),
+) -> Parts:
     """One element everywhere."""
     shape = tuple(shape)
     return Parts(
         tuple(torch.full(shape, each, dtype=torch.int64) for each in residues),
-        tuple(torch.zeros(shape, dtype=torch.int64) for _ in tower.bases),
+        tuple(
+            torch.full(shape, each, dtype=torch.int64) for each in companions or (0,) * tower.depth
+        ),
         torch.full(shape, state, dtype=torch.int8),
     )
 
@@ -139,8 +152,9 @@ def find_small(tower: Tower, parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def find_signs(tower: Tower, parts: Parts) -> torch.Tensor:
-    """-1, 0, 1: of what stands for an infinity, and of finite elements by the centred residue."""
-    found: torch.Tensor = center(parts.residues[0], tower.primes[0]).sign()
+    """-1, 0, 1: squares are positive, so that roots, powers of a base and products of them are."""
+    value, small = find_small(tower, parts)
+    found = torch.where(small, value.sign(), find_character(parts.residues[0], tower.primes[0]))
     for state, sign in SIGNS.items():
         found = torch.where(parts.state == state, sign, found)
     return found

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HALF = Fraction(1, 2)
 _OPAQUE = (
-    "erf erfc erfinv sin cos tan asin acos atan sinh cosh asinh acosh atanh atan2 floor ceil "
+    "erf erfinv sin cos tan asin acos atan asinh acosh atanh atan2 floor ceil "
     "round trunc frac fmod remainder lgamma digamma floor_divide i0 sinc heaviside hypot copysign "
     "xlogy"
 )
@@ -65,6 +65,14 @@ def _unary(act: Callable[[Run, Parts], Parts]) -> Handler:
     return lambda run, value: act(run, run.parts(value))
 
 
+def _sinh(sign: int) -> Callable[[Run, Parts], Parts]:
+    return lambda run, parts: functions.sinh(run.tower, run.usage, parts, sign)
+
+
+def _erfc(run: Run, parts: Parts) -> Parts:
+    return run.subtract(run.number(1), functions.opaque(run.tower, run.usage, "erf", parts))
+
+
 def _silu(run: Run, parts: Parts) -> Parts:
     return run.multiply(parts, _sigmoid(run, parts))
 
@@ -86,7 +94,7 @@ def _gelu(run: Run, value: Any, *, approximate: str = "none") -> Parts:
 def _softplus(run: Run, value: Any, beta: Any = 1, threshold: Any = 20) -> Parts:
     inner = run.scale(run.parts(value), beta)
     found = _log(run, run.add(_exp(run, inner), run.number(1)))
-    return found if beta == 1 else algebra.divide(run.tower, found, run.parts(beta))
+    return run.divide(found, beta)
 
 
 def _log_of_shifted(run: Run, parts: Parts) -> Parts:
@@ -234,6 +242,9 @@ POINTWISE: dict[str, Handler] = {
     "rsqrt": _unary(lambda run, parts: _invert(run, _root(run, parts))),
     "square": _unary(lambda run, parts: run.multiply(parts, parts)),
     "tanh": _unary(_tanh),
+    "sinh": _unary(_sinh(-1)),
+    "cosh": _unary(_sinh(1)),
+    "erfc": _unary(_erfc),
     "sigmoid": _unary(_sigmoid),
     "silu": _unary(_silu),
     "gelu": _gelu,

@@ -11,7 +11,15 @@ import torch
 
 from derive.verify import fields_algebra as algebra
 from derive.verify.fields_constants import to_fraction
-from derive.verify.fields_parts import FINITE, NotModelledError, Parts, Usage, fill, find_small
+from derive.verify.fields_parts import (
+    FINITE,
+    NotModelledError,
+    Parts,
+    Usage,
+    build,
+    fill,
+    find_small,
+)
 from derive.verify.fields_tensor import FieldTensor, to_parts
 
 if TYPE_CHECKING:
@@ -50,11 +58,26 @@ class Run:
 
     def scale(self, parts: Parts, value: Any) -> Parts:
         """The element times a number or tensor; a number leaves logarithms what they are."""
+        if isinstance(value, FieldTensor):
+            return self.multiply(parts, value.parts)
         if isinstance(value, (int, float, Fraction)) and not isinstance(value, bool):
             quotient = to_fraction(value)
             if quotient is not None and not self.parts(value).state.any():
                 return algebra.scale(self.tower, parts, quotient)
-        return self.multiply(parts, self.parts(value))
+        number = strip(self.parts(value))
+        return algebra.multiply(self.tower, parts, number, find_number_signs(value))
+
+    def divide(self, parts: Parts, value: Any) -> Parts:
+        """The quotient by a number or tensor; a number leaves logarithms what they are."""
+        if isinstance(value, FieldTensor):
+            return algebra.divide(self.tower, parts, value.parts)
+        if isinstance(value, (int, float, Fraction)) and not isinstance(value, bool):
+            quotient = to_fraction(value)
+            if quotient:
+                return algebra.scale(self.tower, parts, 1 / quotient)
+        below = algebra.invert(self.tower, self.parts(value))
+        signs = find_number_signs(value)
+        return algebra.multiply(self.tower, parts, below, signs.masked_fill(signs == 0, 1))
 
     def sum(self, parts: Parts, dims: Any = (), keepdim: bool = False) -> Parts:
         """The sum over dimensions."""
@@ -81,6 +104,17 @@ class Run:
         if not bool(small.all()):
             raise NotModelledError(f"{self.name}: a number out of the data")
         return value
+
+
+def strip(parts: Parts) -> Parts:
+    """The element without what it is the logarithm of: as a factor it is a number."""
+    return build(parts.residues, parts.state) if parts.has_companions else parts
+
+
+def find_number_signs(value: Any) -> torch.Tensor:
+    """The signs of ordinary numbers."""
+    found = torch.as_tensor(value if isinstance(value, torch.Tensor) else float(value)).double()
+    return torch.where(found.isnan(), 0, found.sign()).long()
 
 
 def wrap(tower: Tower, found: Any) -> Any:

@@ -145,9 +145,9 @@ def to_parts(tower: Tower, value: Any) -> Parts:
         return embed_tensor(tower, usage, value)
     if isinstance(value, bool) or not isinstance(value, (int, float, Fraction)):
         value = float(value)
-    residues, state, hashed = find_element(tower, value)
-    note_hashed(usage, [hashed] if hashed else [])
-    return fill(tower, (), residues, state)
+    found = find_element(tower, value)
+    note_hashed(usage, [found.hashed] if found.hashed else [])
+    return fill(tower, (), found.residues, found.state, found.companions)
 
 
 def to_field(tower: Tower, value: Any) -> FieldTensor:

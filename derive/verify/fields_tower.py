@@ -27,7 +27,7 @@ class Tower:
     primes: tuple[int, ...]
     bases: tuple[int, ...]
     squares: tuple[int, ...]
-    key: int
+    key: int  # of hashes; odd for every other seed
 
     @property
     def depth(self) -> int:
@@ -86,7 +86,7 @@ def draw_tower(seed: int, depth: int = 1) -> Tower:
     while primes is None:
         primes = _draw_primes(dice, depth, squares)
     bases = tuple(_draw_base(dice, p, q) for p, q in pairwise(primes))
-    return Tower(primes, bases, squares, dice.getrandbits(61))
+    return Tower(primes, bases, squares, dice.getrandbits(60) << 1 | seed & 1)
 
 
 def _draw_primes(dice: Random, depth: int, squares: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from derive.verify.fields_algebra import balance_states
+from derive.verify.fields_numbers import UNKNOWN
 from derive.verify.fields_order import choose
 from derive.verify.fields_parts import NotModelledError, Parts, build, fill
 from derive.verify.fields_tensor import FieldTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from derive.verify.fields_run import Handler, Run
 
@@ -117,53 +119,78 @@ def pad(run: Run, value: Any, widths: Any, number: Any = 0) -> Parts:
 def index_put(run: Run, value: Any, places: Any, new: Any, *rest: Any, **named: Any) -> Parts:
     """Elements written at places, or added there."""
     accumulate = bool(named.get("accumulate", rest[0] if rest else False))
-    target, source = run.parts(value), run.parts(new)
-    moved = [
-        a.index_put(tuple(places), b, accumulate=accumulate)
-        for a, b in zip(target.every, source.every, strict=True)
-    ]
-    return _reduce(run, target, moved) if accumulate else target.rebuild(moved)
+
+    def act(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.ops.aten.index_put(one, list(places), other, accumulate)
+        return found
+
+    return _gather_up(run, act, run.parts(value), run.parts(new), accumulate)
 
 
 def scatter(run: Run, value: Any, dim: int, places: Any, new: Any, **named: Any) -> Parts:
     """Elements written along a dimension."""
     if named:
         raise NotModelledError("scatter with a reduction")
-    target = run.parts(value)
     source = run.parts(new)
     if not source.state.dim():
         source = source.map(lambda part: part.expand(places.shape))
-    return target.rebuild(
-        [a.scatter(dim, places, b) for a, b in zip(target.every, source.every, strict=True)]
-    )
+
+    def act(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one.scatter(dim, places, other)
+
+    return _gather_up(run, act, run.parts(value), source, False)
 
 
 def scatter_add(run: Run, value: Any, dim: int, places: Any, new: Any) -> Parts:
     """Elements added along a dimension."""
-    target, source = run.parts(value), run.parts(new)
-    moved = [a.scatter_add(dim, places, b) for a, b in zip(target.every, source.every, strict=True)]
-    return _reduce(run, target, moved)
+
+    def act(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one.scatter_add(dim, places, other)
+
+    return _gather_up(run, act, run.parts(value), run.parts(new), True)
 
 
 def index_add(run: Run, value: Any, dim: int, *rest: Any, **named: Any) -> Parts:
     """Slices added at places along a dimension."""
     places, new = rest
-    target, source = run.parts(value), run.scale(run.parts(new), named.get("alpha", 1))
-    moved = [a.index_add(dim, places, b) for a, b in zip(target.every, source.every, strict=True)]
-    return _reduce(run, target, moved)
+
+    def act(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one.index_add(dim, places, other)
+
+    return _gather_up(
+        run, act, run.parts(value), run.scale(run.parts(new), named.get("alpha", 1)), True
+    )
 
 
-def _reduce(run: Run, target: Parts, moved: list[torch.Tensor]) -> Parts:
-    """Sums of residues brought back below the primes; only of what is finite and known."""
-    lost = any(bool((each < 0).any()) for each in moved)
-    if (
-        lost
-        or bool(moved[-1].any())
-        or any(bool(each.any()) for each in moved[run.tower.levels : -1])
-    ):
-        raise NotModelledError(f"{run.name} of infinities or logarithms")
-    pairs = zip(moved, run.tower.primes, strict=False)
-    return build([each % prime for each, prime in pairs])
+def _gather_up(
+    run: Run,
+    act: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    target: Parts,
+    source: Parts,
+    accumulate: bool,
+) -> Parts:
+    """Elements written or added, where `act` does so to numbers.
+
+    A sum is known where all in it are; what exp of a sum of logarithms is, is not.
+    """
+    if not accumulate:
+        return target.rebuild([act(a, b) for a, b in zip(target.every, source.every, strict=True)])
+    residues = []
+    for a, b, prime in zip(target.residues, source.residues, run.tower.primes, strict=True):
+        lost = act((a < 0).long(), (b < 0).long()) > 0
+        residues.append((act(a.clamp(min=0), b.clamp(min=0)) % prime).masked_fill(lost, UNKNOWN))
+
+    def count(which: int) -> torch.Tensor:
+        return act((target.state == which).long(), (source.state == which).long())
+
+    state = None
+    if not (target.is_plain and source.is_plain):
+        state = balance_states(count)
+    companions = [
+        -(act((a != 0).long(), (b != 0).long()) > 0).long()
+        for a, b in zip(target.companions, source.companions, strict=True)
+    ]
+    return build(residues, state, companions)
 
 
 def fill_with(run: Run, value: Any, number: Any = 0) -> Parts:

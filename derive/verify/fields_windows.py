@@ -60,7 +60,8 @@ def _spread(data: Parts, stride: Sequence[int]) -> Parts:
     def act(part: torch.Tensor) -> torch.Tensor:
         shape = [(n - 1) * step + 1 for n, step in zip(part.shape[2:], stride, strict=True)]
         wide = part.new_zeros((*part.shape[:2], *shape))
-        wide[(..., *(slice(None, None, step) for step in stride))] = part
+        places: tuple[Any, ...] = (..., *(slice(None, None, step) for step in stride))
+        wide[places] = part
         return wide
 
     return data.map(act)
