@@ -68,6 +68,38 @@ def test_a_power_of_an_exponent_is_guarded() -> None:
     torch.testing.assert_close(gradient, torch.tensor([0.0, 0.0, 0.25]).double())
 
 
+NAMED_STEPS = (  # the root, read under guards only: itself or through other steps
+    "r[i,j] = sqrt(s[i,j]); z = sum[i, j, i < j](1 / r[i,j])",
+    "r[i,j] = sqrt(s[i,j]); z = sum[i, j, i < j](1 / r[j,i]**12 - 1 / r[i,j]**6)",
+    "r[i,j] = sqrt(s[i,j]); c[i,j] = [i != j] / r[i,j]; z = sum[i, j](c[i,j])",
+    "r[i,j] = s[i,j]**0.5; z = sum[i, j](where(i == j, 0, r[i,j]))",
+    "l[i,j] = log(s[i,j]); e[i,j] = exp(l[i,j]); z = sum[i, j, s[i,j] > 0](e[i,j])",
+    "r[i,j] = 1 / s[i,j]; z = sum[i, i > 0](logsumexp[j, j != i and m[j]](r[i,j]))",
+)
+
+
+@pytest.mark.parametrize("lines", NAMED_STEPS)
+def test_guards_reach_the_steps_that_they_read(lines: str) -> None:
+    declared = "x[N, D]; bool m[N]; s[i,j] = sum[d]((x[i,d] - x[j,d])**2)"
+    formula = parse(f"{declared}; {lines}")
+    x = torch.tensor([[1.0, 2.0], [3.0, 5.0], [0.0, 1.0]], dtype=torch.float64, requires_grad=True)
+    inputs = {"x": x, "m": torch.tensor([True, True, False])}
+    names = [entry.name for entry in build(formula).system.inputs]
+    found = build(formula).function(*(inputs[name] for name in names))
+    torch.testing.assert_close(found, evaluate_loops(formula, inputs))
+    (gradient,) = torch.autograd.grad(found, x)
+    assert bool(gradient.isfinite().all())
+
+
+def test_a_row_that_is_read_whole_is_not_guarded() -> None:
+    whole = build(parse("x[N]; r[i] = sqrt(x[i]); z = sum[i, i <= 0](softmax[i](r[i]))"))
+    assert "torch.sqrt(x)" in whole.source
+    both = build(parse("x[N]; r[i] = sqrt(x[i]); z = sum[i, i > 0](r[i]) + max[i](r[i])"))
+    assert "torch.sqrt(x)" in both.source
+    returned = build(parse("x[N]; r[i] = sqrt(x[i]); z = sum[i, i > 0](r[i]); return z, r"))
+    assert "torch.sqrt(x)" in returned.source
+
+
 def test_exponentials_of_the_branch_not_taken_do_not_reach_the_gradient() -> None:
     elu = build(parse("x[N]; y[i] = where(x[i] > 0, x[i], exp(x[i]) - 1)")).function
     x = torch.tensor([1e4, -1.0], dtype=torch.float64, requires_grad=True)

@@ -10,7 +10,7 @@ from derive.backend.to_checks import CHECK, write_check
 from derive.backend.to_docstring import Header, write_docstring, write_header
 from derive.backend.to_python import to_python
 from derive.backend.to_torch import Printer
-from derive.ir.nodes import Call, Pow, Scalar, ScalarInput, System, Tensor
+from derive.ir.nodes import Call, Expr, Pow, Scalar, ScalarInput, System, Tensor
 from derive.ir.text import to_text
 from derive.ir.walk import walk
 from derive.plan.meaning import to_step_equation
@@ -80,8 +80,8 @@ def _find_tensor_scalars(plan: Plan) -> tuple[str, ...]:
     parts = [part for step in plan.steps for part in walk_ops(step.op)]
     values = [p.value for p in parts if isinstance(p, (Num, NumTensor))]
     values += [p.value.value for p in parts if isinstance(p, Fill)]
-    inside = [p for value in values for p in walk(value) if isinstance(p, (Pow, Call))]
-    inside += [p.value for p in parts if isinstance(p, NumTensor)]
+    inside: list[Expr] = [p.value for p in parts if isinstance(p, NumTensor)]
+    inside += [p for value in values for p in walk(value) if isinstance(p, (Pow, Call))]
     found = {s.name for part in inside for s in walk(part) if isinstance(s, Scalar)}
     inputs = plan.system.inputs
     if inputs and all(isinstance(entry, ScalarInput) for entry in inputs):

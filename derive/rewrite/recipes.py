@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from derive.ir.nodes import Equation, System
 from derive.rewrite import rules_products, rules_softmax
+from derive.rewrite.guards import carry_guards
 from derive.rewrite.rule import Rule, apply_rules
 
 RULES: tuple[Rule, ...] = (
@@ -48,5 +49,6 @@ def prepare(system: System) -> tuple[System, tuple[str, ...]]:
         Equation(e.target, apply_rules(apply_rules(e.value, FLAT), RULES, used))
         for e in system.equations
     )
+    equations = carry_guards(equations, system.results)
     told = tuple(f"{each.name}: {each.law}" for each in TOLD if each in used)
     return replace(system, equations=equations), told
