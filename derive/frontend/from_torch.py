@@ -1,0 +1,173 @@
+"""Torch code as a system of equations: run once, every call seen, what it computes written down.
+
+lift(attend, {"q": Tensor("q", (B, S, D)), ..}, {"B": 2, "S": 3, "D": 5})
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from derive.errors import refuse
+from derive.frontend.torch_collect import collect
+from derive.frontend.torch_mode import find_tensors, make_mode
+from derive.frontend.torch_numbers import SymbolicFloat, take_function
+from derive.frontend.torch_shadow import Buffer, Shadow, at
+from derive.frontend.torch_trace import PoisonedError, RestartError, Trace
+from derive.ir.nodes import Access, Scalar, ScalarInput, Size, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from derive.ir.nodes import System
+
+_MOST_RUNS = 8  # each with further sizes as numbers
+_SEED = 20240517
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """The equations of code, the line of each, and what they rest on.
+
+    `every_size` is false where the code uses sizes as numbers, a loop over heads for instance: the
+    system then holds for the sizes of the run. `notes` are conditions on sizes under which the code
+    takes the same way.
+    """
+
+    system: System
+    lines: Mapping[str, int]
+    every_size: bool
+    notes: tuple[str, ...] = ()
+
+
+def lift(
+    function: Callable[..., Any],
+    arguments: Mapping[str, Tensor | ScalarInput | Size],
+    sizes: Mapping[str, int],
+    *,
+    path: str = "",
+    name: str = "lifted",
+) -> Lifted:
+    """The system that a function computes, called with these arguments by name at these sizes.
+
+    DeriveError, with the line of the code, for what has no place in equations: branches on data,
+    numbers read out, random numbers, operations that are not known.
+    """
+    fixed: tuple[str, ...] = ()
+    for _ in range(_MOST_RUNS):
+        trace = Trace(sizes, fixed)
+        try:
+            results = _run(trace, function, arguments, path)
+        except RestartError as restart:
+            fixed = _extend(fixed, restart.names)
+            continue
+        lost = [size for size in trace.watch.lost if size not in fixed]
+        if not lost:
+            return _finish(trace, results, arguments, (name, fixed))
+        fixed = _extend(fixed, lost)
+    raise refuse("lift-sizes", "the code runs another way each time that a size becomes a number")
+
+
+def _extend(fixed: tuple[str, ...], more: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*fixed, *more)))
+
+
+def _finish(
+    trace: Trace,
+    results: Sequence[Shadow],
+    arguments: Mapping[str, Tensor | ScalarInput | Size],
+    told: tuple[str, tuple[str, ...]],
+) -> Lifted:
+    name, fixed = told
+    if trace.watch.branches:
+        names = ", ".join(trace.watch.branches)
+        raise refuse("lift-branch", f"the code takes another way for other values of {names}")
+    inputs = [_fix(trace, a) for a in arguments.values() if not isinstance(a, Size)]
+    sizes = [size for size in trace.sizes if size not in fixed]
+    system, lines = collect(trace, results, inputs, sizes, name)
+    return Lifted(system, lines, not fixed, tuple(trace.watch.notes))
+
+
+def _fix(trace: Trace, entry: Tensor | ScalarInput) -> Tensor | ScalarInput:
+    if isinstance(entry, ScalarInput):
+        return entry
+    shape = tuple(trace.extent(extent) for extent in entry.shape)
+    below = trace.extent(entry.below) if entry.below is not None else None
+    return Tensor(entry.name, shape, entry.kind, below, entry.lower, entry.upper, entry.strict)
+
+
+def _run(
+    trace: Trace,
+    function: Callable[..., Any],
+    arguments: Mapping[str, Tensor | ScalarInput | Size],
+    path: str,
+) -> list[Shadow]:
+    """What is known of the tensors that the function returns."""
+    import torch
+
+    state = torch.get_rng_state()
+    torch.manual_seed(_SEED)
+    given = {name: _make(trace, entry) for name, entry in arguments.items()}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with warnings.catch_warnings(), _symbolic_math(), torch.no_grad(), make_mode(trace, path):
+            warnings.simplefilter("ignore")
+            found = function(**given)
+    except PoisonedError as error:
+        raise error.error from error
+    finally:
+        torch.set_default_dtype(before)
+        torch.set_rng_state(state)
+        if trace.failed is not None:
+            raise trace.failed
+    tensors = list(find_tensors(list(found.values()) if isinstance(found, Mapping) else found))
+    if not tensors:
+        raise refuse("lift-result", "the code returns no tensor")
+    try:
+        return [trace.shadow(tensor) for tensor in tensors]
+    except PoisonedError as error:
+        raise error.error from error
+
+
+def _make(trace: Trace, entry: Tensor | ScalarInput | Size) -> Any:
+    """An argument for the run, tied to what it stands for."""
+    import torch
+
+    if isinstance(entry, Size):
+        return trace.to_int(trace.extent(entry))
+    if isinstance(entry, ScalarInput):
+        return SymbolicFloat(1.375, Scalar(entry.name), trace.watch)
+    entry = _fix(trace, entry)
+    assert isinstance(entry, Tensor)
+    lengths = tuple(trace.number(extent) for extent in entry.shape)
+    if entry.kind == "bool":
+        value = torch.rand(lengths) < 0.8
+    elif entry.kind == "int":
+        end = trace.number(entry.below) if entry.below is not None else 2
+        value = torch.randint(0, max(end, 1), lengths)
+    else:
+        value = torch.rand(lengths, dtype=torch.float64) + 0.5
+    letters = tuple(trace.letter(extent) for extent in entry.shape)
+    places = tuple(map(at, letters))
+    trace.tie(value, Shadow(letters, places, Buffer(letters, Access(entry, places), entry.kind)))
+    return value
+
+
+@contextmanager
+def _symbolic_math() -> Iterator[None]:
+    """`math.sqrt(d)` and its like keep what a size carries."""
+    names = ("sqrt", "exp", "log")
+    before = {name: getattr(math, name) for name in names}
+    for name, plain in before.items():
+        setattr(math, name, partial(take_function, name, plain_function=plain))
+    try:
+        yield
+    finally:
+        for name, plain in before.items():
+            setattr(math, name, plain)
