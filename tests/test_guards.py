@@ -108,6 +108,49 @@ def test_exponentials_of_the_branch_not_taken_do_not_reach_the_gradient() -> Non
     torch.testing.assert_close(x.grad, torch.tensor([1.0, -1.0]).exp().where(x < 0, 1.0).double())
 
 
+OF_SIZES = (
+    "x[i] + sqrt(2 - N)",
+    "(2 - N)**(1/3) * x[i]",
+    "sqrt(-1) * x[i]",
+    "x[i] + 1 / (N - 1)",
+    "x[i] / sqrt(N - 1)",
+    "x[i] * sqrt(N - 1) + exp(1 / (N - 1))",
+    "where(N > 1, 1 / (N - 1), 5) * x[i]",
+    "2 / (N - 1) * x[i]",
+    "x[i] * 3 / (N // 2) + 3 / (N % 2)",
+    f"x[i]{' * N' * 30}",
+    "x[i] * N**30",
+    "x[i] * 2**(N * 20)",
+    "x[i] * 1e18 * N * N",
+    "x[i] + (N**30 + N**-1) / 3",
+    "max(x[i], 1 / (N - 1))",
+    "clip(x[i], sqrt(2 - N), 1 / (N - 1))",
+    "[x[i] > sqrt(2 - N)] * x[i]",
+    "leaky_relu(x[i], 1 / (N - 1))",
+)
+
+
+@pytest.mark.parametrize("value", OF_SIZES)
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_numbers_of_sizes_compute_as_tensors_do(value: str, size: int) -> None:
+    formula = parse(f"x[N]; z[i] = {value}")
+    x = torch.linspace(-1.5, 1, size, dtype=torch.float64)
+    found = build(formula).function(x)
+    torch.testing.assert_close(found, evaluate_loops(formula, {"x": x}), equal_nan=True)
+    assert build(formula).function(x.half()).dtype == torch.float16
+
+
+def test_numbers_of_sizes_are_computed_in_full() -> None:
+    scaled = build(parse("x[N]; z = sum[i](x[i]) / sqrt(N - 1); y = sqrt(N - 1); return z, y"))
+    z, y = scaled.function(torch.full((100_001,), 0.001).half())
+    torch.testing.assert_close(
+        (z.float(), y.float()), (torch.tensor(0.3162), torch.tensor(316.2)), rtol=1e-3, atol=0
+    )
+    assert (z.dtype, y.dtype) == (torch.float16, torch.float16)
+    steady = build(parse("x[N, M, K, L]; z = sum[i, j, k, l](x[i,j,k,l]) / sqrt(2*N*M*K*L - 1)"))
+    assert "new_full" not in steady.source
+
+
 def test_numbers_beyond_integers_are_floats() -> None:
     times = build(parse("x[N]; y[i] = x[i] * 10**30")).function
     torch.testing.assert_close(times(torch.ones(2)), torch.full((2,), 1e30))

@@ -78,8 +78,8 @@ class Printer:
                 return name, ATOM
             case ops.Num(value):
                 return write_number(value)
-            case ops.NumTensor(value):
-                return self._number_tensor(value), ATOM
+            case ops.NumTensor(value, wide):
+                return self._number_tensor(value, "torch.float64" if wide else self.dtype), ATOM
             case ops.Iota(index):
                 ones = self._ones((index,), "torch.int64")
                 return f"{ones}.cumsum(0) - 1", ADD
@@ -133,10 +133,10 @@ class Printer:
         sizes = ", ".join(to_python(i.extent) for i in indices)
         return f"{self.like}.new_ones({sizes}, dtype={dtype})"
 
-    def _number_tensor(self, value: Expr) -> str:
+    def _number_tensor(self, value: Expr, dtype: str) -> str:
         if _has_scalar(ops.Num(value)):
             return to_python(value, ATOM)  # its scalars are tensors
-        return f"{self.like}.new_full((), {to_python(value)}, dtype={self.dtype})"
+        return f"{self.like}.new_full((), {to_python(value)}, dtype={dtype})"
 
     def _apply(self, function: str, args: tuple[Op, ...]) -> tuple[str, int]:
         if function in INFIX:

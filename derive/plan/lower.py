@@ -37,6 +37,7 @@ from derive.ir.walk import find_free, map_children, substitute, walk
 from derive.plan.align import align, arrange, find_union
 from derive.plan.context import Context, is_truth, is_whole, layout_of
 from derive.plan.lower_mask import lower_choice, lower_condition, lower_index
+from derive.plan.lower_number import is_steady, is_wide, lower_number
 from derive.plan.lower_product import lower_product
 from derive.plan.lower_reduce import lower_along, lower_reduce
 from derive.plan.lower_sum import lower_sum
@@ -75,7 +76,7 @@ def lower_equation(equation: Equation, context: Context) -> Source:
     op = lower_inside(equation.value, context, order)
     if not axes_of(op) and isinstance(op, Num):
         op = NumTensor(op.value)
-    if isinstance(op, Cast) and not is_truth(op.arg):
+    if isinstance(op, Cast) and not is_truth(op.arg) and not is_wide(op.arg):
         op = op.arg
     if is_whole(op):
         context.integers.add(target.tensor.name)
@@ -133,7 +134,7 @@ def _settle_bound(expr: Expr, depth: int = 0) -> Expr:
 def lower_inside(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
     """The expression as one operation, its heavy parts in steps before it."""
     if is_number(expr):
-        return Num(expr)
+        return lower_number(expr)
     if is_integer(expr) and not isinstance(expr, (Index, Access)):
         return Cast(strip_casts(lower_node(expr, context, order)))
     return lower_node(expr, context, order)
@@ -213,4 +214,5 @@ def lower_call(
 
 def is_python_number(expr: Expr) -> bool:
     """Is it a number for sure? A scalar may be given as a tensor."""
-    return not any(isinstance(part, (Scalar, Access, Index)) for part in walk(expr))
+    known = not any(isinstance(part, (Scalar, Access, Index)) for part in walk(expr))
+    return known and is_steady(expr)

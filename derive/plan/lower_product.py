@@ -32,6 +32,7 @@ from derive.ir.walk import find_free
 from derive.plan.align import align, arrange, find_union, sort_axes
 from derive.plan.context import is_truth
 from derive.plan.lower_mask import fill, lower_condition
+from derive.plan.lower_number import lower_number
 from derive.plan.lower_sum import lower_sum
 from derive.plan.numbers import is_number
 from derive.plan.ops import (
@@ -237,7 +238,7 @@ def contract(
     if idle:
         number = Mul((number, *idle))
     if not operands:
-        return Num(number)
+        return lower_number(number)
     axes = sort_axes((i for op in operands for i in axes_of(op) if i not in bound), order)
     negative = number is MINUS_ONE
     late = None if number is ONE or negative else scale_operand(operands, number, axes, context)
@@ -275,9 +276,9 @@ def scale(op: Op, number: Expr) -> Op:
     """The operation times a number, by a division where the number is an inverse."""
     match number:
         case Pow(base, Number(power)) if power == -1 and not isinstance(base, Pow):
-            return Apply("/", (op, Num(base)), axes_of(op))
+            return Apply("/", (op, lower_number(base)), axes_of(op))
         case _:
-            return Apply("*", (op, Num(number)), axes_of(op))
+            return Apply("*", (op, lower_number(number)), axes_of(op))
 
 
 def sum_alone(op: Op, position: int, operands: Sequence[Op], axes: tuple[Index, ...]) -> Op:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import ONE, Add, Expr, Index, Mul, Number, Reduce
 from derive.plan.align import align, find_union
+from derive.plan.lower_number import lower_number
 from derive.plan.numbers import is_number
-from derive.plan.ops import Apply, Num, Op, axes_of
+from derive.plan.ops import Apply, Op, axes_of
 from derive.rewrite.rules_products import make_product
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ def lower_sum(terms: Sequence[Expr], context: Context, order: tuple[Index, ...])
             pair = (result, op)
             result = Apply("-" if negative else "+", pair, find_union(pair, order))
     if result is None:
-        return Num(Add(tuple(numbers)))
+        return lower_number(Add(tuple(numbers)))
     for number in numbers:
         negative, size = split_sign(number)
-        result = Apply("-" if negative else "+", (result, Num(size)), axes_of(result))
+        result = Apply("-" if negative else "+", (result, lower_number(size)), axes_of(result))
     return result
 
 

@@ -2,7 +2,7 @@
 
     op = Source(name, axes)                an argument or an earlier step
        | Num(value)                        a Python number over sizes and scalars
-       | NumTensor(value)                  the same as a 0-d tensor
+       | NumTensor(value, wide)            the same as a 0-d tensor
        | Iota(index) | Triangle(rows, columns, offset, upper)
        | Select(arg, place, at) | Slice(arg, place, index) | Unflatten(arg, place, parts)
        | Diagonal(arg, first, second)
@@ -44,9 +44,10 @@ class Num:
 
 @node
 class NumTensor:
-    """A number as a 0-d tensor of the formula's dtype, for functions that take tensors only."""
+    """A number as a 0-d tensor, of the formula's dtype unless it is to be `wide`."""
 
     value: Expr
+    wide: bool = False  # float64: half precision has no sizes above 65504
 
 
 @node
@@ -185,7 +186,7 @@ class Choose:
 
 @node
 class Cast:
-    """Integers or truth values in the formula's dtype."""
+    """Integers, truth values or wide numbers in the formula's dtype."""
 
     arg: Op
 

@@ -1,0 +1,152 @@
+"""Numbers over sizes: in Python where its arithmetic is the formula's, else as 0-d tensors.
+
+To Python 1 / 0 is an error, a root of -1 complex, and a whole number of any length an int, which
+torch takes up to 64 bits only. Where some sizes could lead there, the part is computed by torch,
+which says inf or nan as the formula does.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from derive.analysis.ranges import is_nonnegative
+from derive.ir.nodes import ONE, Add, Call, Expr, Mul, Number, Pow, Scalar, Size
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_children, walk
+from derive.plan.ops import Apply, Cast, Num, NumTensor, Op
+from derive.plan.steps import walk_ops
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SIZE_BITS = 16  # that a size is taken to have in a product of sizes
+INTEGER_BITS = 64
+FLOAT_BITS = 1000
+ROOTS = {Fraction(1, 2): "sqrt", Fraction(-1, 2): "rsqrt"}
+
+
+def lower_number(expr: Expr) -> Op:
+    """The number as an operation without axes."""
+    op = _lower(expr)
+    return op if isinstance(op, Num) else Cast(op)
+
+
+def _lower(expr: Expr) -> Op:
+    """The number in Python, else in wide tensors."""
+    if is_steady(expr):
+        return Num(expr)
+    match expr:
+        case Add(terms):
+            return reduce(lambda one, other: Apply("+", (one, other), ()), map(_lower, terms))
+        case Mul(factors):
+            return _lower_factors(factors)
+        case Pow(base, Number(power)) if power == -1:
+            return Apply("/", (Num(ONE), _to_tensor(base)), ())
+        case Pow(base, Number(power)) if power in ROOTS:
+            return Apply(ROOTS[power], (_to_tensor(base),), ())
+        case Pow(base, exponent):
+            return Apply("pow", (_to_tensor(base), _lower(exponent)), ())
+        case Call(function, (left, right)):
+            return Apply(function, (_to_tensor(left), _lower(right)), ())
+        case _:
+            raise TypeError(f"{type(expr).__name__} is no number")
+
+
+def is_wide(op: Op) -> bool:
+    """Does it hold wide numbers, which a result does not?"""
+    return any(isinstance(part, NumTensor) and part.wide for part in walk_ops(op))
+
+
+def _to_tensor(expr: Expr) -> Op:
+    op = _lower(expr)
+    return NumTensor(op.value, True) if isinstance(op, Num) else op
+
+
+def _lower_factors(factors: Sequence[Expr]) -> Op:
+    """The factors that are steady together, times and over the others one by one."""
+    steady: list[Expr] = []
+    others: list[Expr] = []
+    for factor in factors:
+        fits = is_steady(factor) and is_steady(Mul((*steady, factor)))
+        (steady if fits else others).append(factor)
+    first = steady[0] if len(steady) == 1 else Mul(tuple(steady)) if steady else ONE
+    # What is steady by itself, but not beside the rest, is too long for one Python number.
+    result: Op = NumTensor(first, True) if all(map(is_steady, others)) else Num(first)
+    for factor in others:
+        match factor:
+            case Pow(base, Number(power)) if power == -1:
+                result = Apply("/", (result, _to_tensor(base)), ())
+            case _ if result == Num(ONE):
+                result = _lower(factor)
+            case _:
+                result = Apply("*", (result, _lower(factor)), ())
+    return result
+
+
+def is_steady(expr: Expr) -> bool:
+    """Does Python compute it as the formula says, at whatever sizes, and short enough for torch?"""
+    return _is_safe(expr) and _count_bits(expr) <= INTEGER_BITS
+
+
+def _is_safe(expr: Expr) -> bool:
+    if not all(map(_is_safe, find_children(expr))):
+        return False
+    match expr:
+        case Pow(base, exponent) if _is_tensor(base) or _is_tensor(exponent):
+            return True
+        case Pow(base, Number(power)) if power.denominator != 1 or power < 0:
+            return _is_positive(base)
+        case Mul() | Pow(_, Number()):
+            return _count_bits(expr) <= FLOAT_BITS
+        case Pow():
+            return False
+        case Call("floordiv" | "mod", (_, under)):
+            return _is_tensor(under) or _is_positive(under)
+        case _:
+            return True
+
+
+def _is_tensor(expr: Expr) -> bool:
+    """Is it a tensor in the generated code, as every scalar inside powers is made?"""
+    return any(isinstance(part, Scalar) for part in walk(expr))
+
+
+def _is_positive(expr: Expr) -> bool:
+    match expr:
+        case Number(value):
+            return value > 0
+        case Size() | Call("pi", ()):
+            return True
+        case Pow(base, _):
+            return _is_positive(base)
+        case Add() | Mul():
+            parts = find_children(expr)
+        case _:
+            parts = ()
+    if parts and all(map(_is_positive, parts)):
+        return True
+    return is_nonnegative(Polynomial.of(expr) - Polynomial.of(1))
+
+
+def _count_bits(expr: Expr) -> int:
+    """How long it is as a whole number; 0 for what is a float."""
+    match expr:
+        case Number(value):
+            bits = value.numerator.bit_length()
+            return bits if value.denominator == 1 and bits < INTEGER_BITS else 0
+        case Size():
+            return SIZE_BITS
+        case Add(terms):
+            counts = list(map(_count_bits, terms))
+            return max(counts) if all(counts) else 0
+        case Mul(factors):
+            counts = list(map(_count_bits, factors))
+            return sum(counts) if all(counts) else 0
+        case Pow(base, Number(power)) if power.denominator == 1 and power >= 0:
+            return _count_bits(base) * int(power)
+        case Call("floordiv" | "mod", (left, _)):
+            return _count_bits(left)
+        case _:
+            return 0
