@@ -9,13 +9,14 @@ any other              a hash of its first ten digits: an unknown number
 from __future__ import annotations
 
 import math
+from collections import Counter
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from derive.verify.fields_numbers import hash_residues, take_logarithm
+from derive.verify.fields_numbers import UNKNOWN, hash_residues, take_logarithm
 from derive.verify.fields_parts import (
     ABOVE,
     BELOW,
@@ -67,15 +68,11 @@ def _find_finite(tower: Tower, value: float | Fraction | int) -> Element:
     if quotient is not None:
         return Element(tower.embed(quotient))
     value = float(value)
-    found = _find_root(tower, value)
-    if found:
-        return Element(found)
-    logarithm = _find_logarithm(tower, value)
-    if logarithm:
-        return logarithm
-    found = _find_over_logarithm(tower, value)
-    hashed = "" if found else f"the number {value:.6g}"
-    return Element(found or _hash(tower, value), hashed=hashed)
+    for find in (_find_root, _find_logarithm, _find_over_logarithm):
+        found = find(tower, value)
+        if found:
+            return found
+    return Element(_hash(tower, value), hashed=f"the number {value:.6g}")
 
 
 def to_fraction(value: float | Fraction | int) -> Fraction | None:
@@ -103,44 +100,88 @@ def _find_quotient(value: float, close: float = _CLOSE) -> Fraction | None:
     return found if near and abs(found.numerator) <= _MOST * found.denominator else None
 
 
-def _find_root(tower: Tower, value: float) -> tuple[int, ...] | None:
+def _find_root(tower: Tower, value: float) -> Element | None:
     """p/q * pi, roots of p/q, p/q * pi and p/q / pi, and fourth roots of p/q."""
     half = _find_half_pi(tower)
     tries = (
-        (value * value, 0, True),
-        (value / math.pi, 2, False),
-        (value * value / math.pi, 1, True),
-        (value * value * math.pi, -1, True),
-        (value * math.pi, -2, False),
+        (value * value, 0, 2),
+        (value / math.pi, 2, 4),
+        (value * value / math.pi, 1, 2),
+        (value * value * math.pi, -1, 2),
+        (value * math.pi, -2, 4),
+        (value**4, 0, 1),
     )
-    for number, halves, is_root in tries:
-        quotient = _find_quotient(number, 3 * _CLOSE)
-        if quotient is None or not quotient:
-            continue
-        found = tower.embed_root(quotient) if is_root else tower.embed(quotient)
-        if found is None:
-            continue
-        sign = -1 if is_root and value < 0 else 1
-        return tuple(
-            sign * each * pow(pi, halves, prime) % prime if each >= 0 else each
-            for each, pi, prime in zip(found, half, tower.primes, strict=True)
-        )
-    fourth = _find_quotient(value**4, 5 * _CLOSE) if value > 0 else None
-    return tower.embed_fourth_root(fourth) if fourth else None
+    for number, halves, quarters in tries:
+        quotient = _find_quotient(number, 3 * _CLOSE if quarters > 1 else 5 * _CLOSE)
+        if quotient:
+            found = embed_power(tower, abs(quotient), quarters)
+            sign = -1 if value < 0 else 1
+            residues = tuple(
+                sign * each * pow(pi, halves, prime) % prime if each >= 0 else each
+                for each, pi, prime in zip(found.residues, half, tower.primes, strict=True)
+            )
+            return found._replace(residues=residues)
+    return None
 
 
-def _find_over_logarithm(tower: Tower, value: float) -> tuple[int, ...] | None:
+def embed_power(tower: Tower, value: Fraction, quarters: int) -> Element:
+    """A positive rational to a number of quarters: roots of its prime factors.
+
+    The fourth root of a prime that is no square at every level is drawn at random.
+    """
+    found, drawn = [1] * tower.levels, []
+    for number, sign in ((value.numerator, 1), (value.denominator, -1)):
+        for factor, times in _factorize(number):
+            whole, rest = divmod(times * quarters, 4)
+            fourth = _find_fourth_root(tower, factor)
+            if rest and factor not in tower.squares:
+                drawn.append(f"the root of {factor}")
+            for level, prime in enumerate(tower.primes):
+                if not factor % prime or found[level] < 0:
+                    found[level] = UNKNOWN
+                    continue
+                own = pow(factor, whole, prime) * pow(fourth[level], rest, prime)
+                found[level] = found[level] * pow(own, sign, prime) % prime
+    return Element(tuple(found), hashed=", ".join(drawn))
+
+
+@lru_cache(maxsize=10_000)
+def _find_fourth_root(tower: Tower, factor: int) -> tuple[int, ...]:
+    """One that is a square itself; drawn at random where there is none."""
+    if factor in tower.squares:
+        return tuple(pow(factor, ((p + 1) // 4) ** 2, p) for p in tower.primes)
+    drawn = _hash(tower, factor + 0.25)
+    return tuple(max(each * each % p, 1) for each, p in zip(drawn, tower.primes, strict=True))
+
+
+def _factorize(number: int) -> tuple[tuple[int, int], ...]:
+    """The prime factors of a number, and how often each divides it."""
+    found: Counter[int] = Counter()
+    factor = 2
+    while number > 1:
+        if factor * factor > number:
+            factor = number
+        if number % factor:
+            factor += 1
+            continue
+        number //= factor
+        found[factor] += 1
+    return tuple(found.items())
+
+
+def _find_over_logarithm(tower: Tower, value: float) -> Element | None:
     """A quotient or a root of one, over the logarithm of 2 or times it."""
     logarithm = math.log(2)
     for number, power in ((value * logarithm, -1), (value / logarithm, 1)):
         quotient = _find_quotient(number, 3 * _CLOSE)
-        found = tower.embed(quotient) if quotient else _find_root(tower, number)
+        found = Element(tower.embed(quotient)) if quotient else _find_root(tower, number)
         if found:
             factors = embed_logarithm(tower, Fraction(2))
-            return tuple(
+            residues = tuple(
                 each * pow(factor, power, prime) % prime if each >= 0 else each
-                for each, factor, prime in zip(found, factors, tower.primes, strict=True)
+                for each, factor, prime in zip(found.residues, factors, tower.primes, strict=True)
             )
+            return found._replace(residues=residues)
     return None
 
 
@@ -162,14 +203,9 @@ def embed_logarithm(tower: Tower, value: Fraction) -> tuple[int, ...]:
     """
     total = [0] * tower.levels
     for number, sign in ((value.numerator, 1), (value.denominator, -1)):
-        rest, factor = number, 2
-        while rest > 1:
-            if rest % factor:
-                factor += 1 if factor * factor <= rest else rest - factor
-                continue
-            rest //= factor
+        for factor, times in _factorize(number):
             own = _find_prime_logarithm(tower, factor)
-            total = [old + sign * each for old, each in zip(total, own, strict=True)]
+            total = [old + sign * times * each for old, each in zip(total, own, strict=True)]
     return tuple(each % prime for each, prime in zip(total, tower.primes, strict=True))
 
 

@@ -7,7 +7,6 @@ is 3 modulo 4, so that a root of a square is a power of it, and small primes are
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -16,7 +15,11 @@ from random import Random
 
 TOP = 1 << 31  # products of two residues fit into 64 bits
 _BITS = {1: 20, 2: 11, 3: 8}  # of the smallest prime, by depth
-_SQUARES = {1: (2, 3, 5, 7), 2: (2, 3, 5, 7), 3: (2, 3)}  # primes that have a root at every level
+_SQUARES = {
+    1: (2, 3, 5, 7, 11, 13),
+    2: (2, 3, 5, 7),
+    3: (2, 3),
+}  # primes that have a root at every level
 DEEPEST = max(_BITS)
 
 
@@ -46,35 +49,6 @@ class Tower:
             below = value.denominator % prime
             found.append(value.numerator * pow(below, -1, prime) % prime if below else -1)
         return tuple(found)
-
-    def embed_root(self, value: Fraction) -> tuple[int, ...] | None:
-        """The residues of the positive root of a rational; None where a level has none."""
-        number, outside = value.numerator * value.denominator, 1
-        for each in range(2, 1000):
-            while number % (each * each) == 0:
-                number, outside = number // (each * each), outside * each
-        rest = math.isqrt(number)
-        if rest * rest == number:
-            number, outside = 1, outside * rest
-        inside = number
-        for each in self.squares:
-            inside //= each if inside % each == 0 else 1
-        if inside != 1:
-            return None
-        below = self.embed(Fraction(1, value.denominator))
-        return tuple(
-            outside * pow(number, (prime + 1) // 4, prime) * each % prime if each >= 0 else -1
-            for prime, each in zip(self.primes, below, strict=True)
-        )
-
-    def embed_fourth_root(self, value: Fraction) -> tuple[int, ...] | None:
-        """The root of the root; None where a level has none."""
-        roots = self.embed_root(value)
-        if roots is None:
-            return None
-        found = tuple(pow(r, (p + 1) // 4, p) for r, p in zip(roots, self.primes, strict=True))
-        squares = (each * each % p for each, p in zip(found, self.primes, strict=True))
-        return found if tuple(squares) == roots else None
 
 
 @lru_cache(maxsize=64)
