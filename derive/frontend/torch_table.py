@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from derive.frontend.torch_call import Op
 
-MODULES = ("views", "index", "make", "math", "sums", "products", "nn", "writes")
+MODULES = ("views", "getitem", "index", "make", "math", "sums", "products", "nn", "writes")
 
 
 @cache

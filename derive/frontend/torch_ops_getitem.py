@@ -1,0 +1,160 @@
+"""Subscripts: integers, slices, None, an ellipsis, and integer tensors; and writes through them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from derive.frontend.torch_call import Call, op
+from derive.frontend.torch_exprs import add
+from derive.frontend.torch_numbers import plain
+from derive.frontend.torch_ops_views import drop_axis, find_place, insert_axis, narrow
+from derive.frontend.torch_places import put
+from derive.frontend.torch_shadow import Shadow, at
+from derive.frontend.torch_writes import write
+from derive.ir.nodes import Expr, Index, Number
+
+if TYPE_CHECKING:
+    from derive.frontend.torch_trace import Trace
+
+
+@dataclass(frozen=True)
+class Gather:
+    """An axis that integer tensors take elements of."""
+
+    axis: int
+    places: Shadow
+
+
+def subscript(trace: Trace, shadow: Shadow, key: Any) -> tuple[Shadow, list[Gather]]:
+    """The view that the basic part of a subscript makes, and what the tensors in it take."""
+    keys = _complete(shadow, key if isinstance(key, tuple) else (key,))
+    gathers: list[Gather] = []
+    axis = 0
+    for each in keys:
+        if each is None:
+            shadow = insert_axis(trace, shadow, axis)
+            axis += 1
+        elif isinstance(each, slice):
+            shadow = _slice(trace, shadow, axis, each)
+            axis += 1
+        elif isinstance(each, bool):
+            raise trace.refuse("lift-op", "a truth value as a subscript is not known")
+        elif isinstance(each, int):
+            shadow = drop_axis(shadow, axis, find_place(each, shadow.shape[axis]))
+        else:
+            gathers.append(Gather(axis, _read_places(trace, each)))
+            axis += 1
+    return shadow, gathers
+
+
+def _complete(shadow: Shadow, keys: Sequence[Any]) -> list[Any]:
+    """With full slices in place of the ellipsis, and for what is not named."""
+    import torch
+
+    keys = [torch.tensor(each) if isinstance(each, list) else each for each in keys]
+    used = sum(1 for each in keys if each is not None and each is not Ellipsis)
+    rest = [slice(None)] * (shadow.rank - used)
+    for number, each in enumerate(keys):
+        if each is Ellipsis:
+            return [*keys[:number], *rest, *keys[number + 1 :]]
+    return [*keys, *rest]
+
+
+def _read_places(trace: Trace, tensor: Any) -> Shadow:
+    places = trace.shadow(tensor)
+    if places.kind != "int":
+        says = "a mask as a subscript gives a shape that depends on data"
+        raise trace.refuse("lift-op", says, "use torch.where or a product with the mask")
+    return places
+
+
+def _slice(trace: Trace, shadow: Shadow, axis: int, key: slice) -> Shadow:
+    step = 1 if key.step is None else int(plain(key.step))
+    total = trace.to_int(shadow.shape[axis])
+    start = 0 if key.start is None else _clamp(trace, key.start, total)
+    stop = total if key.stop is None else _clamp(trace, key.stop, total)
+    if step == 1 and plain(start) == 0 and stop is total:
+        return shadow
+    gap = stop - start
+    length = gap if step == 1 else -(-gap // step) if plain(gap) > 0 else 0
+    if plain(length) <= 0:
+        raise trace.refuse("lift-op", "a slice with nothing in it is not known")
+    return narrow(trace, shadow, axis, start, length, step)
+
+
+def _clamp(trace: Trace, value: Any, total: int) -> int:
+    """A bound of a slice: from the end where it is negative, no further than the axis."""
+    if plain(value) < 0:
+        value = total + value
+    if plain(value) > plain(total):
+        trace.watch.assume("a slice reaches beyond its axis")
+        return total
+    if plain(value) < 0:
+        trace.watch.assume("a slice begins before its axis")
+        return 0
+    number: int = value
+    return number
+
+
+def _get(call: Call) -> Shadow:
+    shadow, gathers = subscript(call.trace, call.shadow(0), call.get(1, "index"))
+    return gather_all(call.trace, shadow, gathers) if gathers else shadow
+
+
+def gather_all(trace: Trace, shadow: Shadow, gathers: Sequence[Gather]) -> Shadow:
+    """Elements at integer places; their common axes stand where torch puts them."""
+    axes = [each.axis for each in gathers]
+    common = trace.broadcast(*(each.places for each in gathers))
+    olds: list[Expr] = [at(letter) for letter in shadow.letters]
+    for each in gathers:
+        place = trace.spread(each.places, common)
+        olds[each.axis] = _wrap_negative(place, shadow.shape[each.axis])
+    rest = [letter for k, letter in enumerate(shadow.letters) if k not in axes]
+    together = axes == list(range(axes[0], axes[0] + len(axes)))
+    first = sum(1 for k in range(axes[0]) if k not in axes) if together else 0
+    letters: list[Index] = [*rest[:first], *common, *rest[first:]]
+    fresh = trace.like(*letters)
+    value = trace.read(shadow, olds)
+    moved = put(value, tuple(letters), tuple(at(letter) for letter in fresh))
+    return trace.make(fresh, moved, shadow.kind)
+
+
+def _wrap_negative(place: Expr, extent: Expr) -> Expr:
+    """Constants below zero count from the end."""
+    if isinstance(place, Number) and place.value < 0:
+        return add(place, extent)
+    return place
+
+
+def _set(call: Call) -> Shadow:
+    target, gathers = subscript(call.trace, call.shadow(0), call.get(1, "index"))
+    if gathers:
+        raise call.trace.refuse("lift-write", "a write at places of a tensor is not known")
+    write(call.trace, target, call.trace.shadow(call.get(2, "value")))
+    return call.shadow(0)
+
+
+OPS = (
+    op(
+        "__getitem__",
+        _get,
+        "x[B, S]: x[0]",
+        "x[B, S]: x[:, -1]",
+        "x[B, S]: x[:, 1:]",
+        "x[B, S]: x[..., None]",
+        "x[B, S]: x[:, ::2]",
+        "x[B, S]: x[:, :-1] + x[:, 1:]",
+        "E[V, D]; int t[B, S] < V: E[t]",
+        "x[S, T]: x[torch.arange(x.shape[0])[:, None], torch.arange(x.shape[1])]",
+        is_view=True,
+    ),
+    op(
+        "__setitem__",
+        _set,
+        "x[B, S]: y = x.clone(); y[:, 0] = 0; y",
+        "x[B, S]: y = torch.zeros_like(x); y[:, 1:] = x[:, :-1]; y",
+        is_write=True,
+    ),
+)

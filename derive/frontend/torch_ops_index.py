@@ -1,0 +1,290 @@
+"""Elements put elsewhere: gathers, repeats, rolls, borders, joins, triangles, choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from derive.frontend.torch_call import Call, op
+from derive.frontend.torch_exprs import (
+    all_of,
+    choose,
+    choose_truth,
+    compare,
+    from_float,
+    subtract,
+    to_condition,
+    to_number,
+)
+from derive.frontend.torch_numbers import plain, to_expr
+from derive.frontend.torch_ops_getitem import Gather, gather_all
+from derive.frontend.torch_ops_views import find_axis, insert_axis
+from derive.frontend.torch_places import decide, within
+from derive.frontend.torch_shadow import Shadow, at
+from derive.ir.nodes import ONE, ZERO, Expr, Index
+from derive.ir.nodes import Call as Function
+
+if TYPE_CHECKING:
+    from derive.frontend.torch_trace import Trace
+
+
+def _take(call: Call) -> Shadow:
+    """index_select, embedding: whole slices at places of one axis."""
+    if call.name == "embedding":
+        places, shadow, axis = call.shadow(0), call.shadow(1, "weight"), 0
+    else:
+        shadow, places = call.shadow(0), call.shadow(2, "index")
+        axis = find_axis(call.get(1, "dim"), shadow.rank)
+    return gather_all(call.trace, shadow, [Gather(axis, places)])
+
+
+def _gather(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    name = "indices" if call.name == "take_along_dim" else "index"
+    position, where = (1, 2) if call.name == "take_along_dim" else (2, 1)
+    places = call.shadow(position, name)
+    axis = find_axis(call.get(where, "dim"), shadow.rank)
+    letters = trace.like(*places.letters)
+    taken = trace.read(places, [at(letter) for letter in letters])
+    olds: list[Expr] = [
+        ZERO if shadow.shape[k] is ONE else at(letter) for k, letter in enumerate(letters)
+    ]
+    for k, letter in enumerate(letters):
+        if k != axis:
+            trace.unify(shadow.shape[k], letter.extent)
+    olds[axis] = taken
+    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+
+
+def _one_hot(call: Call) -> Shadow:
+    trace, places = call.trace, call.shadow(0)
+    count = call.get(1, "num_classes", -1)
+    if plain(count) < 0:
+        raise trace.refuse("lift-op", "one_hot without num_classes depends on data")
+    last = trace.letter(trace.extent(count))
+    letters = (*trace.like(*places.letters), last)
+    value = compare("==", trace.read(places, [at(i) for i in letters[:-1]]), at(last))
+    return trace.make(letters, choose(value, ONE, ZERO), "int")
+
+
+def _repeat(call: Call) -> Shadow:
+    """Whole copies one after the other along each axis."""
+    trace, shadow = call.trace, call.shadow(0)
+    counts = list(call.spread_args(1, "repeats" if call.name == "repeat" else "dims"))
+    while shadow.rank < len(counts):
+        shadow = insert_axis(trace, shadow, 0)
+    counts = [1] * (shadow.rank - len(counts)) + counts
+    letters, olds = [], []
+    for letter, count in zip(shadow.letters, counts, strict=True):
+        if plain(count) == 1:
+            letters.append(trace.letters.copy(letter))
+            olds.append(at(letters[-1]))
+            continue
+        length = trace.to_int(letter.extent)
+        letters.append(trace.letter(trace.extent(length * count)))
+        olds.append(Function("mod", (letters[-1], letter.extent)))
+    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+
+
+def _repeat_each(call: Call) -> Shadow:
+    """Each element several times in a row."""
+    trace, shadow = call.trace, call.shadow(0)
+    count, asked = call.get(1, "repeats"), call.get(2, "dim")
+    if not isinstance(count, int) or asked is None:
+        raise trace.refuse("lift-op", "repeat_interleave without a dimension is not known")
+    axis = find_axis(asked, shadow.rank)
+    letters = list(trace.like(*shadow.letters))
+    olds: list[Expr] = [at(letter) for letter in letters]
+    length = trace.to_int(shadow.shape[axis])
+    letters[axis] = trace.letter(trace.extent(length * count))
+    olds[axis] = Function("floordiv", (letters[axis], to_expr(count)))
+    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+
+
+def _flip(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    axes = {find_axis(k, shadow.rank) for k in call.spread_args(1, "dims")}
+    letters = trace.like(*shadow.letters)
+    olds = [
+        subtract(subtract(letter.extent, ONE), at(letter)) if k in axes else at(letter)
+        for k, letter in enumerate(letters)
+    ]
+    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+
+
+def _roll(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    shifts, axes = call.get(1, "shifts"), call.get(2, "dims")
+    if axes is None:
+        raise trace.refuse("lift-op", "roll without dimensions is not known")
+    pairs = zip(
+        shifts if isinstance(shifts, (tuple, list)) else (shifts,),
+        axes if isinstance(axes, (tuple, list)) else (axes,),
+        strict=True,
+    )
+    letters = trace.like(*shadow.letters)
+    olds: list[Expr] = [at(letter) for letter in letters]
+    for shift, axis in pairs:
+        k = find_axis(axis, shadow.rank)
+        moved = subtract(olds[k], to_expr(shift))
+        olds[k] = Function("mod", (moved, letters[k].extent))
+    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+
+
+def _pad(call: Call) -> Shadow:
+    """A border of one number, of the last axes first."""
+    trace, shadow = call.trace, call.shadow(0)
+    widths = list(call.get(1, "pad"))
+    if call.get(2, "mode", "constant") != "constant":
+        raise trace.refuse("lift-op", "only a constant border is known")
+    value = call.get(3, "value")
+    letters = list(trace.like(*shadow.letters))
+    olds: list[Expr] = [at(letter) for letter in letters]
+    inside: list[Expr] = []
+    for number in range(len(widths) // 2):
+        before, after = widths[2 * number], widths[2 * number + 1]
+        k = shadow.rank - 1 - number
+        if plain(before) == 0 == plain(after):
+            continue
+        length = trace.to_int(shadow.shape[k]) + before + after
+        letters[k] = trace.letter(trace.extent(length))
+        olds[k] = subtract(at(letters[k]), to_expr(before))
+        inside.append(within(olds[k], shadow.shape[k]))
+    border = from_float(0 if value is None else value)
+    found = trace.read_number(shadow, olds)
+    return trace.make(letters, choose(all_of(*inside), found, border), shadow.kind)
+
+
+def _concatenate(call: Call) -> Shadow:
+    tensors = call.get(0, "tensors")
+    trace = call.trace
+    parts = [trace.shadow(tensor) for tensor in tensors]
+    parts = [part for part in parts if part.rank != 1 or trace.number(part.shape[0])]
+    rank = parts[0].rank
+    default = {"hstack": 1 if rank > 1 else 0, "vstack": 0}.get(call.name, 0)
+    axis = find_axis(call.get(1, "dim", call.named.get("axis", default)), rank)
+    return join(trace, parts, axis)
+
+
+def join(trace: Trace, parts: Sequence[Shadow], axis: int) -> Shadow:
+    """Parts one after the other along an axis."""
+    total = 0
+    starts = []
+    for part in parts:
+        starts.append(total)
+        total = total + trace.to_int(part.shape[axis])
+    letters = list(trace.like(*parts[0].letters))
+    letters[axis] = trace.letter(trace.extent(total))
+    kind = "real" if any(part.kind == "real" for part in parts) else parts[0].kind
+    value: Expr | None = None
+    for part, start in reversed(list(zip(parts, starts, strict=True))):
+        olds: list[Expr] = [at(letter) for letter in letters]
+        olds[axis] = subtract(at(letters[axis]), to_expr(start))
+        for k, letter in enumerate(letters):
+            if k != axis:
+                trace.unify(part.shape[k], letter.extent)
+        here = trace.read_number(part, olds) if kind == "real" else trace.read(part, olds)
+        if value is None:
+            value = here
+            end = start
+        else:
+            value = choose(decide("<", at(letters[axis]), to_expr(end)), here, value)
+            end = start
+    assert value is not None
+    return trace.make(letters, value, kind)
+
+
+def _stack(call: Call) -> Shadow:
+    tensors = call.get(0, "tensors")
+    trace = call.trace
+    parts = [trace.shadow(tensor) for tensor in tensors]
+    axis = find_axis(call.get(1, "dim", 0), parts[0].rank + 1)
+    return join(trace, [insert_axis(trace, part, axis) for part in parts], axis)
+
+
+def _triangle(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    offset = call.get(1, "diagonal", 0)
+    letters = trace.like(*shadow.letters)
+    places = [at(letter) for letter in letters]
+    gap = subtract(places[-1], places[-2])
+    relation = "<=" if call.name == "tril" else ">="
+    inside = decide(relation, gap, to_expr(offset))
+    value = trace.read(shadow, places)
+    if shadow.kind == "bool":
+        return trace.make(letters, all_of(inside, value), "bool")
+    return trace.make(letters, choose(inside, value, ZERO), shadow.kind)
+
+
+def _where(call: Call) -> Shadow:
+    trace = call.trace
+    parts = [
+        trace.shadow(call.get(k, name)) for k, name in enumerate(("condition", "input", "other"))
+    ]
+    letters = trace.broadcast(*parts)
+    condition = to_condition(trace.spread(parts[0], letters), parts[0].kind)
+    return _choose(call, letters, condition, parts[1:])
+
+
+def _choose(
+    call: Call, letters: Sequence[Index], condition: Expr, parts: Sequence[Shadow]
+) -> Shadow:
+    trace = call.trace
+    values = [trace.spread(part, letters) for part in parts]
+    if call.kind == "bool":
+        return trace.make(letters, choose_truth(condition, *values), "bool")
+    one, other = (to_number(v, p.kind) for v, p in zip(values, parts, strict=True))
+    return trace.make(letters, choose(condition, one, other), call.kind)
+
+
+def _masked_fill(call: Call) -> Shadow:
+    trace = call.trace
+    shadow, mask = call.shadow(0), call.shadow(1, "mask")
+    value = trace.shadow(call.get(2, "value"))
+    letters = trace.broadcast(shadow, mask)
+    condition = to_condition(trace.spread(mask, letters), mask.kind)
+    return _choose(call, letters, condition, [value, shadow])
+
+
+def _mesh(call: Call) -> tuple[Shadow, ...]:
+    trace = call.trace
+    given: Any = call.args[0] if isinstance(call.args[0], (tuple, list)) else call.args
+    parts = [trace.shadow(tensor) for tensor in given]
+    order = list(range(len(parts)))
+    if call.named.get("indexing") == "xy":
+        order[:2] = [1, 0]
+    axes = [parts[k].letters[0] for k in order]
+    found = []
+    for part in parts:
+        letters = trace.like(*axes)
+        own = letters[axes.index(part.letters[0])]
+        found.append(trace.make(letters, trace.read(part, [at(own)]), part.kind))
+    return tuple(found)
+
+
+OPS = (
+    op("index_select", _take, "x[S, D]; int t[B] < S: torch.index_select(x, 0, t)"),
+    op("embedding", _take, "E[V, D]; int t[B, S] < V: torch.nn.functional.embedding(t, E)"),
+    op("gather take_along_dim", _gather, "x[B, V]; int t[B] < V: x.gather(1, t[:, None])[:, 0]"),
+    op("one_hot", _one_hot, "int t[B] < V; E[V, D]: torch.nn.functional.one_hot(t, E.shape[0])"),
+    op("repeat tile", _repeat, "x[B, S]: x.repeat(1, 2)"),
+    op("repeat_interleave", _repeat_each, "x[B, S]: x.repeat_interleave(2, dim=1)"),
+    op("flip", _flip, "x[B, S]: x.flip(1)"),
+    op("roll", _roll, "x[B, S]: x.roll(1, 1)"),
+    op("pad", _pad, "x[B, S]: torch.nn.functional.pad(x, (1, 2))"),
+    op(
+        "cat concat concatenate hstack vstack",
+        _concatenate,
+        "x[B, S]; y[B, T]: torch.cat((x, y), 1)",
+        "x[B, S]; y[B, S]: torch.cat((x, y, x), -1)",
+    ),
+    op("stack", _stack, "x[B, S]; y[B, S]: torch.stack((x, y), -1)"),
+    op("tril triu", _triangle, "x[S, T]: x.tril()", "x[S, T]: x.triu(1)"),
+    op("where", _where, "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x, y)"),
+    op("masked_fill", _masked_fill, "x[B, S]; bool m[S]: x.masked_fill(m, 0.5)"),
+    op(
+        "meshgrid",
+        _mesh,
+        "x[S]; y[T]: sum(torch.meshgrid(x, y, indexing='ij'))",
+    ),
+)

@@ -1,0 +1,177 @@
+"""Layers, each as a few lines of other ops."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from derive.frontend.torch_call import Call, composite, op
+from derive.frontend.torch_shadow import Shadow
+
+
+def _dropout(call: Call) -> Shadow:
+    """Nothing in eval mode; random numbers in training."""
+    training = call.get(2, "training", call.name != "feature_alpha_dropout")
+    if training and call.get(1, "p", 0.5):
+        raise call.trace.refuse("lift-random", "dropout draws random numbers", "call .eval()")
+    return call.shadow(0)
+
+
+def _layer_norm(
+    value: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+) -> Any:
+    dims = tuple(range(-len(shape), 0))
+    centred = value - value.mean(dims, keepdim=True)
+    found = centred / (value.var(dims, correction=0, keepdim=True) + eps).sqrt()
+    if weight is not None:
+        found = found * weight
+    return found if bias is None else found + bias
+
+
+def _rms_norm(value: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    dims = tuple(range(-len(shape), 0))
+    eps = 2.220446049250313e-16 if eps is None else eps
+    found = value / (value.square().mean(dims, keepdim=True) + eps).sqrt()
+    return found if weight is None else found * weight
+
+
+def _batch_norm(  # noqa: PLR0913, PLR0917 - torch's
+    value: Any,
+    mean: Any,
+    variance: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Any:
+    shape = (1, -1, *([1] * (value.dim() - 2)))
+    if training:
+        dims = (0, *range(2, value.dim()))
+        mean, variance = value.mean(dims), value.var(dims, correction=0)
+    found = (value - mean.reshape(shape)) / (variance.reshape(shape) + eps).sqrt()
+    if weight is not None:
+        found = found * weight.reshape(shape)
+    return found if bias is None else found + bias.reshape(shape)
+
+
+def _group_norm(
+    value: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+) -> Any:
+    grouped = value.unflatten(1, (groups, -1))
+    dims = tuple(range(2, grouped.dim()))
+    centred = grouped - grouped.mean(dims, keepdim=True)
+    found = centred / (grouped.var(dims, correction=0, keepdim=True) + eps).sqrt()
+    found = found.flatten(1, 2)
+    shape = (-1, *([1] * (value.dim() - 2)))
+    if weight is not None:
+        found = found * weight.reshape(shape)
+    return found if bias is None else found + bias.reshape(shape)
+
+
+def _attention(  # noqa: PLR0913, PLR0917 - torch's
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    import torch
+
+    if dropout_p:
+        query = torch.nn.functional.dropout(query, dropout_p)
+    if enable_gqa:
+        times = query.shape[-3] // key.shape[-3]
+        key = key.repeat_interleave(times, dim=-3)
+        value = value.repeat_interleave(times, dim=-3)
+    scores = query @ key.transpose(-2, -1)
+    scores = scores / math.sqrt(query.shape[-1]) if scale is None else scores * scale
+    if is_causal:
+        rows, columns = torch.arange(scores.shape[-2]), torch.arange(scores.shape[-1])
+        scores = scores.masked_fill(columns > rows[:, None], -math.inf)
+    if attn_mask is not None and attn_mask.dtype is torch.bool:
+        scores = scores.masked_fill(~attn_mask, -math.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return scores.softmax(-1) @ value
+
+
+def _cosine(one: Any, other: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    product = (one * other).sum(dim)
+    return product / (one.norm(dim=dim).clamp(min=eps) * other.norm(dim=dim).clamp(min=eps))
+
+
+def _normalize(
+    value: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None
+) -> Any:
+    return value / value.norm(p=p, dim=dim, keepdim=True).clamp(min=eps)
+
+
+def _square_error(value: Any, target: Any, *_: Any, reduction: str = "mean", **__: Any) -> Any:
+    return _finish((value - target) ** 2, reduction)
+
+
+def _absolute_error(value: Any, target: Any, *_: Any, reduction: str = "mean", **__: Any) -> Any:
+    return _finish((value - target).abs(), reduction)
+
+
+def _finish(losses: Any, reduction: str) -> Any:
+    if reduction == "mean":
+        return losses.mean()
+    return losses.sum() if reduction == "sum" else losses
+
+
+def _log_sigmoid(value: Any) -> Any:
+    import torch
+
+    return -torch.nn.functional.softplus(-value)
+
+
+OPS = (
+    op(
+        "dropout alpha_dropout feature_dropout",
+        _dropout,
+        "x[B, S]: torch.nn.functional.dropout(x, 0.1, False)",
+        is_view=True,
+    ),
+    composite(
+        "layer_norm",
+        _layer_norm,
+        "x[B, S]; w[S]; b[S]: torch.nn.functional.layer_norm(x, (x.shape[1],), w, b)",
+    ),
+    composite(
+        "rms_norm",
+        _rms_norm,
+        "x[B, S]; w[S]: torch.nn.functional.rms_norm(x, (x.shape[1],), w, 1e-6)",
+    ),
+    composite(
+        "batch_norm",
+        _batch_norm,
+        "x[B, S]; m[S]; v[S]; w[S]: torch.nn.functional.batch_norm(x, m, v, w)",
+    ),
+    composite(
+        "group_norm",
+        _group_norm,
+        "x[B, S]; w[S]: torch.nn.functional.group_norm(x, 1, w)",
+    ),
+    composite(
+        "scaled_dot_product_attention",
+        _attention,
+        "q[B, S, D]; k, v[B, T, D]: torch.nn.functional.scaled_dot_product_attention(q, k, v)",
+        "q, k, v[B, S, D]: "
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
+    ),
+    composite(
+        "cosine_similarity",
+        _cosine,
+        "x, y[B, S]: torch.nn.functional.cosine_similarity(x, y)",
+    ),
+    composite("normalize", _normalize, "x[B, S]: torch.nn.functional.normalize(x)"),
+    composite("mse_loss", _square_error, "x, y[B, S]: torch.nn.functional.mse_loss(x, y)"),
+    composite("l1_loss", _absolute_error, "x, y[B, S]: torch.nn.functional.l1_loss(x, y)"),
+    composite("logsigmoid log_sigmoid", _log_sigmoid, "x[S]: torch.nn.functional.logsigmoid(x)"),
+)
