@@ -208,11 +208,30 @@ def _softplus_backward(run: Run, grad: Any, value: Any, beta: Any, _: Any) -> Pa
     return run.multiply(run.parts(grad), functions.sigmoid(run.tower, run.usage, inner))
 
 
+def _log_sigmoid_backward(run: Run, grad: Any, value: Any, _: Any) -> Parts:
+    negated = algebra.negate(run.tower, run.parts(value))
+    return run.multiply(run.parts(grad), functions.sigmoid(run.tower, run.usage, negated))
+
+
 def _distances(run: Run, one: Any, other: Any, power: Any = 2.0, _: Any = None) -> Parts:
     """Between every row of one and every row of the other."""
     rows = run.parts(one).map(methodcaller("unsqueeze", -2))
     columns = run.parts(other).map(methodcaller("unsqueeze", -3))
     return _norm(run, FieldTensor(run.tower, run.subtract(rows, columns)), power, (-1,))
+
+
+def _distances_backward(run: Run, grad: Any, *given: Any) -> Parts:
+    """The direction of every difference, none where there is no difference."""
+    one, other, power, found = given
+    if power != 2:
+        raise NotModelledError(f"distances of order {power}")
+    rows = run.parts(one).map(methodcaller("unsqueeze", -2))
+    columns = run.parts(other).map(methodcaller("unsqueeze", -3))
+    known = run.parts(found)
+    share = algebra.divide(run.tower, run.parts(grad), known)
+    share = order.choose(known.residues[0] == 0, run.number(0), share)
+    wide = share.map(methodcaller("unsqueeze", -1))
+    return run.sum(run.multiply(run.subtract(rows, columns), wide), (-2,))
 
 
 def _is_state(*states: int) -> Handler:
@@ -274,8 +293,10 @@ ARITHMETIC: dict[str, Handler] = {
     "logsumexp": _log_sum_exp,
     "_softmax_backward_data": _softmax_backward,
     "softplus_backward": _softplus_backward,
+    "log_sigmoid_backward": _log_sigmoid_backward,
     "_cdist_forward": _distances,
     "_euclidean_dist": _distances,
+    "_cdist_backward": _distances_backward,
     "isinf": _is_state(BELOW, ABOVE),
     "isnan": _is_state(NAN),
     "isneginf": _is_state(BELOW),

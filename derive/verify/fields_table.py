@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from derive.verify.fields_attention import ATTENTION
 from derive.verify.fields_handlers import ARITHMETIC
 from derive.verify.fields_parts import NotModelledError, Parts
 from derive.verify.fields_pointwise import POINTWISE
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from derive.verify.fields_run import Handler
     from derive.verify.fields_tower import Tower
 
-TABLE: dict[str, Handler] = {**ARITHMETIC, **POINTWISE, **VIEWS, **WINDOWS}
+TABLE: dict[str, Handler] = {**ARITHMETIC, **ATTENTION, **POINTWISE, **VIEWS, **WINDOWS}
 
 
 def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
