@@ -67,3 +67,5 @@ def _check_shapes(h: Tensor, W: Tensor, a_1: Tensor, a_2: Tensor, A: Tensor) -> 
         raise ValueError(f"a_2[k] must be [G={G}], got {list(a_2.shape)}")
     if A.shape != (N, N):
         raise ValueError(f"A[i,j] must be [N={N}, N={N}], got {list(A.shape)}")
+    if A.dtype != torch.bool:
+        raise ValueError(f"A[i,j] must hold truth values, got {A.dtype}")

@@ -63,4 +63,6 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> in
         )
     if mask.shape != (B, N, M):
         raise ValueError(f"mask[b,n,m] must be [B={B}, N={N}, M={M}], got {list(mask.shape)}")
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask[b,n,m] must hold truth values, got {mask.dtype}")
     return C

@@ -115,4 +115,6 @@ def _check_shapes(
         raise ValueError(f"W_v[d,h*E + e] must be [D={D}, H*E={H * E}], got {list(W_v.shape)}")
     if W_O.shape != (H * E, D):
         raise ValueError(f"W_O[h*E + e,d] must be [H*E={H * E}, D={D}], got {list(W_O.shape)}")
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask[b,n,m] must hold truth values, got {mask.dtype}")
     return C, E

@@ -63,4 +63,6 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, gate: Tensor, bias: Tensor, m
         raise ValueError(f"bias[h,i,j] must be [H={H}, N={N}, N={N}], got {list(bias.shape)}")
     if mask.shape != (S, N):
         raise ValueError(f"mask[s,j] must be [S={S}, N={N}], got {list(mask.shape)}")
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask[s,j] must hold truth values, got {mask.dtype}")
     return C

@@ -1,5 +1,7 @@
 """Generated functions under inputs that people do pass: empty, strided, huge, masked, wrong."""
 
+import re
+
 import pytest
 import torch
 from examples import (
@@ -183,8 +185,35 @@ def test_mixed_dtypes_are_refused():
 @pytest.mark.parametrize("example", [MASKED, MASKED_ZEROS], ids=str)
 def test_masks_must_be_truth_values(example, kind):
     tensors, _ = example.draw()
-    with pytest.raises(REFUSAL):
+    with pytest.raises(ValueError, match=r"m\[.*\] must hold truth values, got torch"):
         example.build().function(**{**tensors, "m": tensors["m"].to(kind)})
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bool, torch.uint8, torch.complex64])
+def test_integers_must_be_integers(kind):
+    function = build(parse("int t[N]; x[N]; z[i] = t[i] * x[i]")).function
+    with pytest.raises(ValueError, match=r"t\[i\] must hold int64 or int32, got torch"):
+        function(torch.tensor([1, 0]).to(kind), torch.ones(2))
+    for fitting in (torch.int32, torch.int64):
+        z = function(torch.tensor([3, 4]).to(fitting), torch.ones(2))
+        torch.testing.assert_close(z, torch.tensor([3.0, 4.0]))
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "there"),
+    [
+        ("x[N]; z = x[0]", [(0,)], "x[0] is not there, as N=0"),
+        ("x[N]; z = x[N - 1]", [(0,)], "x[N - 1] is not there, as N=0"),
+        ("x[N, M]; z[i] = x[i,0]", [(2, 0)], "x[i,0] is not there, as M=0"),
+        ("x[N]; y[i] = 2 * x[i]; z = y[0]", [(0,)], "y[0] is not there, as N=0"),
+        ("x[N + M]; y[N]; z = x[M] + sum[i](y[i])", [(3,), (0,)], "x[M] is not there"),
+    ],
+)
+def test_a_fixed_place_must_be_there(text, shapes, there):
+    built = build(parse(text))
+    built.judge()
+    with pytest.raises(ValueError, match=re.escape(there)):
+        built.function(*map(torch.ones, shapes))
 
 
 def empty_rows(example):

@@ -1,7 +1,8 @@
 """The part of a generated file that reads the sizes from the shapes and refuses wrong ones.
 
 First every size is read, where `analysis.extents` says that it is told; then every shape that was
-not unpacked whole is compared.
+not unpacked whole is compared. Integers and truth values must be such, and a fixed place such as
+x[0] must be there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from derive.analysis.extents import FromEquation, FromShape, find_size_sources
 from derive.backend.lines import INDENT, WIDTH, fit_signature
 from derive.backend.to_python import ADD, SIGN, to_python
-from derive.ir.nodes import Expr, System, Tensor
+from derive.ir.nodes import Access, Expr, Index, System, Tensor
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, walk
@@ -53,6 +54,9 @@ def _write_body(system: System, told: Sequence[Told], returned: Sequence[str]) -
     compared = [t for t in tensors if t not in whole]
     needed = {*returned, *(s for t in compared for e in t.shape for s in _sizes_in(e))}
     needed |= {s for source in told if isinstance(source, FromEquation) for s in _needs(source)}
+    fixed = _find_fixed(system)
+    needed |= {s for access, k in fixed for s in _sizes_in(access.tensor.shape[k])}
+    needed |= {s for access, k in fixed for s in _sizes_in(access.places[k])}
     lines: list[str] = []
     ranked: list[Tensor] = []
     for tensor, group in groupby(told, key=lambda source: source.tensor):
@@ -67,7 +71,50 @@ def _write_body(system: System, told: Sequence[Told], returned: Sequence[str]) -
             lines += [line for source in wanted for line in _write_size(source, system)]
     for tensor in compared:
         lines += _write_comparison(tensor, system)
+    for tensor in tensors:
+        lines += _write_kind(tensor, system)
+    for access, place in fixed:
+        lines += _write_fixed(access, place)
     return lines
+
+
+def _find_fixed(system: System) -> list[tuple[Access, int]]:
+    """The accesses that read a fixed place, x[0], of an extent that may be 0; each place once."""
+    found: dict[tuple[Tensor, int, Expr], tuple[Access, int]] = {}
+    for equation in system.equations:
+        for access in find_accesses(equation.value):
+            for k, (place, extent) in enumerate(
+                zip(access.places, access.tensor.shape, strict=True)
+            ):
+                is_fixed = not any(isinstance(part, (Index, Access)) for part in walk(place))
+                if is_fixed and Polynomial.of(extent).constant is None:
+                    found.setdefault((access.tensor, k, place), (access, k))
+    return list(found.values())
+
+
+def _write_fixed(access: Access, number: int) -> list[str]:
+    """`if N < 1:` for x[0]."""
+    place, extent = access.places[number], access.tensor.shape[number]
+    last = Polynomial.of(place).constant
+    length = to_python(extent)
+    if last is not None:
+        test = f"if {length} < {last + 1}:"
+    else:
+        test = f"if not 0 <= {to_python(place, ADD)} < {length}:"
+    return [test, *_write_raise(f"{to_text(access)} is not there, ", f"as {_show_extent(length)}")]
+
+
+def _write_kind(tensor: Tensor, system: System) -> list[str]:
+    """Real tensors may have any dtype: torch says itself what it does not take."""
+    match tensor.kind:
+        case "bool":
+            test, words = f"{tensor.name}.dtype != torch.bool", "truth values"
+        case "int":
+            test, words = f"{tensor.name}.dtype not in (torch.int64, torch.int32)", "int64 or int32"
+        case _:
+            return []
+    must = f"{_show_access(tensor, system)} must hold {words}, "
+    return [f"if {test}:", *_write_raise(must, f"got {{{tensor.name}.dtype}}")]
 
 
 def _is_unpacked(tensor: Tensor, told: Sequence[Told]) -> bool:
@@ -126,11 +173,15 @@ def _write_comparison(tensor: Tensor, system: System) -> list[str]:
     test = f"if {tensor.name}.shape != {wanted}:"
     must = f"{_show_access(tensor, system)} must be [{', '.join(map(_show_extent, extents))}], "
     got = f"got {{list({tensor.name}.shape)}}"
+    return [test, *_write_raise(must, got)]
+
+
+def _write_raise(must: str, got: str) -> list[str]:
     line = f'{INDENT}raise ValueError(f"{must}{got}")'
     if len(INDENT) + len(line) <= WIDTH:
-        return [test, line]
+        return [line]
     opening = f"{INDENT}raise ValueError("
-    return [test, opening, f'{INDENT * 2}f"{must}"', f'{INDENT * 2}f"{got}"', f"{INDENT})"]
+    return [opening, f'{INDENT * 2}f"{must}"', f'{INDENT * 2}f"{got}"', f"{INDENT})"]
 
 
 def _show_extent(text: str) -> str:

@@ -34,7 +34,7 @@ def to_module(plan: Plan, name: str, header: Header) -> str:
         arguments = [*tensors, *(s.name for s in system.sizes)]
         body = [*fit_call(CHECK, ", ".join(sizes), arguments), *body]
     text = "\n".join(f"{INDENT}{line}" for line in body)
-    imports = "import torch\n" if "torch." in code else ""
+    imports = "import torch\n" if "torch." in code + check else ""
     parts = [
         write_header(system, name, header),
         f"\n{imports}from torch import Tensor\n\n\n",
