@@ -5,6 +5,7 @@ lift(attend, {"q": Tensor("q", (B, S, D)), ..}, {"B": 2, "S": 3, "D": 5})
 
 from __future__ import annotations
 
+import builtins
 import math
 import warnings
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from derive.errors import refuse
 from derive.frontend.torch_collect import collect
 from derive.frontend.torch_mode import find_tensors, make_mode
-from derive.frontend.torch_numbers import SymbolicFloat, take_function
+from derive.frontend.torch_numbers import HeardRange, SymbolicFloat, take_function
 from derive.frontend.torch_shadow import Buffer, Shadow, at
 from derive.frontend.torch_trace import PoisonedError, RestartError, Trace
 from derive.ir.nodes import Access, Scalar, ScalarInput, Size, Tensor
@@ -34,15 +35,19 @@ _SEED = 20240517
 class Lifted:
     """The equations of code, the line of each, and what they rest on.
 
-    `every_size` is false where the code uses sizes as numbers, a loop over heads for instance: the
-    system then holds for the sizes of the run. `notes` are conditions on sizes under which the code
-    takes the same way.
+    `fixed` are sizes that the code uses as numbers, in a loop over heads for instance: the system
+    holds for these numbers. `notes` are conditions on sizes under which the code takes the same way.
     """
 
     system: System
     lines: Mapping[str, int]
-    every_size: bool
+    fixed: Mapping[str, int]
     notes: tuple[str, ...] = ()
+
+    @property
+    def every_size(self) -> bool:
+        """Does the system hold for all sizes that meet the notes?"""
+        return not self.fixed
 
 
 def lift(
@@ -90,7 +95,8 @@ def _finish(
     inputs = [_fix(trace, a) for a in arguments.values() if not isinstance(a, Size)]
     sizes = [size for size in trace.sizes if size not in fixed]
     system, lines = collect(trace, results, inputs, sizes, name)
-    return Lifted(system, lines, not fixed, tuple(trace.watch.notes))
+    numbers = {size: trace.sizes[size] for size in fixed}
+    return Lifted(system, lines, numbers, tuple(trace.watch.notes))
 
 
 def _fix(trace: Trace, entry: Tensor | ScalarInput) -> Tensor | ScalarInput:
@@ -161,13 +167,16 @@ def _make(trace: Trace, entry: Tensor | ScalarInput | Size) -> Any:
 
 @contextmanager
 def _symbolic_math() -> Iterator[None]:
-    """`math.sqrt(d)` and its like keep what a size carries."""
+    """`math.sqrt(d)` and its like keep what a size carries; a `range(h)` makes it a number."""
     names = ("sqrt", "exp", "log")
     before = {name: getattr(math, name) for name in names}
     for name, plain in before.items():
         setattr(math, name, partial(take_function, name, plain_function=plain))
+    counting = builtins.range
+    builtins.range = HeardRange  # type: ignore[assignment, misc]
     try:
         yield
     finally:
+        builtins.range = counting  # type: ignore[misc]
         for name, plain in before.items():
             setattr(math, name, plain)

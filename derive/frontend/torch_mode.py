@@ -92,12 +92,12 @@ def find_tensors(found: Any) -> Iterator[Any]:
 def _tie_all(call: Call, known: Op | None) -> None:
     """Say of every tensor that came out what it is."""
     tensors = tuple(find_tensors(call.out))
-    if not tensors:
+    if not tensors and (known is None or not known.is_write):
         return
     trace = call.trace
     try:
         shadows = _compute(call, known)
-        if shadows is not None:
+        if tensors and shadows is not None:
             _tie(call, tensors, shadows, is_view=known is not None and known.is_view)
         return
     except PoisonedError as error:

@@ -334,6 +334,23 @@ def _relate(name: str) -> Callable[[Any, Any], Any]:
     return act
 
 
+def _lose(name: str, base: type) -> Callable[..., Any]:
+    plain_method = getattr(base, name)
+
+    def act(self: Any, *others: Any) -> Any:
+        self.watch.lose(to_expr(self))
+        return plain_method(plain(self), *map(plain, others))
+
+    return act
+
+
+_LOSING = {
+    SymbolicInt: "divmod rdivmod lshift rlshift rshift rrshift and rand or ror xor rxor invert",
+    SymbolicFloat: "divmod rdivmod",
+}
+for _cls, _names in _LOSING.items():
+    for _name in _names.split():
+        setattr(_cls, f"__{_name}__", _lose(f"__{_name}__", _cls.__base__ or int))
 for _cls in (SymbolicInt, SymbolicFloat):
     for _name in _PLAIN:
         setattr(_cls, f"__{_name}__", _forward(_name))
@@ -350,3 +367,22 @@ def take_function(name: str, value: Any, plain_function: Callable[..., float]) -
     expr = to_expr(value)
     root = power(expr, Number(Fraction(1, 2))) if name == "sqrt" else Call(name, (expr,))
     return SymbolicFloat(number, root, value.watch)
+
+
+_counting = range
+
+
+class _RangeMeta(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _counting)
+
+
+class HeardRange(metaclass=_RangeMeta):
+    """`range` while code is lifted: Python never asks a subclass of int for its plain number."""
+
+    def __new__(cls, *bounds: Any) -> Any:
+        """A plain range; sizes in its bounds count as lost."""
+        for bound in bounds:
+            if isinstance(bound, SymbolicInt):
+                bound.watch.lose(to_expr(bound))
+        return _counting(*map(plain, bounds))

@@ -13,6 +13,7 @@ Laws:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place, to_affine
@@ -52,11 +53,16 @@ class Proof:
     cuts: tuple[tuple[str, str], ...] = ()
 
 
-def prove(code: System, formula: System) -> Proof | None:
-    """A proof that the results are equal; None where none was found."""
-    fixed = _match_sizes(code, formula)
-    if fixed is None:
+def prove(code: System, formula: System, sizes: Mapping[str, int] | None = None) -> Proof | None:
+    """A proof that the results are equal; None where none was found.
+
+    `sizes` are those of the formula that are numbers in the code.
+    """
+    told = {Size(name): Number(Fraction(number)) for name, number in (sizes or {}).items()}
+    found = _match_sizes(code, formula)
+    if found is None:
         return None
+    fixed = {**found, **told}
     formula = _fix_sizes(formula, fixed)
     if not _is_same_shape(code, formula):
         return None

@@ -1,0 +1,41 @@
+"""A proof for all sizes: the code is lifted, and both sides have one normal form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from derive.frontend.from_torch import lift
+from derive.ir.nodes import Size
+from derive.rewrite.prove import prove
+from derive.verify.samples import find_sizes
+
+if TYPE_CHECKING:
+    from derive.checker.job import Job
+    from derive.checker.pick import Picked
+
+
+def find_proof(job: Job, picked: Picked) -> str | None:
+    """What the proof holds for, in words; None where there is none.
+
+    DeriveError for code that cannot be lifted.
+    """
+    program = picked.program
+    if program.results:
+        return None  # results in another layout than the formula's
+    names = find_sizes(job.system)
+
+    def call(**given: Any) -> Any:
+        values = {name: value for name, value in given.items() if name not in names}
+        return program.call(values, {name: given[name] for name in names})
+
+    arguments: dict[str, Any] = {entry.name: entry for entry in job.system.inputs}
+    arguments |= {name: Size(name) for name in names}
+    for draw in picked.draws:
+        lifted = lift(call, arguments, dict(draw.sizes), path=program.code.path)
+        if prove(lifted.system, job.system, lifted.fixed) is None:
+            return None
+        if lifted.every_size:
+            given = f" with {' and '.join(lifted.notes)}" if lifted.notes else ""
+            return f"for all sizes{given}"
+    fixed = ", ".join(lifted.fixed)
+    return f"for all other sizes; {fixed} as the code has them, a number each time"

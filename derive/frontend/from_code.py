@@ -1,0 +1,136 @@
+"""A formula out of code: lifted at inputs of declared shapes, and its text read back.
+
+from_torch(attend, "q[B, S, D]; k, v[B, T, D]")
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from derive.errors import refuse
+from derive.frontend.code_shapes import find_shapes
+from derive.frontend.from_text import parse
+from derive.frontend.from_torch import lift
+from derive.frontend.system import to_system
+from derive.ir.nodes import ScalarInput, Size, Tensor
+from derive.ir.text import to_lines
+from derive.verify.samples import choose_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from derive.ir.nodes import System
+    from derive.notation.formula import Formula
+
+_NOTHING = "lifted_nothing"
+
+
+@dataclass(frozen=True)
+class FromCode:
+    """A formula out of code, and what it rests on: sizes that are numbers in the code."""
+
+    formula: Formula
+    fixed: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+
+
+def from_torch(
+    function: Any,
+    inputs: str = "",
+    *,
+    name: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Formula:
+    """The formula that a function of torch tensors computes.
+
+    `inputs` declares its arguments in the notation, `"q[B, S, D]; k[B, T, D]; size H"`, by their
+    names; without it the shapes are read from annotations, the docstring or comments. `sizes` are
+    those at which the code runs once. Raises DeriveError, with the line, for what no formula says:
+    branches on data, numbers read out, random numbers.
+    """
+    return lift_code(function, inputs, name=name, sizes=sizes).formula
+
+
+def lift_code(
+    function: Any,
+    inputs: str = "",
+    *,
+    name: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+    source: str = "",
+) -> FromCode:
+    """The formula of a function, and what it rests on."""
+    parameters = _find_parameters(function)
+    inputs = inputs or _find_declared(function, parameters, source)
+    called = name or _find_name(function)
+    declared = to_system(parse(f"{inputs}\n{_NOTHING} = 0", "lifted"))
+    arguments = _match(declared, parameters, called)
+    chosen = choose_sizes(declared, 1, fixed=dict(sizes or {}))[0]
+    path = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "")
+    lifted = lift(function, arguments, chosen, path=path)
+    formula = parse("\n".join(to_lines(lifted.system)), called)
+    return FromCode(formula, lifted.fixed, tuple(lifted.notes))
+
+
+def _find_parameters(function: Any) -> dict[str, inspect.Parameter]:
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        raise refuse("lift-code", f"{function!r} is no function with known arguments") from None
+
+
+def _find_name(function: Any) -> str:
+    found = getattr(function, "__name__", "")
+    return found if found.isidentifier() and not found.startswith("_") else "formula"
+
+
+def _find_declared(function: Any, parameters: Mapping[str, Any], source: str) -> str:
+    if not source:
+        try:
+            source = inspect.getsource(inspect.getmodule(function) or function)
+        except (OSError, TypeError):
+            source = ""
+    told = find_shapes(source, getattr(function, "__name__", ""), list(parameters))
+    if not told:
+        names = list(parameters)
+        raise refuse(
+            "lift-shapes",
+            f"the shapes of {', '.join(names) or 'the arguments'} are not known",
+            help=f"declare them: {names[0] if names else 'x'}[B, S, D]; ... , a size per extent",
+        )
+    return "; ".join(told.values())
+
+
+def _match(
+    declared: System, parameters: Mapping[str, inspect.Parameter], name: str
+) -> dict[str, Tensor | ScalarInput | Size]:
+    """What each parameter is given; one with a default may keep it."""
+    known: dict[str, Tensor | ScalarInput | Size] = {e.name: e for e in declared.inputs}
+    known |= {size.name: Size(size.name) for size in declared.sizes}
+    _refuse_strangers(list(known), list(parameters), name)
+    free = [
+        parameter.name
+        for parameter in parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+        and parameter.name not in known
+    ]
+    if free:
+        raise refuse(
+            "lift-argument",
+            f"nothing tells what {free[0]} of {name} is",
+            help=f"declare it: {free[0]}[..] for a tensor, size {free[0]}, scalar {free[0]}",
+        )
+    return {each: known[each] for each in parameters if each in known}
+
+
+def _refuse_strangers(known: Sequence[str], parameters: Sequence[str], name: str) -> None:
+    strange = [each for each in known if each not in parameters]
+    if strange:
+        raise refuse(
+            "lift-argument",
+            f"{name} takes no {strange[0]}",
+            facts=[f"it takes {', '.join(parameters)}"],
+        )
