@@ -203,7 +203,9 @@ def softmax(tower: Tower, usage: Usage, parts: Parts, dim: int) -> Parts:
     """exp(x) over its sum; a row of nothing but finite masks is a row of finite numbers."""
     parts = soften(usage, parts, dim)
     raised = exp(tower, usage, parts)
-    return algebra.divide(tower, raised, algebra.reduce_sum(tower, raised, (dim,), True))
+    found = algebra.divide(tower, raised, algebra.reduce_sum(tower, raised, (dim,), True))
+    endless = (parts.state == ABOVE).any(dim, keepdim=True)
+    return build(found.residues, found.state.masked_fill(endless, NAN)) if endless.any() else found
 
 
 def soften(usage: Usage, parts: Parts, dim: int) -> Parts:

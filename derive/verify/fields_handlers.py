@@ -189,7 +189,8 @@ def _safe_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
 def _log_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
     parts = functions.soften(run.usage, run.parts(value), dim)
     total = functions.log_sum_exp(run.tower, run.usage, parts, (dim,), True)
-    return run.subtract(parts, total)
+    found = run.subtract(parts, total)
+    return order.choose(total.state == ABOVE, run.parts(float("nan")), found)
 
 
 def _log_sum_exp(run: Run, value: Any, dims: Any, keepdim: bool = False) -> Parts:

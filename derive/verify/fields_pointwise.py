@@ -147,7 +147,7 @@ def _leaky(run: Run, value: Any, slope: Any = 0.01) -> Parts:
 
 def _sign(run: Run, parts: Parts) -> Parts:
     ranks = order.find_ranks(run.tower, run.usage, parts)
-    return order.choose(parts.state == NAN, parts, run.parts(ranks.sign()))
+    return run.parts(ranks.sign().masked_fill(parts.state == NAN, 0))  # as torch has it
 
 
 def _elu(run: Run, value: Any, alpha: Any = 1, scale: Any = 1, inner: Any = 1) -> Parts:

@@ -35,6 +35,8 @@ def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     tower = _find_tower(args, named)
     name = func.overloadpacket.__name__
     run = Run(tower, find_usage(), name)
+    if torch.Tag.nondeterministic_seeded in func.tags and name not in TABLE:
+        raise NotModelledError(f"{name}, which is random,")
     if name in MOVES:
         return wrap(tower, move(run, func, args, named))
     if name in TABLE:
