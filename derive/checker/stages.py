@@ -19,6 +19,7 @@ from derive.checker.judge import (
 )
 from derive.checker.load import CannotRunError, Code, find_literals
 from derive.checker.pick import Picked, pick_program
+from derive.checker.prove import find_proof
 from derive.checker.remarks import find_loose_ends, find_remarks
 from derive.checker.stability import find_unstable
 from derive.errors import DeriveError, Diagnostic
@@ -148,17 +149,30 @@ def _has_dropout(target: Any) -> bool:
 
 
 def refine(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
-    """What comes after the judgement: findings, or an explanation."""
+    """What comes after the judgement: findings and a proof, or an explanation."""
     if verdict.same:
-        _add_findings(job, picked, verdict, send)
+        verdict = _add_findings(job, picked, verdict, send)
+        _prove(job, picked, verdict, send)
     elif verdict.same is False:
         _explain(job, picked, verdict, send)
 
 
-def _add_findings(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
+def _add_findings(job: Job, picked: Picked, verdict: Verdict, send: Send) -> Verdict:
     found = list(find_unstable(picked.program, picked.draws[0]))
     found += _find_empty_rows(job, picked)
-    send(replace(verdict, findings=(*verdict.findings, *found)))
+    verdict = replace(verdict, findings=(*verdict.findings, *found))
+    send(verdict)
+    return verdict
+
+
+def _prove(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
+    """Proved, if the code can be lifted and both sides have one normal form."""
+    if job.backward:
+        return
+    with suppress(CannotRunError, DeriveError):
+        proof = find_proof(job, picked)
+        if proof is not None:
+            send(replace(verdict, grade="proved", reasons=(proof,)))
 
 
 def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from derive.errors import refuse
+from derive.errors import DeriveError, refuse
 from derive.frontend.torch_collect import collect
 from derive.frontend.torch_mode import find_tensors, make_mode
 from derive.frontend.torch_numbers import HeardRange, SymbolicFloat, take_function
@@ -127,11 +127,16 @@ def _run(
             found = function(**given)
     except PoisonedError as error:
         raise error.error from error
+    except DeriveError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the code raises
+        says = f"the code stops: {type(error).__name__}: {error}"
+        raise trace.failed or refuse("lift-run", says) from error
     finally:
         torch.set_default_dtype(before)
         torch.set_rng_state(state)
-        if trace.failed is not None:
-            raise trace.failed
+    if trace.failed is not None:
+        raise trace.failed
     tensors = list(find_tensors(list(found.values()) if isinstance(found, Mapping) else found))
     if not tensors:
         raise refuse("lift-result", "the code returns no tensor")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_SPLITS = 8
 _MOST_CLEARED = 4
-_FEW = 4  # values of a letter that are tried one by one
+_FEW = 8  # values of a letter that are tried one by one
 _MOST_UNROLLED = 8  # entries of a sum that are written out
 _LARGEST = 120  # terms of a difference that is looked at
 
@@ -61,6 +61,7 @@ def _split(
 
 
 def _is_zero(algebra: Algebra, gap: Normal, letters: tuple[Index, ...]) -> bool:
+    gap = _unroll(algebra, gap)
     for _ in range(_MOST_CLEARED):
         if not gap.terms:
             return True
@@ -68,7 +69,6 @@ def _is_zero(algebra: Algebra, gap: Normal, letters: tuple[Index, ...]) -> bool:
         if cleared is None:
             break
         gap = cleared
-    gap = _unroll(algebra, gap)
     if not gap.terms:
         return True
     for letter in letters:
