@@ -10,6 +10,7 @@ matrices taken the wrong way round is not the same code in another layout.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations, islice, permutations, product
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +165,7 @@ def _finish(
             own = {**_match_parameters(match, parameters), **base.parameters}
             module = replace(whole, parameters=own)
             yield module
-            yield from _find_paddings(module, find_plain(module, system))
+            yield from _find_paddings(module, system)
             continue
         yield whole
     for given in islice(find_numbers(numbers, match, system), 2):
@@ -179,7 +180,7 @@ def find_numbers(numbers: Sequence[Slot], match: Match, system: System) -> Itera
     choices = []
     for slot in numbers:
         scalars = [scalar.name for scalar in match.scalars]
-        ranked = rank_sizes(slot.name, extents)
+        ranked = rank_sizes(slot.name, list(extents))
         choices.append([*scalars, *ranked] if slot.hint == "float" else [*ranked, *scalars])
     if not choices:
         yield {}
@@ -193,7 +194,8 @@ def find_numbers(numbers: Sequence[Slot], match: Match, system: System) -> Itera
         yield dict(zip(names, taken, strict=True))
 
 
-def find_extents(system: System) -> list[str]:
+@lru_cache(maxsize=8)
+def find_extents(system: System) -> tuple[str, ...]:
     """The sizes and the merged extents of the formula, as sources."""
     names = list(find_sizes(system))
     for tensor in (*find_tensors(system), *(e.target.tensor for e in system.equations)):
@@ -202,7 +204,7 @@ def find_extents(system: System) -> list[str]:
                 names.append(to_text(extent))
     merged = [f"{one}*{other}" for one in find_sizes(system) for other in find_sizes(system)]
     known = list(dict.fromkeys(names))
-    return [*known, *(each for each in merged if each not in known and _is_ordered(each))]
+    return (*known, *(each for each in merged if each not in known and _is_ordered(each)))
 
 
 def _is_ordered(source: str) -> bool:
@@ -229,7 +231,7 @@ def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str
 def _find_layouts(program: Program, system: System) -> Iterator[Program]:
     """The same program with one tensor, or all of one shape, in another order of indices."""
     plain = find_plain(program, system)
-    yield from _find_paddings(program, plain)
+    yield from _find_paddings(program, system)
     groups: dict[tuple[object, ...], list[str]] = {}
     for argument, tensor in plain.items():
         groups.setdefault(tensor.shape, []).append(argument)
@@ -261,9 +263,11 @@ def find_plain(program: Program, system: System) -> dict[str, Tensor]:
     return {name: by_name[s] for name, s in program.arguments.items() if s in by_name}
 
 
-def _find_paddings(program: Program, plain: Mapping[str, Tensor]) -> Iterator[Program]:
-    """A mask with an index of extent 1 where the others have one more."""
-    most = max((len(tensor.shape) for tensor in plain.values()), default=0)
+def _find_paddings(program: Program, system: System) -> Iterator[Program]:
+    """A mask with an index of extent 1 where the others, or what is made of them, have one more."""
+    plain = find_plain(program, system)
+    made = (equation.target.tensor for equation in system.equations)
+    most = max((len(tensor.shape) for tensor in (*plain.values(), *made)), default=0)
     for argument, tensor in plain.items():
         rank = len(tensor.shape)
         if tensor.kind != "bool" or rank >= most:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from derive.ir.nodes import ScalarInput, System
+from derive.checker.ties import Failures, Tie, Ties, find_likely_ties, guess_ties, set_sizes
+from derive.ir.nodes import Mul, ScalarInput, Size, System, Tensor
 from derive.verify.samples import choose_sizes, draw_inputs, find_sizes, is_possible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 MOST_ELEMENTS = 500_000  # of the product of all sizes, where a size is large
+MOST_TIES = 3  # that are guessed one after the other
+MOST_GUESSED = 16  # draws that follow from what failed
+FACTORS = ((3, 2, 4, 5), (2, 4, 3, 5), (1, 5, 2, 3))  # sizes whose product is tied, by draw
 COUNT = 3  # draws; the second has a size 1, if the code can bear it
 _SCALARS = (1.5, 0.75, 1.25, 0.625, 2.5)  # small fractions, which fields have exactly
 
@@ -63,57 +66,101 @@ def find_far_draws(draw: Draw, numbers: Sequence[int], fixed: Mapping[str, int])
                     yield replace(draw, sizes=beyond)
 
 
+@dataclass(frozen=True)
+class Draws:
+    """The first of some draws; the others are made when they are asked for."""
+
+    first: Draw
+    make_others: Callable[[], list[Draw]]
+    why: str = ""  # "", "numbers" of the code, sizes that are "tied"
+    told: frozenset[str] = frozenset()  # sizes that cannot be otherwise
+
+
 def find_draws(
-    system: System, fixed: Mapping[str, int], numbers: Sequence[Mapping[str, int]]
-) -> Iterator[tuple[list[Draw], str]]:
+    system: System,
+    fixed: Mapping[str, int],
+    numbers: Sequence[Mapping[str, int]],
+    failures: Failures,
+) -> Iterator[Draws]:
     """Draws to try in turn: free ones, the code's numbers, E = H*D, equal sizes.
 
-    With each comes what has to be said if only those can be run.
+    Whoever tries them adds to the failures; what they tell is tried next.
     """
-    yield _make_draws(system, fixed), ""
+    failures.clashes.clear()
+    yield make_draws(system, fixed)
+    pending = _guess(failures, choose_sizes(system, 1, fixed=fixed)[0], (), fixed)
     for told in numbers:
         if any(name not in fixed for name in told):
-            yield _make_draws(system, {**told, **fixed}), "numbers"
+            yield make_draws(system, {**told, **fixed}, "numbers")
     names = [name for name in find_sizes(system) if name not in fixed]
-    for whole, one, other in _find_merges(names):
-        yield _make_merged(system, fixed, whole, one, other), "merged"
-    for pair in ((one, other) for at, one in enumerate(names) for other in names[at + 1 :]):
-        yield _make_equal(system, fixed, pair), "equal"
-    if len(names) > 2:
-        yield _make_equal(system, fixed, tuple(names)), "equal"
+    likely = find_likely_ties(names, _find_merged(system))
+    seen: set[frozenset[Tie]] = set()
+    guesses = 0
+    while True:
+        if pending and guesses < MOST_GUESSED:
+            ties, guesses = pending.pop(0), guesses + 1
+        else:
+            ties = next(likely, ())
+        if not ties:
+            return
+        if frozenset(ties) not in seen:
+            seen.add(frozenset(ties))
+            draws = _make_tied(system, fixed, ties)
+            if draws is not None:
+                failures.clashes.clear()
+                yield draws
+                pending += _guess(failures, draws.first.sizes, ties, fixed)
 
 
-def _make_draws(system: System, fixed: Mapping[str, int]) -> list[Draw]:
-    sizes = choose_sizes(system, COUNT, fixed=fixed)
-    return [Draw(system, each, number) for number, each in enumerate(sizes)]
+def _guess(
+    failures: Failures, sizes: Mapping[str, int], ties: Ties, fixed: Mapping[str, int]
+) -> list[Ties]:
+    found = guess_ties(failures.clashes, sizes, ties, fixed)
+    return [(*ties, tie) for tie in found if len(ties) < MOST_TIES]
 
 
-def _find_merges(names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Sizes of which one may be the product of two others; E = H*D comes first."""
-    usual = [("E", "H", "D"), ("M", "H", "D"), ("C", "H", "D"), ("T", "H", "D")]
-    yield from (each for each in usual if all(name in names for name in each))
-    for whole in names:
-        rest = [name for name in names if name != whole]
-        for one, other in combinations(rest, 2):
-            if (whole, one, other) not in usual and (whole, other, one) not in usual:
-                yield whole, one, other
+def _find_merged(system: System) -> list[tuple[str, ...]]:
+    """The products of sizes that are extents of the formula."""
+    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
+    tensors += [equation.target.tensor for equation in system.equations]
+    extents = (extent for tensor in tensors for extent in tensor.shape)
+    merged = (extent.factors for extent in extents if isinstance(extent, Mul))
+    names = (tuple(f.name for f in factors if isinstance(f, Size)) for factors in merged)
+    return list(dict.fromkeys(tuple(sorted(each)) for each in names if len(each) == 2))
 
 
-def _make_merged(
-    system: System, fixed: Mapping[str, int], whole: str, one: str, other: str
-) -> list[Draw]:
-    told = [{one: a, other: b, whole: a * b} for a, b in ((3, 2), (2, 4), (1, 5))]
-    sizes = [choose_sizes(system, 1, seed=k, fixed={**fixed, **t})[0] for k, t in enumerate(told)]
-    return [Draw(system, each, number) for number, each in enumerate(sizes)]
+def make_draws(system: System, fixed: Mapping[str, int], why: str = "") -> Draws:
+    """Draws at sizes that are free but for the fixed ones."""
+
+    def make(count: int) -> list[Draw]:
+        sizes = choose_sizes(system, count, fixed=fixed)
+        return [Draw(system, each, number) for number, each in enumerate(sizes)]
+
+    return Draws(make(1)[0], lambda: make(COUNT)[1:], why, frozenset(fixed))
 
 
-def _make_equal(system: System, fixed: Mapping[str, int], names: tuple[str, ...]) -> list[Draw]:
-    return [
-        draw
-        for length, seed in ((4, 1), (3, 2))
-        for draw in [Draw(system, {**_first(system, fixed), **dict.fromkeys(names, length)}, seed)]
-    ]
+def _make_tied(system: System, fixed: Mapping[str, int], ties: Ties) -> Draws | None:
+    """Draws at which some sizes are tied to others; None where the formula has no such sizes."""
+    tied = {name for name, _ in ties}
+    merged = [name for _, product in ties if len(product) > 1 for name in product]
+    roots = list(dict.fromkeys(name for name in merged if name not in tied and name not in fixed))
 
+    def make(number: int) -> Draw:
+        told = {**dict(zip(roots, FACTORS[number], strict=False)), **fixed}
+        if roots:
+            known = set_sizes({**dict.fromkeys(find_sizes(system), 1), **told}, ties)
+            told |= {name: known[name] for name, product in ties if {*product} <= {*told}}
+            free = choose_sizes(system, 1, seed=number, fixed=told)[0]
+        else:
+            free = choose_sizes(system, number + 1, fixed=fixed)[number]
+        return Draw(system, set_sizes(free, ties), number)
 
-def _first(system: System, fixed: Mapping[str, int]) -> dict[str, int]:
-    return choose_sizes(system, 1, fixed=fixed)[0]
+    first = make(0)
+    if not is_possible(system, first.sizes):
+        return None
+
+    def make_others() -> list[Draw]:
+        return [d for d in map(make, range(1, COUNT)) if is_possible(system, d.sizes)]
+
+    equal = {name for tie in ties if len(tie[1]) == 1 for name in (tie[0], *tie[1])}
+    return Draws(first, make_others, "tied", frozenset({*fixed, *equal}))

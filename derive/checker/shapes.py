@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from itertools import islice, permutations, product
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from derive.checker.bind import is_layout, write_order
 from derive.checker.slots import USUAL_NAMES, Slot, rank_sizes
-from derive.checker.sources import find_tensors
+from derive.checker.sources import evaluate_source, find_tensors
+from derive.checker.ties import compare_shapes, read_clashes
 from derive.ir.nodes import Size, System, Tensor
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
@@ -21,6 +22,8 @@ from derive.ir.walk import find_accesses, find_free, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from derive.checker.program import Program
 
 MOST_TRIES = 20_000
 
@@ -40,6 +43,22 @@ def find_sources(
             return None
         found[slot.name] = source
     return found
+
+
+def find_misfits(
+    program: Program, slots: Sequence[Slot], values: Mapping[str, Any], sizes: Mapping[str, int]
+) -> Iterator[tuple[int, int]]:
+    """The numbers that clash where a slot has not as many elements as what it is given."""
+    for slot in slots:
+        source = program.parameters.get(slot.name)
+        if source is None or slot.shape is None:
+            continue
+        try:
+            value = evaluate_source(source, values, sizes, program.letters)
+        except (RuntimeError, ValueError, IndexError) as error:  # a reshape that does not fit
+            yield from list(read_clashes(str(error))) or [(0, 1)]
+            continue
+        yield from compare_shapes(slot.shape, tuple(getattr(value, "shape", ())))
 
 
 def find_source(system: System, tensor: Tensor, slot: Slot, sizes: Mapping[str, int]) -> str | None:

@@ -114,7 +114,9 @@ _IDLE, _EMPTY, _INVALID = 1e3, 1e5, 1e8
 
 def _draw(demands: Demands, dice: Random, largest: int, with_one: bool) -> Sizes:
     names = [name for name in demands.names if name not in demands.fixed]
-    pool = range(2, max(largest, len(names) + 2))
+    known = {*demands.fixed.values()}
+    top = max(largest, len(names) + 2) + len(known)
+    pool = [size for size in range(2, top) if size not in known]
     sizes = dict(zip(names, dice.sample(pool, len(names)), strict=True))
     if with_one and names and dice.random() < 0.8:  # not every formula bears a size 1
         sizes[dice.choice(names)] = 1

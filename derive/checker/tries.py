@@ -1,0 +1,254 @@
+"""What is tried in turn until code runs: its likely programs at likely sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from derive.checker.bind import (
+    Match,
+    find_constructor,
+    find_programs,
+    match_slots,
+)
+from derive.checker.bind import (
+    find_numbers as find_integers,
+)
+from derive.checker.draws import Draws, find_draws, make_draws
+from derive.checker.load import CannotRunError, Code, finish_script
+from derive.checker.program import Program
+from derive.checker.shapes import find_misfits, find_sources, solve_sizes
+from derive.checker.slots import Slot, find_slots, rank_sizes
+from derive.checker.sources import evaluate_source, find_letters, find_tensors
+from derive.checker.ties import Failures
+from derive.errors import DeriveError
+from derive.ir.nodes import ScalarInput, System
+from derive.verify.samples import find_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+MOST_SIZES = 12  # assignments of sizes that fit a module's shapes
+MOST_INTEGERS = 60  # ways to fill in a constructor's integers
+MOST_AT_TIES = 12  # programs, and ways to fill in integers, at sizes that are tied
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Programs, the likeliest first, and the draws at which they are tried."""
+
+    programs: Iterable[Program]
+    draws: Draws
+
+
+@dataclass(frozen=True)
+class Task:
+    """Code and formula, and what is told of both."""
+
+    code: Code
+    system: System
+    binds: Mapping[str, str]
+    sizes: Mapping[str, int]
+    failures: Failures
+
+
+def find_attempts(task: Task) -> Iterator[Attempt]:
+    """What to try, the likeliest first; the failures say what comes next."""
+    import torch
+
+    if task.code.script is not None:
+        yield from _try_script(task)
+    elif isinstance(task.code.target, type):
+        yield from _try_class(task)
+    elif isinstance(task.code.target, torch.nn.Module):
+        yield from _try_module(task)
+    else:
+        yield from _try_function(task)
+
+
+def find_fixed(system: System, given: Mapping[str, int], program: Program) -> dict[str, int]:
+    """Sizes that are told, and the defaults of keyword sizes that the code does not take."""
+    taken = {*program.arguments.values(), *program.constructor.values()}
+    defaults = {s.name: s.default for s in system.sizes if s.default and s.name not in taken}
+    return {**defaults, **given}
+
+
+def _try_function(task: Task) -> Iterator[Attempt]:
+    programs = list(find_programs(task.code, task.system, task.binds))
+    numbers = list(_name_numbers(task.code, task.system))
+    told = find_fixed(task.system, task.sizes, programs[0])
+    for draws in find_draws(task.system, told, numbers, task.failures):
+        yield Attempt(programs, draws)
+        programs = programs[:MOST_AT_TIES]
+
+
+def _name_numbers(code: Code, system: System) -> Iterator[dict[str, int]]:
+    """Sizes as the code's own numbers have them, by their usual names."""
+    numbers = find_numbers(code)
+    names = list(find_sizes(system))
+    told: dict[str, int] = {}
+    for called, value in numbers.items():
+        ranked = rank_sizes(called, names)
+        if ranked and ranked[0] not in told and rank_sizes(called, ["?", ranked[0]])[0] != "?":
+            told[ranked[0]] = value
+    if told:
+        yield told
+    for name in names:
+        for value in dict.fromkeys(numbers.values()):
+            yield {name: value}
+
+
+def find_numbers(code: Code) -> dict[str, int]:
+    """Whole numbers that the file or the closure has by name."""
+    return {
+        name: value
+        for name, value in code.names.items()
+        if type(value) is int and 0 < value <= 4096 and not name.startswith("__")
+    }
+
+
+def _try_module(task: Task) -> Iterator[Attempt]:
+    """A module that is made: its shapes say the sizes."""
+    system, binds = task.system, task.binds
+    _, parameters = find_slots(task.code.target)
+    numbers = _find_attributes(task.code.target)
+    for program in find_programs(task.code, system, binds):
+        given = {**program.parameters, **program.arguments}
+        told = find_fixed(system, task.sizes, program)
+        slots = [slot for slot in parameters if slot.name in program.parameters]
+        untold = [slot for slot in slots if slot.name not in binds]  # what is told has its layout
+        for solved in islice(solve_sizes(system, given, slots, numbers, told), MOST_SIZES):
+            sources = find_sources(system, given, untold, solved)
+            if sources is not None:
+                yield Attempt([_place(program, sources)], make_draws(system, solved, "numbers"))
+
+
+def _place(program: Program, sources: Mapping[str, str]) -> Program:
+    return replace(program, parameters={**program.parameters, **sources})
+
+
+def _find_attributes(module: Any) -> dict[str, int]:
+    """Whole numbers that a module and its parts keep."""
+    found: dict[str, int] = {}
+    for part in module.modules():
+        for name, value in vars(part).items():
+            if type(value) is int and 0 < value <= 1 << 16:
+                found.setdefault(name, value)
+    return found
+
+
+def _try_class(task: Task) -> Iterator[Attempt]:
+    """A class of modules: made at the sizes of each draw, so that it is judged at several."""
+    code, system, binds = task.code, task.system, task.binds
+    slots = find_constructor(code, binds)
+    told = {slot.name: binds[slot.name] for slot in slots if slot.name in binds}
+    open_slots = [slot for slot in slots if slot.name not in told]
+    rest = {name: source for name, source in binds.items() if name not in told}
+    match = Match({}, [], [s for s in system.inputs if isinstance(s, ScalarInput)])
+    maker = Program(code, constructor=told)
+    inner = replace(task, binds=rest)
+    fixed = find_fixed(system, task.sizes, maker)
+    integers = list(islice(find_integers(open_slots, match, system), MOST_INTEGERS))
+    makers = [replace(maker, constructor={**told, **given}) for given in integers]
+    draws = None
+    for draws in find_draws(system, fixed, (), task.failures):
+        yield Attempt(_make_modules(inner, makers, draws), draws)
+    if draws is None:
+        return
+    try:  # a class that needs no arguments, with the sizes that it has in it
+        module = _construct(makers[0] if makers else maker, draws)
+    except Exception:  # whatever the user's constructor raises; that no sizes fit is said already
+        return
+    yield from _try_module(replace(inner, code=replace(code, target=module.eval())))
+
+
+def _construct(maker: Program, draws: Draws) -> Any:
+    sizes = draws.first.sizes
+    values = draws.first.make_inputs()
+    made = {n: evaluate_source(s, values, sizes, {}) for n, s in maker.constructor.items()}
+    return maker.code.target(**made)
+
+
+def _make_modules(task: Task, makers: Iterable[Program], draws: Draws) -> Iterator[Program]:
+    """The programs of a class, for every way to fill in its integers."""
+    values = draws.first.make_inputs()
+    for maker in makers:
+        made = {
+            name: evaluate_source(source, values, draws.first.sizes, {})
+            for name, source in maker.constructor.items()
+        }
+        try:
+            module = maker.code.target(**made)
+        except Exception as error:  # integers that do not fit are not the ones that are meant
+            task.failures.add(maker.cannot_run(error))
+            continue
+        inner = replace(task, code=replace(maker.code, target=module))
+        for program in _fit_module(inner, draws, values):
+            yield replace(program, code=maker.code, constructor=maker.constructor, guessed=True)
+
+
+def _fit_module(task: Task, draws: Draws, values: Mapping[str, Any]) -> Iterator[Program]:
+    """The programs of a module, made for these sizes, whose parameters can be what they hold."""
+    system, sizes = task.system, draws.first.sizes
+    _, parameters = find_slots(task.code.target)
+    try:
+        programs = list(find_programs(task.code, system, task.binds))
+    except DeriveError as error:  # these integers make no parameter of a name that is bound
+        task.failures.first = task.failures.first or CannotRunError(str(error))
+        return
+    for program in programs:
+        given = program.parameters
+        told = [slot for slot in parameters if slot.name in task.binds]
+        chosen = [slot for slot in parameters if slot.name in given and slot not in told]
+        clashes = list(find_misfits(program, (*told, *chosen), values, sizes))
+        task.failures.clashes += clashes
+        found = None if clashes else find_sources(system, given, chosen, sizes)
+        if found is None:
+            return  # the other programs of this module give it the same parameters
+        yield _place(program, found)
+
+
+def _try_script(task: Task) -> Iterator[Attempt]:
+    """A script: what it makes up at random, and what it lacks, are its arguments."""
+    code, system, script = task.code, task.system, task.code.script
+    assert script is not None
+    slots = [_to_slot(code, name, name not in script.made) for name in script.arguments]
+    match = Match(dict(task.binds), list(find_tensors(system)), [])
+    match_slots(match, slots)
+    if not any(s.required for s in slots):
+        match_slots(match, [replace(slot, required=True) for slot in slots])
+    names = tuple(name for name in match.arguments if name in script.arguments)
+    for result in _find_results(code, system):
+        finished = finish_script(code, names, result)
+        program = Program(finished, match.arguments, letters=find_letters(system))
+        shaped = [slot for slot in slots if slot.name in names and slot.shape is not None]
+        told = find_fixed(system, task.sizes, program)
+        if not shaped:
+            named = list(_name_numbers(code, system))
+            for draws in find_draws(system, told, named, task.failures):
+                yield Attempt([program], draws)
+        numbers = find_numbers(code)
+        solutions = solve_sizes(system, match.arguments, shaped, numbers, told)
+        for solved in islice(solutions, MOST_SIZES):
+            yield Attempt([program], make_draws(system, solved, "numbers"))
+
+
+def _to_slot(code: Code, name: str, required: bool) -> Slot:
+    value: Any = code.names.get(name)
+    shape = tuple(value.shape) if hasattr(value, "shape") else None
+    return Slot(name, required=required, shape=shape)
+
+
+def _find_results(code: Code, system: System) -> list[str]:
+    """The names that may be the result: one of the formula's, else the last tensor assigned."""
+    script = code.script
+    assert script is not None
+    wanted = {tensor.name.lower() for tensor in system.results}
+    known = [
+        name
+        for name in script.results
+        if name not in code.names or hasattr(code.names[name], "dtype")
+    ]
+    named = [name for name in known if name.lower() in wanted]
+    return list(dict.fromkeys([*named[:1], *known[:1], *([] if known else [""])]))
