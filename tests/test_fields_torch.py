@@ -85,6 +85,22 @@ def test_a_result_has_memory_of_its_own(seed):
         assert is_same(x, before + 1)
 
 
+def test_a_tensor_is_turned_in_place():
+    tower, x = draw((2, 3))
+    y = draw_field(tower, (3, 4), 1)
+    with exact(tower):
+        out = torch.zeros(2, 3)
+        other = out.view(6).unsqueeze_(0)
+        out.t_()
+        out[0] = x[:, 0]
+        out.transpose_(0, 1).unsqueeze_(1)
+        assert out.shape == (2, 1, 3)
+        assert is_same(out[:, 0, 0], x[:, 0])
+        assert is_same(other[0, ::3], x[:, 0])
+        assert is_same(x[0] @ y, (x @ y)[0])
+        assert is_same(x[0] @ y[:, 0], (x @ y)[0, 0])
+
+
 def test_what_lies_in_one_place_is_not_written_to_twice():
     _, x = draw((3, 1))
     with pytest.raises(RuntimeError, match="memory"):
@@ -164,7 +180,7 @@ def test_there_are_no_numbers_to_be_had():
         torch.bernoulli,
         lambda x: fn.dropout(x, 0.5),
         lambda x: x.normal_(),
-        lambda x: x.t_(),
+        lambda x: fn.softplus(x, threshold=1),
         lambda x: x.exp().log().argmax(),
         lambda x: torch.zeros(2, 2, dtype=torch.long).add_(x),
         lambda x: torch.tensor([1.0, 2.0]).double().mul_(x[0]),

@@ -114,7 +114,7 @@ def _mean(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any)
 
 def _product(run: Run, value: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Parts:
     parts = run.parts(value)
-    if dim is None:
+    if dim is None or not parts.state.dim():
         parts, dim = parts.map(lambda part: part.reshape(-1)), 0
     found = run.number(1)
     for place in range(parts.shape[dim]):
@@ -145,7 +145,8 @@ def _read_spread(*args: Any, **named: Any) -> tuple[Any, Fraction, bool]:
     dims = args[0] if args else named.get("dim")
     correction = args[1] if len(args) > 1 else named.get("correction", named.get("unbiased", 1))
     keepdim = args[2] if len(args) > 2 else named.get("keepdim", False)
-    return dims, Fraction(1 if correction is None else correction), bool(keepdim)
+    correction = 1 if correction is None else correction
+    return dims, to_fraction(correction) or Fraction(correction), bool(keepdim)
 
 
 def _count(parts: Parts, dims: Any) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from derive.verify.fields_run import Handler, Run
 
 _HALF = Fraction(1, 2)
+_LEAST_THRESHOLD = 20
 _OPAQUE = (
     "erf erfinv sin cos tan asin acos atan asinh acosh atanh atan2 floor ceil "
     "round trunc frac fmod remainder lgamma digamma floor_divide i0 sinc heaviside hypot copysign "
@@ -92,6 +93,9 @@ def _gelu(run: Run, value: Any, *, approximate: str = "none") -> Parts:
 
 
 def _softplus(run: Run, value: Any, beta: Any = 1, threshold: Any = 20) -> Parts:
+    """Beyond the threshold torch takes it for its argument, which rounding does not tell."""
+    if threshold < _LEAST_THRESHOLD:
+        raise NotModelledError("softplus with a small threshold")
     inner = run.scale(run.parts(value), beta)
     found = _log(run, run.add(_exp(run, inner), run.number(1)))
     return run.divide(found, beta)
@@ -207,11 +211,15 @@ def _topk(
     run: Run, value: Any, k: int, dim: int = -1, largest: bool = True, *_: Any
 ) -> tuple[Parts, torch.Tensor]:
     found, places = _sort(run, value, dim, largest)
+    if not places.dim():
+        return found, places
     return found.map(lambda part: part.narrow(dim, 0, k)), places.narrow(dim, 0, k)
 
 
 def _cumulate_product(run: Run, value: Any, dim: int, **_: Any) -> Parts:
     parts = run.parts(value)
+    if not parts.state.dim():
+        return parts
     slices: list[Parts] = []
     for place in range(parts.shape[dim]):
         here = parts.map(methodcaller("narrow", dim, place, 1))

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._mode_utils import no_dispatch
 
 from derive.verify.fields_attention import ATTENTION
 from derive.verify.fields_handlers import ARITHMETIC
@@ -46,8 +47,8 @@ def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         return wrap(tower, make_like(run, func, args, named))
     if name.endswith("_") and name[:-1] in TABLE:
         return _write(run, args[0], TABLE[name[:-1]](run, *args, **named))
-    if name.endswith("_") and name[:-1] in MOVES:
-        raise NotModelledError(name)
+    if torch.Tag.inplace_view in func.tags and name[:-1] in MOVES:
+        return _turn(func, *args, **named)
     return _take_apart(run, func, args, named)
 
 
@@ -86,13 +87,18 @@ def _write(run: Run, target: Any, found: Any) -> Any:
     return target
 
 
+def _turn(func: Any, target: FieldTensor, *args: Any, **named: Any) -> Any:
+    """The same memory in another shape: of the parts, and of the wrapper, which has none."""
+    target.parts = target.parts.map(lambda part: func(part.detach(), *args, **named))
+    with no_dispatch():
+        return func(target, *args, **named)
+
+
 def _take_apart(run: Run, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """By torch's own decomposition, whose operations come here again."""
     with find_running() or nullcontext():
         known = _list_decompositions().get(func)
-        if known is not None:
-            return known(*args, **named)
-        found = func.decompose(*args, **named)
+        found = (known or func.decompose)(*args, **named)
     if found is NotImplemented:
         raise NotModelledError(run.name)
     return found
