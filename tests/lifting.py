@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from derive.checker.program import precisely
+from derive.frontend.from_text import parse
 from derive.frontend.from_torch import lift
 from derive.frontend.system import to_system
-from derive.frontend.from_text import parse
 from derive.ir.nodes import Size
 from derive.verify.evaluate import evaluate_system
 from derive.verify.samples import choose_sizes, draw_inputs
@@ -60,9 +60,8 @@ def find_gap(function, declared, sizes, lifted, seed=0):
     assert [tuple(a.shape) for a in found] == [tuple(b.shape) for b in wanted]
     gaps = [0.0]
     for one, other in zip(found, wanted, strict=True):
-        one, other = one.double(), other.double()
         assert torch.equal(one.isnan(), other.isnan())
-        gap = (one - other).nan_to_num(0.0, 0.0, 0.0).abs()
+        gap = (one.double() - other.double()).nan_to_num(0.0, 0.0, 0.0).abs()
         gaps.append(float(gap.max()) if gap.numel() else 0.0)
     return max(gaps)
 

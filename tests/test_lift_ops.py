@@ -3,9 +3,9 @@
 import pytest
 from lifting import Example, draw_sizes, find_gap, is_for_every_size, lift_example
 
-from derive.frontend.torch_table import list_ops
+from derive.frontend.torch_table import OPS
 
-EXAMPLES = [example for row in list_ops() for example in row.examples]
+EXAMPLES = [example for row in OPS for example in row.examples]
 
 
 @pytest.mark.parametrize("text", EXAMPLES)

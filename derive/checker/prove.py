@@ -30,12 +30,14 @@ def find_proof(job: Job, picked: Picked) -> str | None:
 
     arguments: dict[str, Any] = {entry.name: entry for entry in job.system.inputs}
     arguments |= {name: Size(name) for name in names}
+    numbers: list[str] = []
     for draw in picked.draws:
         lifted = lift(call, arguments, dict(draw.sizes), path=program.code.path)
         if prove(lifted.system, job.system, lifted.fixed) is None:
             return None
+        given = f" with {' and '.join(lifted.notes)}" if lifted.notes else ""
         if lifted.every_size:
-            given = f" with {' and '.join(lifted.notes)}" if lifted.notes else ""
             return f"for all sizes{given}"
-    fixed = ", ".join(lifted.fixed)
-    return f"for all other sizes; {fixed} as the code has them, a number each time"
+        numbers.append(" ".join(f"{name}={value}" for name, value in lifted.fixed.items()))
+    told = "; ".join(dict.fromkeys(numbers))
+    return f"at {told}, which the code takes as numbers, for all other sizes"

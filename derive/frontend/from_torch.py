@@ -36,7 +36,7 @@ class Lifted:
     """The equations of code, the line of each, and what they rest on.
 
     `fixed` are sizes that the code uses as numbers, in a loop over heads for instance: the system
-    holds for these numbers. `notes` are conditions on sizes under which the code takes the same way.
+    holds for these numbers. `notes` are conditions on sizes under which code takes the same way.
     """
 
     system: System
@@ -178,7 +178,7 @@ def _symbolic_math() -> Iterator[None]:
     for name, plain in before.items():
         setattr(math, name, partial(take_function, name, plain_function=plain))
     counting = builtins.range
-    builtins.range = HeardRange  # type: ignore[assignment, misc]
+    builtins.range = HeardRange  # type: ignore[misc]
     try:
         yield
     finally:

@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from derive.frontend.torch_trace import Step, Trace
 
 _MOST_NODES = 40  # of an equation into which another is put
-_WORDS = frozenset(
-    "sum prod max min mean var softmax cumsum exp log sqrt oo pi where delta".split()
-)
+_WORDS = "sum prod max min mean var softmax cumsum exp log sqrt oo pi where delta index size"
 
 
 @dataclass
@@ -168,7 +166,7 @@ class _Names:
     """One namespace: tensors, sizes, scalars, and letters, of which each has one extent."""
 
     def __init__(self, taken: Sequence[str]) -> None:
-        self.taken = dict.fromkeys(taken)
+        self.taken = dict.fromkeys((*taken, *_WORDS.split()))
         self.extents: dict[str, Expr] = {}
 
     def make(self, wish: str) -> str:
@@ -176,7 +174,7 @@ class _Names:
         wish = wish if wish.isidentifier() and not iskeyword(wish) else "t"
         wish = wish.lstrip("_") or "t"
         number, name = 1, wish
-        while name in self.taken or name in self.extents or name in _WORDS:
+        while name in self.taken or name in self.extents:
             number += 1
             name = f"{wish}_{number}"
         self.taken[name] = None
@@ -189,7 +187,6 @@ class _Names:
         while (
             name in used
             or name in self.taken
-            or name in _WORDS
             or self.extents.get(name, index.extent) is not index.extent
         ):
             number += 1

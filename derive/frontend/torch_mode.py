@@ -7,6 +7,8 @@ on it is it refused. Sizes are answered with integers that know their names.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError
@@ -21,7 +23,7 @@ from derive.frontend.torch_trace import PoisonedError, Trace
 from derive.frontend.torch_writes import write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 def make_mode(trace: Trace, path: str) -> Any:
@@ -32,33 +34,39 @@ def make_mode(trace: Trace, path: str) -> Any:
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            return _answer(self, trace, path, function, tuple(args), dict(kwargs or {}))
+            with _at(trace, path, name_of(function)):
+                return _answer(self, trace, function, tuple(args), dict(kwargs or {}))
 
     return Lifting()
 
 
-def _answer(  # noqa: PLR0913 - a call and what it is seen by
-    mode: Any, trace: Trace, path: str, function: Any, args: tuple[Any, ...], named: dict[str, Any]
-) -> Any:
-    name = name_of(function)
-    outer = trace.spot
-    trace.spot = find_spot(path, name)
+@contextmanager
+def _at(trace: Trace, path: str, name: str) -> Iterator[None]:
+    """While a call is answered, its place in the code is known."""
+    outer, trace.spot = trace.spot, find_spot(path, name)
     try:
-        if is_query(name):
-            return answer_query(trace, name, function, args, named)
-        function, args, named = make_precise(name, function, args, named)
-        known = find_op(name)
-        if known is not None and known.definition is not None:
-            with mode:
-                return known.definition(*args, **named)
-        if known is None and find_op(name.rstrip("_")) is None and is_open(function):
-            with open_functional(), mode:
-                return function(*args, **named)
-        out = function(*args, **named)
-        _tie_all(Call(trace, name, args, named, out), known)
-        return out
+        yield
     finally:
         trace.spot = outer
+
+
+def _answer(
+    mode: Any, trace: Trace, function: Any, args: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    name = name_of(function)
+    if is_query(name):
+        return answer_query(trace, function, args, named)
+    function, args, named = make_precise(name, function, args, named)
+    known = find_op(name)
+    if known is not None and known.definition is not None:
+        with mode:
+            return known.definition(*args, **named)
+    if known is None and find_op(name.rstrip("_")) is None and is_open(function):
+        with open_functional(), mode:
+            return function(*args, **named)
+    out = function(*args, **named)
+    _tie_all(Call(trace, name, args, named, out), known)
+    return out
 
 
 def make_precise(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from derive.frontend.torch_call import Call, op
 from derive.frontend.torch_exprs import add
 from derive.frontend.torch_numbers import plain
-from derive.frontend.torch_ops_views import drop_axis, find_place, insert_axis, narrow
 from derive.frontend.torch_places import put
 from derive.frontend.torch_shadow import Shadow, at
+from derive.frontend.torch_views import drop_axis, find_place, insert_axis, narrow
 from derive.frontend.torch_writes import write
 from derive.ir.nodes import Expr, Index, Number
 
@@ -81,7 +81,7 @@ def _slice(trace: Trace, shadow: Shadow, axis: int, key: slice) -> Shadow:
     length = gap if step == 1 else -(-gap // step) if plain(gap) > 0 else 0
     if plain(length) <= 0:
         raise trace.refuse("lift-op", "a slice with nothing in it is not known")
-    return narrow(trace, shadow, axis, start, length, step)
+    return narrow(trace, shadow, axis, length, (start, step))
 
 
 def _clamp(trace: Trace, value: Any, total: int) -> int:

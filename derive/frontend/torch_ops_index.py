@@ -18,9 +18,9 @@ from derive.frontend.torch_exprs import (
 )
 from derive.frontend.torch_numbers import plain, to_expr
 from derive.frontend.torch_ops_getitem import Gather, gather_all
-from derive.frontend.torch_ops_views import find_axis, insert_axis
 from derive.frontend.torch_places import decide, within
 from derive.frontend.torch_shadow import Shadow, at
+from derive.frontend.torch_views import find_axis, insert_axis
 from derive.ir.nodes import ONE, ZERO, Expr, Index
 from derive.ir.nodes import Call as Function
 

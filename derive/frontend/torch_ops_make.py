@@ -48,7 +48,9 @@ def _count(call: Call) -> Shadow:
     """arange: start + step * letter."""
     trace = call.trace
     given = [each for each in call.args if isinstance(each, (int, float))]
-    start, end, step = 0, call.named.get("end"), call.named.get("step", 1)
+    start: Any = 0
+    end: Any = call.named.get("end")
+    step: Any = call.named.get("step", 1)
     if len(given) == 1:
         end = given[0]
     elif given:

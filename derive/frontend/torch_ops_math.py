@@ -61,7 +61,7 @@ def _function(name: str) -> Callable[[Call], Shadow]:
 
 
 def _scaled(call: Call, act: Act) -> Shadow:
-    """add and sub with alpha."""
+    """Sums and differences with alpha."""
     alpha = call.named.get("alpha", 1)
     one, other = call.get(0, "input"), call.get(1, "other")
     factor = from_float(alpha) if isinstance(alpha, (int, float)) else ONE
@@ -221,7 +221,7 @@ def _softplus(call: Call) -> Shadow:
 
 
 def _is_infinite(call: Call) -> Shadow:
-    """isinf and its like of what is seen to be an infinity or a number."""
+    """Whether infinite, of what is seen to be an infinity or a number."""
     trace, shadow = call.trace, call.shadow(0)
     letters = trace.like(*shadow.letters)
     value = trace.read(shadow, [at(letter) for letter in letters])

@@ -20,20 +20,18 @@ _ELLIPSIS = "."
 def contract(
     trace: Trace, parts: Sequence[Shadow], names: Sequence[Sequence[str]], out: Sequence[str]
 ) -> Shadow:
-    """sum over the names that are not in `out` of the product; a name is one index."""
+    """Sum over the names that are not in `out` of the product; a name is one index."""
     letters: dict[str, Index] = {}
     for part, own in zip(parts, names, strict=True):
         for name, letter in zip(own, part.letters, strict=True):
             known = letters.get(name)
-            if known is None:
-                letters[name] = trace.letters.copy(letter)
-            elif known.extent is ONE and letter.extent is not ONE:
+            if known is None or (known.extent is ONE and letter.extent is not ONE):
                 letters[name] = trace.letters.copy(letter)
             elif letter.extent is not ONE:
                 trace.unify(known.extent, letter.extent)
     factors = [
         trace.read_number(
-            part, [_place(letters[n], l) for n, l in zip(own, part.letters, strict=True)]
+            part, [_place(letters[n], old) for n, old in zip(own, part.letters, strict=True)]
         )
         for part, own in zip(parts, names, strict=True)
     ]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from derive.frontend.torch_call import Call, op
 from derive.frontend.torch_exprs import divide, multiply, power, subtract, to_number
 from derive.frontend.torch_numbers import to_expr
-from derive.frontend.torch_ops_views import find_axis
 from derive.frontend.torch_shadow import Shadow, at
+from derive.frontend.torch_views import find_axis
 from derive.ir.nodes import ONE, TRUE, Along, Expr, Index, Number, Reduce
 from derive.ir.nodes import Call as Function
 from derive.ir.polynomial import Polynomial
@@ -52,7 +52,7 @@ def _reduce(call: Call, kind: str, position: int = 1) -> Shadow:
 
 
 def _extreme(call: Call, kind: str) -> Any:
-    """max and min: of all, of two tensors, or along one axis with the places."""
+    """Largest and smallest: of all, of two tensors, or along one axis with the places."""
     trace, shadow = call.trace, call.shadow(0)
     other = call.get(1, "other" if "other" in call.named else "dim")
     if hasattr(other, "dtype"):
@@ -84,7 +84,7 @@ def _arg(call: Call) -> Shadow:
 
 
 def _logic(call: Call) -> Shadow:
-    """any and all, where they are seen: of a condition that no letter is in."""
+    """Truth of any or all is refused."""
     raise call.trace.refuse("lift-op", f"{call.name} over an axis is not known")
 
 

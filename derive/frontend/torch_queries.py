@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from derive.frontend.torch_names import name_of
 from derive.frontend.torch_numbers import SymbolicFloat, make_int
 from derive.frontend.torch_shadow import Shadow
 from derive.frontend.torch_trace import PoisonedError
@@ -49,49 +50,37 @@ def is_query(name: str) -> bool:
 
 
 def answer_query(
-    trace: Trace,
-    name: str,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    named: dict[str, Any],
+    trace: Trace, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
     """The answer; a size knows its name."""
-    tensor = args[0]
+    tensor, name = args[0], name_of(function)
     out = function(*args, **named)
     if not trace.is_tied(tensor):
         return out
     if name in _SIZES:
+        asked = named.get("dim", args[1] if len(args) > 1 else None)
         try:
-            return _answer_size(trace, name, trace.shadow(tensor), args, named, out)
+            return _answer_size(trace, name, tensor, asked)
         except PoisonedError:
             return out
     return _answer_value(trace, name, tensor, out)
 
 
-def _answer_size(  # noqa: PLR0913 - a call and its answer
-    trace: Trace,
-    name: str,
-    shadow: Shadow,
-    args: tuple[Any, ...],
-    named: dict[str, Any],
-    out: Any,
-) -> Any:
+def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
     import torch
 
+    shadow = trace.shadow(tensor)
     lengths = tuple(trace.to_int(extent) for extent in shadow.shape)
-    match name:
-        case "numel" | "nelement":
-            return _multiply(trace, shadow, 0)
-        case "__len__":
-            return lengths[0]
-        case "stride":
-            strides = tuple(_multiply(trace, shadow, k + 1) for k in range(shadow.rank))
-            if not args[0].is_contiguous():
-                trace.watch.lose(*shadow.shape)
-                return out
-            asked = named.get("dim", args[1] if len(args) > 1 else None)
-            return strides if asked is None else strides[asked]
-    asked = named.get("dim", args[1] if len(args) > 1 else None)
+    if name in {"numel", "nelement"}:
+        return _multiply(trace, shadow, 0)
+    if name == "__len__":
+        return lengths[0]
+    if name == "stride":
+        if not tensor.is_contiguous():
+            trace.watch.lose(*shadow.shape)
+            return tensor.stride() if asked is None else tensor.stride(asked)
+        lengths = tuple(_multiply(trace, shadow, k + 1) for k in range(shadow.rank))
+        return lengths if asked is None else lengths[asked]
     return torch.Size(lengths) if asked is None or name == "shape" else lengths[asked]
 
 

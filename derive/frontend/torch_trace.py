@@ -105,7 +105,7 @@ class Trace:
         return tuple(self.letters.copy(index) for index in indices)
 
     def unify(self, one: Expr, other: Expr) -> Expr:
-        """Two extents that have to be equal; where they are so in this run only, sizes are fixed."""
+        """Two extents that have to be equal; if they are so in this run only, sizes are fixed."""
         gap = Polynomial.of(one) - Polynomial.of(other)
         if not gap.terms:
             return one
@@ -178,7 +178,9 @@ class Trace:
     def spread(self, shadow: Shadow, letters: Sequence[Index]) -> Expr:
         """The element under broadcasting: axes are matched from the last on."""
         own = tuple(letters[len(letters) - shadow.rank :])
-        places = [at(a) if a.extent is ONE else at(b) for a, b in zip(shadow.letters, own)]
+        places = [
+            at(a) if a.extent is ONE else at(b) for a, b in zip(shadow.letters, own, strict=True)
+        ]
         return self.read(shadow, places)
 
     def broadcast(self, *shadows: Shadow) -> tuple[Index, ...]:

@@ -59,10 +59,10 @@ def prove(code: System, formula: System, sizes: Mapping[str, int] | None = None)
     `sizes` are those of the formula that are numbers in the code.
     """
     told = {Size(name): Number(Fraction(number)) for name, number in (sizes or {}).items()}
-    found = _match_sizes(code, formula)
-    if found is None:
+    matched = _match_sizes(code, formula)
+    if matched is None:
         return None
-    fixed = {**found, **told}
+    fixed = {**matched, **told}
     formula = _fix_sizes(formula, fixed)
     if not _is_same_shape(code, formula):
         return None

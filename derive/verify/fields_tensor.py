@@ -32,7 +32,9 @@ class FieldTensor(torch.Tensor):
     answer: ClassVar[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]]
 
     @staticmethod
-    def __new__(cls, tower: Tower, parts: Parts, requires_grad: bool = False) -> FieldTensor:
+    def __new__(
+        cls: type[FieldTensor], tower: Tower, parts: Parts, requires_grad: bool = False
+    ) -> FieldTensor:
         """A tensor that shares the memory of its parts."""
         first = parts.residues[0]
         return torch.Tensor._make_wrapper_subclass(

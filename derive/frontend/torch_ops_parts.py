@@ -1,0 +1,122 @@
+"""Parts of axes: slices, pieces, diagonals, windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from derive.frontend.torch_call import Call, op
+from derive.frontend.torch_exprs import add, multiply
+from derive.frontend.torch_numbers import plain, to_expr, to_form
+from derive.frontend.torch_shadow import Shadow, at
+from derive.frontend.torch_views import drop_axis, find_axis, find_place, narrow, remap
+from derive.ir.nodes import Expr
+
+if TYPE_CHECKING:
+    from derive.frontend.torch_trace import Trace
+
+
+def _narrow(call: Call) -> Shadow:
+    shadow = call.shadow(0)
+    axis = find_axis(call.get(1, "dim"), shadow.rank)
+    line = (call.get(2, "start"), 1)
+    return narrow(call.trace, shadow, axis, call.get(3, "length"), line)
+
+
+def _select(call: Call) -> Shadow:
+    shadow = call.shadow(0)
+    axis = find_axis(call.get(1, "dim"), shadow.rank)
+    return drop_axis(shadow, axis, find_place(call.get(2, "index"), shadow.shape[axis]))
+
+
+def _diagonal(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    offset = int(plain(call.get(1, "offset", 0)))
+    one = find_axis(call.get(2, "dim1", 0 if call.name != "diagonal_last" else -2), shadow.rank)
+    other = find_axis(call.get(3, "dim2", 1), shadow.rank)
+    length = trace.to_int(trace.unify(shadow.shape[one], shadow.shape[other])) - abs(offset)
+    fresh = trace.letter(trace.extent(length))
+    olds: list[Expr] = list(shadow.letters)
+    olds[one] = add(at(fresh), to_expr(max(-offset, 0)))
+    olds[other] = add(at(fresh), to_expr(max(offset, 0)))
+    letters = [letter for k, letter in enumerate(shadow.letters) if k not in {one, other}]
+    return remap(shadow, [*letters, fresh], olds)
+
+
+def _unfold(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    axis = find_axis(call.get(1, "dimension"), shadow.rank)
+    size, step = call.get(2, "size"), call.get(3, "step")
+    count = (trace.to_int(shadow.shape[axis]) - size) // step + 1
+    outer, inner = trace.letter(trace.extent(count)), trace.letter(trace.extent(size))
+    olds: list[Expr] = list(shadow.letters)
+    olds[axis] = add(multiply(to_expr(step), at(outer)), at(inner))
+    letters = list(shadow.letters)
+    letters[axis] = outer
+    return remap(shadow, [*letters, inner], olds)
+
+
+def _split(call: Call) -> tuple[Shadow, ...]:
+    trace, shadow = call.trace, call.shadow(0)
+    asked = call.get(
+        1, "split_size_or_sections" if "split_size" not in call.named else "split_size"
+    )
+    axis = find_axis(call.get(2, "dim", 0), shadow.rank)
+    total = trace.to_int(shadow.shape[axis])
+    lengths = list(asked) if isinstance(asked, (tuple, list)) else _cut(trace, total, asked)
+    return _cut_at(trace, shadow, axis, lengths)
+
+
+def _cut(trace: Trace, total: int, each: int) -> list[int]:
+    """Lengths of pieces of one size; how many there are is a matter of this run."""
+    number = -(-int(plain(total)) // int(plain(each)))
+    if (total - each * number) == 0 and _is_whole(total, each, number):
+        return [each] * number
+    trace.watch.lose(to_expr(total), to_expr(each))
+    left = int(plain(total)) - (number - 1) * int(plain(each))
+    return [int(plain(each))] * (number - 1) + [left]
+
+
+def _is_whole(total: int, each: int, number: int) -> bool:
+    return not (to_form(total) - to_form(each) * to_form(number)).terms
+
+
+def _cut_at(trace: Trace, shadow: Shadow, axis: int, lengths: Sequence[int]) -> tuple[Shadow, ...]:
+    start: int = 0
+    found = []
+    for length in lengths:
+        found.append(narrow(trace, shadow, axis, length, (start, 1)))
+        start = start + length
+    return tuple(found)
+
+
+def _chunk(call: Call) -> tuple[Shadow, ...]:
+    trace, shadow = call.trace, call.shadow(0)
+    count = int(plain(call.get(1, "chunks")))
+    axis = find_axis(call.get(2, "dim", 0), shadow.rank)
+    total = trace.to_int(shadow.shape[axis])
+    if total % count == 0:
+        return _cut_at(trace, shadow, axis, [total // count] * count)
+    trace.watch.lose(shadow.shape[axis])
+    each = -(-int(plain(total)) // count)
+    return _cut_at(trace, shadow, axis, _cut(trace, int(plain(total)), each))
+
+
+def _unbind(call: Call) -> tuple[Shadow, ...]:
+    trace, shadow = call.trace, call.shadow(0)
+    axis = find_axis(call.get(1, "dim", 0), shadow.rank)
+    extent = shadow.shape[axis]
+    trace.watch.lose(extent)
+    count = trace.number(extent)
+    return tuple(drop_axis(shadow, axis, to_expr(number)) for number in range(count))
+
+
+OPS = (
+    op("narrow", _narrow, "x[B, S]: x.narrow(1, 1, x.shape[1] - 1)", is_view=True),
+    op("select", _select, "x[B, S]: x.select(1, -1)", is_view=True),
+    op("diagonal", _diagonal, "x[S, S]: x.diagonal()", "x[S, S]: x.diagonal(1)", is_view=True),
+    op("unfold", _unfold, "x[B, S]: x.unfold(1, 2, 1)", is_view=True),
+    op("split split_with_sizes", _split, "x[B, S]: x.split(1, 1)[0]", is_view=True),
+    op("chunk", _chunk, "x[B, S]: torch.cat((x, x), 1).chunk(2, 1)[1]", is_view=True),
+    op("unbind", _unbind, "x[B, S]: x.unbind(0)[1]", is_view=True),
+)
