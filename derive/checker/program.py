@@ -12,7 +12,7 @@ from derive.checker.load import CannotRunError, Code, find_line, say
 from derive.checker.sources import evaluate_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 MOST_PARTS = 64  # of a result that is a nest of tuples and dictionaries
 
@@ -77,9 +77,43 @@ def call_target(
             target = target(**made).eval()
     if isinstance(target, torch.nn.Module):
         positional, named = _order(target.forward, given)
-        return torch.func.functional_call(target, dict(parameters), tuple(positional), named)
+        with convert_buffers(target, find_dtype((*parameters.values(), *given.values()))):
+            return torch.func.functional_call(target, dict(parameters), tuple(positional), named)
     positional, named = _order(target, given)
     return target(*positional, **named)
+
+
+def find_dtype(values: Iterable[Any]) -> Any:
+    """The type of the first real tensor."""
+    import torch
+
+    tensors = (value for value in values if isinstance(value, torch.Tensor))
+    return next((value.dtype for value in tensors if value.is_floating_point()), None)
+
+
+@contextmanager
+def convert_buffers(module: Any, dtype: Any) -> Iterator[None]:
+    """In here the real buffers of a module have this type, as its parameters have.
+
+    A buffer that the module has changed stays changed: that it keeps a state has to be seen.
+    """
+    from derive.verify.fields_tensor import pause
+
+    swapped = []
+    for part in module.modules() if dtype is not None else ():
+        for name, old in part._buffers.items():
+            if old is not None and old.is_floating_point() and old.dtype != dtype:
+                with pause():
+                    new = old.to(dtype)
+                swapped.append((part._buffers, name, old, new, new._version))
+    for buffers, name, _, new, _ in swapped:
+        buffers[name] = new
+    try:
+        yield
+    finally:
+        for buffers, name, old, new, version in swapped:
+            if buffers.get(name) is new and new._version == version:
+                buffers[name] = old
 
 
 def _order(function: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
