@@ -90,7 +90,7 @@ def _pick(program: Program, first: Draw, draws: Draws) -> Picked:
             kept.append(fixed)
         except CannotRunError:
             lost.append(fixed)
-    return Picked(program, tuple(kept), tuple(_explain_draws(kept, lost, draws.told)))
+    return Picked(program, tuple(kept), tuple(explain_draws(kept, lost, draws.told)))
 
 
 def _fix_scalars(program: Program, draw: Draw) -> Draw:
@@ -115,14 +115,15 @@ def _try_program(program: Program, draw: Draw) -> tuple[bool, bool]:
     return fits, agrees
 
 
-def _explain_draws(
+def explain_draws(
     kept: Sequence[Draw], lost: Sequence[Draw], told: frozenset[str]
 ) -> Iterator[Diagnostic]:
     """What the draws do not show."""
-    ones = [draw for draw in lost if 1 in draw.sizes.values()]
-    if ones:
-        names = ", ".join(n for n, size in ones[0].sizes.items() if size == 1)
-        yield Diagnostic("size-one", f"the code does not run where {names} is 1")
+    for draw in lost:
+        ones = [n for n, size in draw.sizes.items() if size == 1 != kept[0].sizes[n]]
+        if ones:
+            yield Diagnostic("size-one", f"the code does not run where {', '.join(ones)} is 1")
+            break
     classes = list(_find_equal(kept, lost, told))
     if classes:
         said = " and ".join(" = ".join(names) for names in classes)
