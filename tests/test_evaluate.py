@@ -6,6 +6,7 @@ import torch
 from derive import evaluate_loops, parse
 from derive.formulas import load_formulas
 from derive.frontend.system import to_system
+from derive.verify import evaluate
 from derive.verify.compare import compare_values
 from derive.verify.evaluate import Evaluator, evaluate_system
 from derive.verify.samples import choose_sizes, draw_inputs
@@ -90,3 +91,18 @@ def test_what_is_shared_is_evaluated_once() -> None:
     evaluator = Evaluator(values, {"N": 3})
     first = evaluator.find(system.equations[0].value)
     assert evaluator.find(system.equations[0].value) is first
+
+
+def test_an_extent_is_found_once(monkeypatch):
+    asked = []
+    find = evaluate.evaluate_extent
+    monkeypatch.setattr(
+        evaluate, "evaluate_extent", lambda e, sizes: asked.append(e) or find(e, sizes)
+    )
+    text = "x[H*D, N]; size H\ny[n] = sum[a](x[a, n]) + sum[b](x[b, n]**2)"
+    system = to_system(parse(text))
+    sizes = choose_sizes(system, 1)[0]
+    evaluator = Evaluator(draw_inputs(system, sizes), sizes)
+    for equation in (*system.equations, *system.equations):
+        evaluator.define(equation)
+    assert len(asked) == len(set(asked)) > 0

@@ -46,7 +46,6 @@ class Keeping(Evaluator):
     def __init__(self, system: System, values: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
         super().__init__(values, sizes, system.empty_row)
         self.found: dict[Expr, Grid] = {}
-        self._extents: dict[Expr, int] = {}
         for equation in system.equations:
             self.define(equation)
 
@@ -54,13 +53,6 @@ class Keeping(Evaluator):
         """The value of a node, kept."""
         grid = self.found[expr] = super().find(expr)
         return grid
-
-    def extent(self, extent: Expr) -> int:
-        """The number that an extent is, kept."""
-        number = self._extents.get(extent)
-        if number is None:
-            number = self._extents[extent] = super().extent(extent)
-        return number
 
 
 class Changed(Evaluator):

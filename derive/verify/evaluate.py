@@ -84,6 +84,7 @@ class Evaluator:
         self.constant = constant
         self._known: dict[Expr, Grid] = {}
         self._exact: dict[Expr, Fraction | float | None] = {}
+        self._extents: dict[Expr, int] = {}
 
     def define(self, equation: Equation) -> Any:
         """The tensor that an equation fills, from now on the value of its name."""
@@ -104,8 +105,11 @@ class Evaluator:
         return spread(self.find(expr), indices, self)
 
     def extent(self, extent: Expr) -> int:
-        """The number that an extent is."""
-        return evaluate_extent(extent, self.sizes)
+        """The number that an extent is, kept."""
+        number = self._extents.get(extent)
+        if number is None:
+            number = self._extents[extent] = evaluate_extent(extent, self.sizes)
+        return number
 
     def condition(self, expr: Expr) -> Grid:
         """A condition as truth values."""
