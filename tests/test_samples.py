@@ -169,3 +169,16 @@ def test_masks(seed: int) -> None:
     assert not inputs["k"].any()
     assert draw_inputs(made, {"B": 1, "S": 1, "N": 1}, seed)["m"].all()
     assert draw_inputs(made, {"B": 2, "S": 0, "N": 1}, seed)["m"].shape == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("condition", "least"),
+    [("j <= i", 3), ("j < i", 3), ("i - j <= 2", 5), ("j == i", 3), ("j < 2", 4)],
+)
+def test_letters_that_are_compared_have_room(condition: str, least: int) -> None:
+    made = system(f"x[B, S, M]; y[b,i] = sum[j, {condition}](x[b,i,j])")
+    for seed in range(30):
+        first, _, last = choose_sizes(made, seed=seed)
+        for draw in (first, last):
+            assert draw["M"] >= least
+            assert draw["S"] >= least or condition == "j < 2"

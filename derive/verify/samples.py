@@ -78,12 +78,17 @@ def choose_sizes(
     """
     demands = _find_demands(system)
     known = {name: size for name, size in (fixed or {}).items() if name in demands.names}
-    demands = replace(demands, fixed=known)
+    free = tuple(each for each in demands.wanted if not _is_told(each[0], known))
+    demands = replace(demands, fixed=known, wanted=free)
     dice = Random(seed)
     draws: list[Sizes] = []
     for number in range(count):
         draws.append(_choose(demands, dice, draws, with_one=number == 1))
     return draws
+
+
+def _is_told(extent: Polynomial, known: Mapping[str, int]) -> bool:
+    return all(isinstance(atom, Size) and atom.name in known for atom in extent.atoms)
 
 
 def is_possible(system: System, sizes: Mapping[str, int]) -> bool:
@@ -232,13 +237,17 @@ def _find_least(expr: Expr) -> Iterator[tuple[Polynomial, int]]:
 
 
 def _find_wanted(expr: Expr) -> Iterator[tuple[Polynomial, int]]:
-    """From which extent on a condition over an index and a number is true and false."""
+    """From which extent on a condition is true and false, over an index and a number.
+
+    Over two letters it has to be long enough that `j <= i` and `j < i` differ off the ends too.
+    """
     for part in walk(expr):
         if isinstance(part, Compare):
             inside = (*walk(part.left), *walk(part.right))
             numbers = [abs(int(here.value)) for here in inside if isinstance(here, Number)]
-            for index in (here for here in inside if isinstance(here, Index)):
-                most = max(numbers, default=0) + 2
+            letters = dict.fromkeys(here for here in inside if isinstance(here, Index))
+            for index in letters:
+                most = max(numbers, default=0) + min(1 + len(letters), 3)
                 if Polynomial.of(index.extent).constant is None and most < LARGEST[-1]:
                     yield Polynomial.of(index.extent), most
 
