@@ -6,12 +6,12 @@ The map of the house, from the door to the ground; each module imports only from
     compiler.py  build: formula -> equations -> plan -> source, on one page
     checker/     check: code against formula -> verdict, on one page
     formulas/    the library: one file per family, found by name
-    frontend/    into the language: from_sympy, from_text, from_einsum
+    frontend/    into the language: from_sympy, from_text, from_einsum, from_torch
     backend/     out of it: the printed PyTorch function and its file
     plan/        the order of work: steps, contraction paths, layout
     rewrite/     equal in, equal out
     analysis/    facts, changes nothing: extents, roles, ranges, cost
-    verify/      judges: direct loops, samples, comparison
+    verify/      judges: direct loops, random fields, samples, comparison
     ir/          the index language: nodes, walk, text, polynomials
     notation/    the words a formula is written in, as plain SymPy objects
     errors.py    diagnostics
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from derive.checker.verdict import Verdict
     from derive.compiler import build
     from derive.errors import DeriveError, Diagnostic
+    from derive.frontend.from_code import from_torch
     from derive.frontend.from_einsum import from_einsum
     from derive.frontend.from_sympy import show
     from derive.frontend.from_text import parse
@@ -71,6 +72,7 @@ __all__ = [
     "elu",
     "evaluate_loops",
     "from_einsum",
+    "from_torch",
     "gelu",
     "indices",
     "leaky_relu",
@@ -97,6 +99,7 @@ _HOMES = {
     "derive.checker.verdict": "Verdict",
     "derive.compiler": "build",
     "derive.errors": "DeriveError Diagnostic",
+    "derive.frontend.from_code": "from_torch",
     "derive.frontend.from_einsum": "from_einsum",
     "derive.frontend.from_sympy": "show",
     "derive.frontend.from_text": "parse",

@@ -33,6 +33,10 @@ Sizes = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where files go.")]
 Name = Annotated[str | None, typer.Option("--name", metavar="N", help="The function's name.")]
+Inputs = Annotated[
+    str,
+    typer.Option("--inputs", metavar="'q[B,S,D]; ..'", help="The arguments of code, as tensors."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
@@ -86,19 +90,23 @@ def _list(as_json: Json = False) -> None:
 
 
 @app.command("show")
-def _show(
+def _show(  # noqa: PLR0913, PLR0917 - one for each option
     where: Where,
     sizes: Sizes = "",
     loops: Annotated[bool, typer.Option("--loops", help="Print it as loops.")] = False,
     code: Annotated[bool, typer.Option("--code", help="Print the generated file.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print it as LaTeX.")] = False,
+    inputs: Inputs = "",
     as_json: Json = False,
 ) -> None:
-    """A formula: indices, einsum strings, steps, costs."""
+    """A formula: indices, einsum strings, steps, costs; or the formula of FILE.py:FUNCTION."""
+    from derive.cli.code import find_code, is_code
     from derive.cli.formulas import find_one
-    from derive.cli.show import print_code, print_data, print_formula, print_loops
+    from derive.cli.show import print_code, print_data, print_formula, print_latex, print_loops
     from derive.cli.sizes import parse_sizes
 
-    found, numbers = find_one(where), parse_sizes(sizes)
+    found = find_code(where, inputs) if is_code(where) else find_one(where)
+    numbers = parse_sizes(sizes)
     if as_json:
         print_data(found, numbers, loops=loops, code=code)
         return
@@ -106,7 +114,9 @@ def _show(
         print_loops(found)
     if code:
         print_code(found, numbers)
-    if not loops and not code:
+    if latex:
+        print_latex(found)
+    if not loops and not code and not latex:
         print_formula(found, numbers)
 
 
@@ -119,16 +129,26 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
         bool, typer.Option("--check", help="Write nothing; are the files what would be written?")
     ] = False,
     name: Name = None,
+    code: Annotated[
+        str, typer.Option("--from", metavar="FILE.py:FUNCTION", help="Lift code and improve it.")
+    ] = "",
+    inputs: Inputs = "",
     as_json: Json = False,
 ) -> None:
     """Write checked PyTorch functions.
 
     Without arguments for all formulas of the library.
     """
-    from derive.cli.build import check_all, find_order, write_all
+    from derive.cli.build import Order, check_all, find_order, write_all
     from derive.cli.sizes import parse_sizes
 
-    order = find_order(where or (), out, parse_sizes(sizes), name)
+    if code:
+        from derive.cli.code import find_checked
+
+        found = find_checked(code, inputs, name, tuple(where or ()))
+        order = Order((found,), out, parse_sizes(sizes), ())
+    else:
+        order = find_order(where or (), out, parse_sizes(sizes), name)
     raise typer.Exit((check_all if check else write_all)(order, as_json))
 
 

@@ -43,6 +43,7 @@ class Found:
     rebuild: str  # the command without its options
     given: str = ""  # what the command needs besides
     family: str = ""  # of the library
+    notes: tuple[str, ...] = ()  # what a formula out of code rests on
 
 
 def find_library() -> dict[str, Found]:

@@ -8,7 +8,8 @@ from derive.cli.formulas import FROM_TEXT, build_found
 from derive.cli.index_table import print_roles, to_roles_data
 from derive.cli.sizes import check_sizes
 from derive.cli.step_table import print_costs, print_steps, to_plan_data
-from derive.cli.tables import print_heading, print_json, print_line
+from derive.cli.tables import print_diagnostic, print_heading, print_json, print_line
+from derive.errors import DeriveError
 from derive.ir.text import to_lines
 
 if TYPE_CHECKING:
@@ -20,14 +21,23 @@ if TYPE_CHECKING:
 
 def print_formula(found: Found, sizes: Mapping[str, int]) -> None:
     """All that is known about a formula, at its typical sizes or at those that are given."""
-    built = _build(found, sizes)
-    formula, system = found.formula, built.system
+    from derive.frontend.system import to_system
+
+    formula, system = found.formula, to_system(found.formula)
     print_heading(f"{found.name}: {formula.title}" if formula.title else found.name)
     if formula.source:
         print_line(f"Source: {formula.source}", "dim")
     if found.origin != FROM_TEXT:
         print_line(f"From {found.origin}", "dim")
     print_line("\n".join(["", *to_lines(system)]))
+    for note in found.notes:
+        print_line(f"  {note}")
+    try:
+        built = _build(found, sizes)
+    except DeriveError as error:
+        print_line()
+        print_diagnostic(error.diagnostic)
+        return
     print_heading("\nindices")
     print_roles(system, built.plan.sizes)
     print_heading("\nsteps")
@@ -47,6 +57,8 @@ def print_data(found: Found, sizes: Mapping[str, int], *, loops: bool, code: boo
         "source": found.formula.source,
         "origin": found.origin,
         "formula": list(to_lines(built.system)),
+        "latex": _find_latex(found),
+        "notes": list(found.notes),
         "indices": to_roles_data(built.system, built.plan.sizes),
         **to_plan_data(built.plan),
     }
@@ -55,6 +67,11 @@ def print_data(found: Found, sizes: Mapping[str, int], *, loops: bool, code: boo
     if code:
         data["code"] = built.source
     print_json(data)
+
+
+def print_latex(found: Found) -> None:
+    """The equations as LaTeX, a line each."""
+    print_line("\n".join(_find_latex(found)))
 
 
 def print_loops(found: Found) -> None:
@@ -68,6 +85,12 @@ def print_loops(found: Found) -> None:
 def print_code(found: Found, sizes: Mapping[str, int]) -> None:
     """The text of the file that `derive build` writes."""
     print_line(_build(found, sizes).source.rstrip("\n"))
+
+
+def _find_latex(found: Found) -> list[str]:
+    from derive.frontend.sympy_latex import to_latex
+
+    return list(to_latex(found.formula))
 
 
 def _find_loops(found: Found) -> str:

@@ -16,7 +16,7 @@ from derive.frontend.from_torch import lift
 from derive.frontend.system import to_system
 from derive.ir.nodes import ScalarInput, Size, Tensor
 from derive.ir.text import to_lines
-from derive.verify.samples import choose_sizes
+from derive.verify.samples import choose_sizes, find_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,6 +109,7 @@ def _match(
     """What each parameter is given; one with a default may keep it."""
     known: dict[str, Tensor | ScalarInput | Size] = {e.name: e for e in declared.inputs}
     known |= {size.name: Size(size.name) for size in declared.sizes}
+    known |= {name: Size(name) for name in find_sizes(declared) if name in parameters}
     _refuse_strangers(list(known), list(parameters), name)
     free = [
         parameter.name

@@ -1,0 +1,79 @@
+"""Formulas out of a person's code: `derive show FILE.py:function`, `derive build --from`."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from derive.cli.formulas import Found, show_path
+from derive.errors import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from derive.frontend.from_code import FromCode
+
+
+def is_code(argument: str) -> bool:
+    """Is it FILE.py:NAME, and NAME a function or a class of the file?"""
+    path, _, member = argument.rpartition(":")
+    if not path.endswith(".py") or not member.isidentifier():
+        return False
+    try:
+        tree = ast.parse(Path(path).read_text(encoding="utf-8-sig"))
+    except (OSError, SyntaxError, ValueError):
+        return False
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return any(isinstance(node, kinds) and node.name == member for node in tree.body)
+
+
+def find_code(argument: str, inputs: str, name: str | None = None) -> Found:
+    """The formula of a function, its arguments declared in the notation or told by its text."""
+    from derive.checker.load import CannotRunError, load
+    from derive.frontend.from_code import lift_code
+
+    try:
+        code = load(argument)
+        if isinstance(code.target, type):
+            raise refuse(
+                "lift-class",
+                f"{argument} is a class: its parameters have no names in a formula",
+                help="write a function of its parameters that calls torch.func.functional_call",
+            )
+        found = lift_code(code.target, inputs, name=name, source=code.source)
+    except CannotRunError as error:
+        raise refuse("lift-run", f"{argument} does not load: {error}") from error
+    path, _, member = argument.rpartition(":")
+    shown = f"{show_path(Path(path))}:{member}"
+    rebuild = f"derive build --from {shlex.quote(shown)}"
+    rebuild += f" --inputs {shlex.quote(inputs)}" if inputs else ""
+    return Found(found.formula.name or member, found.formula, shown, rebuild, notes=_note(found))
+
+
+def find_checked(argument: str, inputs: str, name: str | None, others: Sequence[str] = ()) -> Found:
+    """The formula of a function, once the function is found to compute it."""
+    from derive.checker import check
+    from derive.cli.tables import print_line
+
+    if others:
+        raise refuse("build-from", f"--from builds one function, and {others[0]} was named too")
+    found = find_code(argument, inputs, name)
+    verdict = check(argument, found.formula)
+    if not verdict:
+        raise refuse(
+            "lift-differs",
+            f"the formula out of {argument} was not found to be the code's",
+            facts=str(verdict).splitlines(),
+        )
+    print_line(f"{argument} is the formula, {verdict.grade}: {'; '.join(verdict.reasons)}", "dim")
+    return found
+
+
+def _note(found: FromCode) -> tuple[str, ...]:
+    notes = [f"the code runs so while {note}" for note in found.notes]
+    if found.fixed:
+        sizes = " ".join(f"{size}={number}" for size, number in found.fixed.items())
+        notes.append(f"the code takes sizes as numbers: the formula is for {sizes}")
+    return tuple(notes)
