@@ -183,3 +183,16 @@ def test_small_constants_and_refusals(code, same):
     found = judge_code(code, ROWS)
     assert found.same is same
     assert same is not None or "not modelled" in found.reason
+
+
+EMPTY = parse("x[N, D]; y[i,j] = log(0 - x[i,j]**2 * 0 - 1)")
+
+
+def make_nan(x):
+    return torch.log(x * 0 - 1)
+
+
+def test_nothing_is_judged_where_nothing_is_finite():
+    found = judge_code(make_nan, EMPTY)
+    assert found.same is None
+    assert "finite" in found.reason

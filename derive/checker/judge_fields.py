@@ -35,6 +35,7 @@ class Exactness:
     is_chancy: bool = False  # an order or the sign of a root was random: a difference says nothing
     ordered: bool = False
     soft_mask: bool = False
+    has_numbers: bool = False  # was anything compared that is finite?
 
     def take(self, usage: Usage) -> None:
         """What one run rested on."""
@@ -63,6 +64,8 @@ def judge_fields(
             if total.same is not True:
                 return total
             number += 1
+    if not total.has_numbers:
+        total.same, total.reason = None, "no result is a finite number"
     return total
 
 
@@ -95,7 +98,7 @@ def _judge_tower(total: Exactness, program: Program, draw: Draw, seed: int, back
 
 
 def _run_tower(total: Exactness, program: Program, draw: Draw, how: tuple[int, int, bool]) -> None:
-    from derive.verify.fields import draw_tower, exact
+    from derive.verify.fields import draw_tower, exact, has_finite
 
     seed, depth, backward = how
     tower = draw_tower(seed, depth)
@@ -107,6 +110,7 @@ def _run_tower(total: Exactness, program: Program, draw: Draw, how: tuple[int, i
             results = program.run(_copy(values), draw.sizes)
             wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
             said = _compare_fields(program, results, wanted)
+            total.has_numbers |= any(has_finite(value) for value in wanted.values())
             if backward and not said:
                 said = _compare_gradients(program, draw, tower, values)
         finally:

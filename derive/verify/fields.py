@@ -48,6 +48,7 @@ __all__ = [
     "draw_tower",
     "exact",
     "find_differences",
+    "has_finite",
     "show_value",
     "to_field",
 ]
@@ -86,6 +87,14 @@ def find_differences(found: Any, expected: Any) -> torch.Tensor:
     if bool(differs.any()) or bool(known.all()):
         return differs
     raise UnluckyError if bool(known.any()) else TooDeepError
+
+
+def has_finite(tensor: Any) -> bool:
+    """Is an element finite, so that a comparison says something?"""
+    if not isinstance(tensor, FieldTensor):
+        return bool(tensor.isfinite().any())
+    state = tensor.parts.state
+    return bool(((state == FINITE) | (state >= LOW)).any())
 
 
 def show_value(tensor: Any, place: tuple[int, ...]) -> str:

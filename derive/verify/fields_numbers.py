@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 _MIX = (-7046029254386353131, -4658895280553007687, -7723592293110705685)  # odd, 64 bits
 _MOST_SUMMANDS = 1 << 14
+_FIRST = 1 << 13  # powers of a base that are listed
 
 
 def keep_unknown(found: Any, *given: Any) -> Any:
@@ -117,24 +118,24 @@ def take_logarithm(residues: Any, tower: Tower, level: int) -> Any:
     prime, order = tower.primes[level], tower.primes[level + 1]
     rest = (prime - 1) // order
     projected = take_power(residues.clamp(min=1), rest * pow(rest, -1, order), prime)
-    powers, exponents = _list_powers(tower, level)
-    place = torch.searchsorted(powers, projected).clamp(max=order - 1)
-    found = exponents[place]
+    powers, exponents, steps = _list_powers(tower, level)
+    tried = projected.unsqueeze(-1) * steps % prime  # one of them is among the first powers
+    place = torch.searchsorted(powers, tried).clamp(max=len(powers) - 1)
+    step = (powers[place] == tried).long().argmax(-1, keepdim=True)
+    first = exponents[place.gather(-1, step)]
+    found = ((step * _FIRST + first) % order).squeeze(-1)
     return found.masked_fill(residues <= 0, UNKNOWN)
 
 
-@lru_cache(maxsize=4)
-def _list_powers(tower: Tower, level: int) -> tuple[Any, Any]:
-    """All powers of a base in order, and their exponents."""
+@lru_cache(maxsize=64)
+def _list_powers(tower: Tower, level: int) -> tuple[Any, Any, Any]:
+    """The first powers of a base in order, their exponents, and what takes the others to them."""
     import torch
 
     prime, order, base = tower.primes[level], tower.primes[level + 1], tower.bases[level]
-    step = 1 << (order.bit_length() // 2 + 1)
-    small = _list_first(base, step, prime)
-    large = _list_first(pow(base, step, prime), order // step + 1, prime)
-    every = (large[:, None] * small[None, :] % prime).reshape(-1)[:order]
-    powers, exponents = torch.sort(every)
-    return powers.contiguous(), exponents
+    powers, exponents = torch.sort(_list_first(base, min(_FIRST, order), prime))
+    back = pow(base, -_FIRST, prime)
+    return powers.contiguous(), exponents, _list_first(back, order // _FIRST + 1, prime)
 
 
 def _list_first(base: int, count: int, prime: int) -> Any:

@@ -7,6 +7,7 @@ small integers are ranked as they are.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import torch
@@ -94,7 +95,8 @@ def reduce_order(
         return parts, torch.zeros((), dtype=torch.int64)
     rest = [dim for dim in range(rank) if dim not in chosen]
     shape = [parts.state.shape[dim] for dim in rest]
-    flat = parts.map(lambda part: part.permute(*rest, *chosen).reshape(*shape, -1))
+    count = prod(parts.state.shape[dim] for dim in chosen)
+    flat = parts.map(lambda part: part.permute(*rest, *chosen).reshape(*shape, count))
     ranks = find_ranks(tower, usage, flat)
     if least:
         ranks = torch.where(flat.state == NAN, -ranks, ranks)

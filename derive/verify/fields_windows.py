@@ -29,7 +29,7 @@ def _convolve(run: Run, value: Any, weight: Any, bias: Any, *how: Any) -> Parts:
 
 
 def _convolve_parts(run: Run, data: Parts, kernel: Parts, *how: Any) -> Parts:
-    stride, padding, dilation, transposed, extra, groups = how
+    stride, padding, dilation, transposed, extra, groups = _widen(how, kernel)
     reach = [(n - 1) * d for n, d in zip(kernel.shape[2:], dilation, strict=True)]
     borders = [(each, each) for each in padding]
     if transposed:  # what it was strided by, it is now spread by; the kernel goes backwards
@@ -39,6 +39,16 @@ def _convolve_parts(run: Run, data: Parts, kernel: Parts, *how: Any) -> Parts:
         borders = [(far - each, far - each + more) for far, each, more in widths]
     windows = _find_windows(data, borders, reach, stride, dilation)
     return _sum_windows(run, windows, kernel, groups)
+
+
+def _widen(how: Sequence[Any], kernel: Parts) -> list[Any]:
+    """One number for all dimensions is one for each."""
+    count = kernel.state.dim() - 2
+    return [list(each) * count if _is_one(each) else each for each in how]
+
+
+def _is_one(each: Any) -> bool:
+    return isinstance(each, (list, tuple)) and len(each) == 1
 
 
 def _find_windows(data: Parts, borders: Sequence[tuple[int, int]], *how: Sequence[int]) -> Parts:
@@ -90,15 +100,18 @@ def _convolve_backward(
     run: Run, grad: Any, value: Any, weight: Any, sizes: Any, *how: Any
 ) -> tuple[Parts | None, ...]:
     """By the data a convolution of the other kind; by the kernel, sums over all windows."""
-    stride, padding, dilation, transposed, _, groups, wanted = how
+    *how_made, wanted = how
     out, data, kernel = run.parts(grad), run.parts(value), run.parts(weight)
+    stride, padding, dilation, transposed, _, groups = _widen(how_made, kernel)
     reach = [(n - 1) * d for n, d in zip(kernel.shape[2:], dilation, strict=True)]
     found: list[Parts | None] = [None, None, None]
     if wanted[0]:
         lengths = zip(data.shape[2:], out.shape[2:], stride, padding, reach, strict=True)
         extra = [n - ((m - 1) * s - 2 * p + far + 1) for n, m, s, p, far in lengths]
         turned = (stride, padding, dilation, not transposed, extra, groups)
-        found[0] = _convolve_parts(run, out, kernel, *turned)
+        inside = tuple(slice(0, n) for n in data.shape[2:])  # a border may leave a rest
+        made = _convolve_parts(run, out, kernel, *turned)
+        found[0] = made.map(itemgetter((..., *inside)))
     if wanted[1]:
         wide, narrow = (out, data) if transposed else (data, out)
         borders = [(each, each) for each in padding]
