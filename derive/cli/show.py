@@ -24,6 +24,7 @@ def print_formula(found: Found, sizes: Mapping[str, int]) -> None:
     from derive.frontend.system import to_system
 
     formula, system = found.formula, to_system(found.formula)
+    _check(found, sizes)
     print_heading(f"{found.name}: {formula.title}" if formula.title else found.name)
     if formula.source:
         print_line(f"Source: {formula.source}", "dim")
@@ -100,9 +101,14 @@ def _find_loops(found: Found) -> str:
 
 
 def _build(found: Found, sizes: Mapping[str, int]) -> Built:
+    _check(found, sizes)
+    return build_found(found, sizes)
+
+
+def _check(found: Found, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes that the formula does not have."""
     if sizes:
         from derive.frontend.system import to_system
         from derive.ir.sizes import find_sizes
 
         check_sizes(sizes, find_sizes(to_system(found.formula)))
-    return build_found(found, sizes)
