@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.draws import Draw
-from derive.checker.explain import Case, explain
-from derive.checker.judge import judge_far, run_quietly
+from derive.checker.explain import Case, Explanation, explain
+from derive.checker.judge import LARGE, judge_far, run_quietly, scale_value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from derive.checker.job import Job
     from derive.checker.pick import Picked
@@ -20,10 +20,16 @@ if TYPE_CHECKING:
 
 
 def tell(job: Job, picked: Picked, verdict: Verdict) -> Verdict:
-    """The verdict with its line, its annotations, and an edit that is confirmed at every draw."""
-    first, *others = [_make_case(job, picked, draw) for draw in picked.draws]
-    case = replace(first, others=tuple(others), confirm=partial(_is_confirmed, picked))
-    found = explain(case, max(1.0, job.left - 2))
+    """The verdict with its line, its annotations, and an edit that is confirmed at every draw.
+
+    Sizes of the verdict beyond the draws are those at which alone the code differs. What differs at
+    no draw does so at large inputs.
+    """
+    far = [replace(picked.draws[0], sizes=sizes) for sizes in verdict.sizes[len(picked.draws) :]]
+    draws = [*far, *picked.draws]
+    found = _explain_at(job, picked, draws, 1.0)
+    if not found.difference and judge_far(picked.program, picked.draws[0], LARGE).same is False:
+        found = replace(_explain_at(job, picked, draws, LARGE), difference=verdict.difference)
     return replace(
         verdict,
         difference=found.difference or verdict.difference,
@@ -33,8 +39,14 @@ def tell(job: Job, picked: Picked, verdict: Verdict) -> Verdict:
     )
 
 
-def _make_case(job: Job, picked: Picked, draw: Draw) -> Case:
-    """The code at the sizes of one draw."""
+def _explain_at(job: Job, picked: Picked, draws: Sequence[Draw], scale: float) -> Explanation:
+    first, *others = [_make_case(job, picked, draw, scale) for draw in draws]
+    confirm = partial(_is_confirmed, picked, draws, scale)
+    return explain(replace(first, others=tuple(others), confirm=confirm), max(1.0, job.left - 2))
+
+
+def _make_case(job: Job, picked: Picked, draw: Draw, scale: float) -> Case:
+    """The code at the sizes of one draw, with inputs that are so many times as large."""
     program = picked.program
 
     def run(values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -42,12 +54,13 @@ def _make_case(job: Job, picked: Picked, draw: Draw) -> Case:
         return results
 
     def make(seed: int) -> Mapping[str, Any]:
-        return Draw(job.system, draw.sizes, seed, draw.defaulted).make_inputs()
+        values = Draw(job.system, draw.sizes, seed, draw.defaulted).make_inputs()
+        return {name: scale_value(draw, name, value, scale) for name, value in values.items()}
 
     return Case(job.system, run, make, draw.sizes, program.code.path, program.code.source)
 
 
-def _is_confirmed(picked: Picked, edited: System) -> bool:
+def _is_confirmed(picked: Picked, draws: Sequence[Draw], scale: float, edited: System) -> bool:
     """Does the edited formula give what the code gives, at every draw?"""
-    draws = [Draw(edited, d.sizes, d.seed, d.defaulted) for d in picked.draws]
-    return all(judge_far(picked.program, draw).same is not False for draw in draws)
+    moved = [Draw(edited, d.sizes, d.seed, d.defaulted) for d in draws]
+    return all(judge_far(picked.program, draw, scale).same is not False for draw in moved)
