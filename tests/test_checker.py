@@ -232,17 +232,17 @@ def test_sizes_that_are_told_are_not_gone_beyond():
         return x.cumsum(-1) if x.shape[-1] <= 16 else x
 
     assert check(only_when_short, formula).same is False
-    assert check(only_when_short, formula, sizes={"S": 5}).grade == "identical"
+    assert check(only_when_short, formula, sizes={"S": 5}).grade in {"identical", "proved"}
 
 
 def test_sizes_at_which_the_formula_has_no_entries_are_not_tried():
     text = "x[N, L]; W[K]; index t < L - K + 1\ny[n,t] = sum[k](x[n,t + k] * W[k])"
 
     def slide(x, weight):
-        rows = x.reshape(-1, 1, x.shape[1])  # the 16 here is a number to go beyond
-        return torch.nn.functional.conv1d(rows, weight[None, None])[:, 0] * (16 / 16)
+        rows = x.reshape(-1, 1, x.shape[1])
+        return torch.nn.functional.conv1d(rows, weight[None, None])[:, 0] * (16 / 16)  # beyond 16
 
-    assert check(slide, parse(text), bind="weight=W").grade == "identical"
+    assert check(slide, parse(text), bind="weight=W").grade in {"identical", "proved"}
 
 
 def test_a_softmax_by_hand_is_right_and_not_finite():

@@ -19,17 +19,12 @@ MISTAKES = [
     for mistake in real.mistakes
 ]
 
-# Every module is called identical, for whatever function stands for one that fields do not have.
-RESTS = {
-    real.name: ("whatever erf may be",)
-    for real in REALS
-    if real.name
-    in {
-        "TransformerEncoderLayer, norm first, gelu, a padding mask",
-        "BertLayer",
-        "BertLayer under the model's mask of padded keys",
-        "SwinLayer with shifted windows",
-    }
+# Every module is called identical at least; these for whatever function stands where erf does.
+WITH_ERF = {
+    "TransformerEncoderLayer, norm first, gelu, a padding mask",
+    "BertLayer",
+    "BertLayer under the model's mask of padded keys",
+    "SwinLayer with shifted windows",
 }
 
 pytestmark = [
@@ -73,11 +68,13 @@ def test_the_loops_of_a_wrong_formula_give_something_else(real, mistake):
 
 
 @pytest.mark.parametrize("real", REALS, ids=str)
-def test_the_module_is_called_identical_to_its_formula(real):
+def test_the_module_is_called_identical_to_its_formula_at_least(real):
     verdict = judge(real, real.text)
     assert verdict.same is True, str(verdict)
-    assert verdict.grade == "identical", str(verdict)
-    assert verdict.reasons == RESTS.get(real.name, ())
+    assert verdict.grade in {"proved", "identical"}, str(verdict)
+    if verdict.grade == "identical":
+        rests = ("whatever erf may be",) if real.name in WITH_ERF else ()
+        assert verdict.reasons == rests
 
 
 @pytest.mark.parametrize(("real", "mistake"), MISTAKES)
