@@ -19,7 +19,7 @@ def attention(q, k, v):
 """
 
 
-@pytest.mark.parametrize("code", ["scores * 1.5", "scores.tril()", "scores + k[..., :1].mT"])
+@pytest.mark.parametrize("code", ["scores.exp()", "scores.tril()", "scores + k[..., :1].mT"])
 def test_a_path_for_long_inputs_is_pointed_at(code):
     verdict = check(FAR.format(code), ATTENTION)
     assert verdict.same is False
