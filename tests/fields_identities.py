@@ -165,6 +165,24 @@ LOSSES = {
         lambda x, y: (y.softmax(-1) * (y.log_softmax(-1) - x.log_softmax(-1))).sum(),
         lambda x, y: (x.softmax(-1) * (x.log_softmax(-1) - y.log_softmax(-1))).sum(),
     ),
+    "kl of probabilities": (
+        "35 35",
+        lambda x, y: fn.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"),
+        lambda x, y: (y.softmax(-1) * (y.log_softmax(-1) - x.log_softmax(-1))).sum() / 3,
+        lambda x, y: (y.softmax(-1) * (y.log_softmax(-1) - x.log_softmax(-1))).sum() / 15,
+    ),
+    "entropy": (
+        "35",
+        lambda x: -(x.softmax(-1) * x.log_softmax(-1)).sum(-1),
+        lambda x: x.logsumexp(-1) - (x.softmax(-1) * x).sum(-1),
+        lambda x: x.logsumexp(-1) - (x.softmax(-1) * x).mean(-1),
+    ),
+    "binary cross entropy of probabilities": (
+        "35 35",
+        lambda x, y: fn.binary_cross_entropy(x.sigmoid(), y.sigmoid()),
+        lambda x, y: fn.binary_cross_entropy_with_logits(x, y.sigmoid()),
+        lambda x, y: fn.binary_cross_entropy_with_logits(y, x.sigmoid()),
+    ),
     "squared error": (
         "35 35",
         fn.mse_loss,
@@ -233,6 +251,24 @@ ACTIVATIONS = {
         fn.logsigmoid,
         lambda x: -fn.softplus(-x),
         lambda x: fn.softplus(-x),
+    ),
+    "logit": (
+        "35",
+        lambda x: torch.logit(x.sigmoid()) * 1,
+        lambda x: x.sigmoid().log() - (1 - x.sigmoid()).log(),
+        lambda x: x.sigmoid().log() + (1 - x.sigmoid()).log(),
+    ),
+    "decay": (
+        "35",
+        lambda x: (fn.logsigmoid(x) * torch.arange(5.0)).exp(),
+        lambda x: x.sigmoid() ** torch.arange(5),
+        lambda x: x.sigmoid() ** torch.arange(1, 6),
+    ),
+    "decay of a segment": (
+        "35",
+        lambda x: (fn.logsigmoid(x).cumsum(-1)[:, 3] - fn.logsigmoid(x).cumsum(-1)[:, 1]).exp(),
+        lambda x: x[:, 2:4].sigmoid().prod(-1),
+        lambda x: x[:, 1:4].sigmoid().prod(-1),
     ),
     "tanh": (
         "35",

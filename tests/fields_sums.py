@@ -166,6 +166,30 @@ SUMS = {
         lambda x, y, z: x / 2 + 2 * (y @ z),
         lambda x, y, z: 2 * x + (y @ z) / 2,
     ),
+    "sum of products": (
+        "33 233 233",
+        torch.addbmm,
+        lambda x, y, z: x + (y @ z).sum(0),
+        lambda x, y, z: x + (y @ z).mean(0),
+    ),
+    "running logsumexp": (
+        "35",
+        lambda x: x.logcumsumexp(-1),
+        lambda x: x.exp().cumsum(-1).log(),
+        lambda x: x.cumsum(-1),
+    ),
+    "scatter reduced": (
+        "5",
+        lambda x: torch.zeros(3).scatter_reduce(0, PLACES, x.exp(), "sum"),
+        lambda x: torch.zeros(3).scatter_add(0, PLACES, x.exp()),
+        lambda x: torch.zeros(3).scatter(0, PLACES, x.exp()),
+    ),
+    "vector times matrix": (
+        "3 34",
+        lambda x, w: x @ w,
+        lambda x, w: (x[:, None] * w).sum(0),
+        lambda x, w: (x[:, None] * w).mean(0),
+    ),
     "trace": (
         "44",
         torch.trace,

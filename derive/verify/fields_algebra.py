@@ -134,12 +134,15 @@ def _is_endless(state: torch.Tensor) -> torch.Tensor:
 
 
 def _multiply_companions(tower: Tower, one: Parts, other: Parts) -> list[torch.Tensor]:
-    """Kept by a factor 1, not needed at a factor 0, lost for others."""
+    """Powers for a factor that is a small integer, lost for others."""
     found = [torch.zeros_like(each) for each in one.companions]
     for here, there in ((one, other), (other, one)):
         value, small = find_small(tower, there)
-        for level, companion in enumerate(here.companions):
-            kept = torch.where(small & (value == 1), companion, UNKNOWN)
+        count = torch.where(small, value, 0)
+        for level, (companion, prime) in enumerate(
+            zip(here.companions, tower.primes[:-1], strict=True)
+        ):
+            kept = torch.where(small, modular.raise_each(companion, count, prime), UNKNOWN)
             kept = kept.masked_fill((companion == 0) | (small & (value == 0)), 0)
             found[level] = torch.where(kept != 0, kept, found[level])
     return found

@@ -79,7 +79,11 @@ def _is_field(value: Any) -> bool:
 
 
 def _addmm(run: Run, added: Any, one: Any, other: Any, **named: Any) -> Parts:
-    product = run.scale(_matmul(run, one, other), named.get("alpha", 1))
+    return _addmm_of(run, added, _matmul(run, one, other), **named)
+
+
+def _addmm_of(run: Run, added: Any, product: Parts, **named: Any) -> Parts:
+    product = run.scale(product, named.get("alpha", 1))
     beta = named.get("beta", 1)
     return run.add(run.scale(run.parts(added), beta), product) if beta else product
 
@@ -215,6 +219,30 @@ def _log_sigmoid_backward(run: Run, grad: Any, value: Any, _: Any) -> Parts:
     return run.multiply(run.parts(grad), functions.sigmoid(run.tower, run.usage, negated))
 
 
+def _cross_entropy(run: Run, value: Any, target: Any, weight: Any = None, how: int = 1) -> Parts:
+    """Of probabilities; that torch bounds logarithms by -100 is no part of it."""
+    parts, goal = run.parts(value), run.parts(target)
+    one = run.number(1)
+    logs = [functions.log(run.tower, run.usage, each) for each in (parts, run.subtract(one, parts))]
+    found = run.add(run.multiply(goal, logs[0]), run.multiply(run.subtract(one, goal), logs[1]))
+    found = found if weight is None else run.multiply(run.parts(weight), found)
+    found = algebra.negate(run.tower, found)
+    return (found, run.mean(found), run.sum(found))[how]
+
+
+def _cross_entropy_backward(run: Run, grad: Any, value: Any, target: Any, *rest: Any) -> Parts:
+    weight, how = rest[0] if rest else None, rest[1] if len(rest) > 1 else 1
+    parts = run.parts(value)
+    slope = algebra.divide(
+        run.tower,
+        run.subtract(parts, run.parts(target)),
+        run.multiply(parts, run.subtract(run.number(1), parts)),
+    )
+    found = run.multiply(run.parts(grad), slope)
+    found = found if weight is None else run.multiply(run.parts(weight), found)
+    return run.scale(found, Fraction(1, parts.state.numel())) if how == 1 else found
+
+
 def _distances(run: Run, one: Any, other: Any, power: Any = 2.0, _: Any = None) -> Parts:
     """Between every row of one and every row of the other."""
     rows = run.parts(one).map(methodcaller("unsqueeze", -2))
@@ -275,9 +303,11 @@ ARITHMETIC: dict[str, Handler] = {
     "vdot": _dot,
     "addmm": _addmm,
     "baddbmm": _addmm,
-    "addmv": lambda run, added, one, other, **named: run.add(
-        run.scale(run.parts(added), named.get("beta", 1)),
-        run.scale(_dot(run, one, other), named.get("alpha", 1)),
+    "addbmm": lambda run, added, one, other, **named: _addmm_of(
+        run, added, run.sum(_matmul(run, one, other), (0,)), **named
+    ),
+    "addmv": lambda run, added, one, other, **named: _addmm_of(
+        run, added, _dot(run, one, other), **named
     ),
     "_trilinear": _trilinear,
     "sum": _sum,
@@ -295,6 +325,8 @@ ARITHMETIC: dict[str, Handler] = {
     "logsumexp": _log_sum_exp,
     "_softmax_backward_data": _softmax_backward,
     "softplus_backward": _softplus_backward,
+    "binary_cross_entropy": _cross_entropy,
+    "binary_cross_entropy_backward": _cross_entropy_backward,
     "log_sigmoid_backward": _log_sigmoid_backward,
     "_cdist_forward": _distances,
     "_euclidean_dist": _distances,

@@ -44,6 +44,18 @@ def take_power(base: Any, exponent: int, prime: int) -> Any:
     return keep_unknown(found, base)
 
 
+def raise_each(bases: Any, exponents: Any, prime: int) -> Any:
+    """Every residue to the power that stands beside it, negative ones too."""
+    import torch
+
+    bases = torch.where(exponents < 0, invert(bases, prime), bases)
+    found, square, left = torch.ones_like(bases), bases.clamp(min=0), exponents.abs()
+    while bool((left > 0).any()):
+        found = torch.where((left & 1).bool(), found * square % prime, found)
+        square, left = square * square % prime, left >> 1
+    return keep_unknown(found, bases)
+
+
 def raise_base(base: int, exponents: Any, prime: int) -> Any:
     """One number to every power of a tensor."""
     import torch

@@ -12,7 +12,7 @@ from derive.verify import fields_algebra as algebra
 from derive.verify import fields_functions as functions
 from derive.verify import fields_order as order
 from derive.verify.fields_constants import embed_logarithm
-from derive.verify.fields_parts import NAN, NotModelledError, Parts, fill, join
+from derive.verify.fields_parts import FINITE, NAN, NotModelledError, Parts, fill, join
 from derive.verify.fields_run import list_dims
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ _HALF = Fraction(1, 2)
 _LEAST_THRESHOLD = 20
 _OPAQUE = (
     "erf erfinv sin cos tan asin acos atan asinh acosh atanh atan2 floor ceil "
-    "round trunc frac fmod remainder lgamma digamma floor_divide i0 sinc heaviside hypot copysign "
-    "xlogy"
+    "round trunc frac fmod remainder lgamma digamma floor_divide i0 sinc heaviside hypot copysign"
 )
 
 
@@ -119,6 +118,34 @@ def _log_to_base(base: int) -> Callable[[Run, Parts], Parts]:
 
 def _log_of_two(run: Run, one: Any, other: Any) -> Parts:
     return _log(run, run.add(_exp(run, run.parts(one)), _exp(run, run.parts(other))))
+
+
+def _log_of_sums(run: Run, value: Any, dim: int) -> Parts:
+    return _log(run, algebra.accumulate(run.tower, _exp(run, run.parts(value)), dim))
+
+
+def _times_log(run: Run, one: Any, other: Any) -> Parts:
+    """A number times a logarithm, which is 0 where the number is."""
+    here, there = run.parts(one), run.parts(other)
+    zero = (here.residues[0] == 0) & (here.state == FINITE) & (there.state != NAN)
+    safe = order.choose(zero, run.number(1), there)
+    return run.multiply(here, _log(run, safe))
+
+
+def _logit(run: Run, value: Any, eps: Any = None) -> Parts:
+    if eps is not None:
+        raise NotModelledError("logit with an epsilon")
+    parts = run.parts(value)
+    below = run.subtract(run.number(1), parts)
+    return _log(run, algebra.divide(run.tower, parts, below))
+
+
+def _logit_backward(run: Run, grad: Any, value: Any, eps: Any = None) -> Parts:
+    if eps is not None:
+        raise NotModelledError("logit with an epsilon")
+    parts = run.parts(value)
+    below = run.multiply(parts, run.subtract(run.number(1), parts))
+    return algebra.divide(run.tower, run.parts(grad), below)
 
 
 def _log_sigmoid(run: Run, value: Any) -> tuple[Parts, Parts]:
@@ -245,6 +272,10 @@ POINTWISE: dict[str, Handler] = {
     "log2": _unary(_log_to_base(2)),
     "log10": _unary(_log_to_base(10)),
     "logaddexp": _log_of_two,
+    "logcumsumexp": _log_of_sums,
+    "logit": _logit,
+    "logit_backward": _logit_backward,
+    "xlogy": _times_log,
     "log1p": _unary(_log_of_shifted),
     "sqrt": _unary(_root),
     "rsqrt": _unary(lambda run, parts: _invert(run, _root(run, parts))),

@@ -150,6 +150,14 @@ def scatter_add(run: Run, value: Any, dim: int, places: Any, new: Any) -> Parts:
     return _gather_up(run, act, run.parts(value), run.parts(new), True)
 
 
+def scatter_reduce(run: Run, value: Any, *how: Any, **named: Any) -> Parts:
+    """Elements added along a dimension; what is there already counts."""
+    dim, places, new, reduction = how
+    if reduction != "sum" or not named.get("include_self", True):
+        raise NotModelledError(f"scatter with the reduction {reduction}")
+    return scatter_add(run, value, dim, places, new)
+
+
 def index_add(run: Run, value: Any, dim: int, *rest: Any, **named: Any) -> Parts:
     """Slices added at places along a dimension."""
     places, new = rest
@@ -208,6 +216,7 @@ VIEWS: dict[str, Handler] = {
     "_unsafe_index_put": index_put,
     "scatter": scatter,
     "scatter_add": scatter_add,
+    "scatter_reduce": scatter_reduce,
     "index_add": index_add,
     "fill": fill_with,
     "zero": fill_with,
