@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from derive.frontend.torch_call import Call, op
-from derive.frontend.torch_exprs import add
+from derive.frontend.torch_exprs import add, choose
 from derive.frontend.torch_numbers import plain
 from derive.frontend.torch_places import put
-from derive.frontend.torch_shadow import Shadow, at
+from derive.frontend.torch_shadow import Shadow, at, kind_of
 from derive.frontend.torch_views import drop_axis, find_place, insert_axis, narrow
 from derive.frontend.torch_writes import write
 from derive.ir.nodes import Expr, Index, Number
@@ -128,7 +128,26 @@ def _wrap_negative(place: Expr, extent: Expr) -> Expr:
     return place
 
 
+def _set_masked(call: Call, mask: Shadow) -> Shadow:
+    """`x[mask] = number`: a choice, written over the whole."""
+    trace, target = call.trace, call.shadow(0)
+    value = trace.shadow(call.get(2, "value"))
+    if value.rank or mask.rank > target.rank:
+        raise trace.refuse("lift-write", "a write of many values at a mask is not known")
+    letters = trace.like(*target.letters)
+    for own, letter in zip(mask.letters, letters, strict=False):
+        trace.unify(own.extent, letter.extent)
+    condition = trace.read(mask, [at(letter) for letter in letters[: mask.rank]])
+    old = trace.read_number(target, [at(letter) for letter in letters])
+    new = choose(condition, trace.read_number(value, ()), old)
+    write(trace, target, trace.make(letters, new, target.kind))
+    return target
+
+
 def _set(call: Call) -> Shadow:
+    key = call.get(1, "index")
+    if getattr(key, "dtype", None) is not None and kind_of(key) == "bool":
+        return _set_masked(call, call.trace.shadow(key))
     target, gathers = subscript(call.trace, call.shadow(0), call.get(1, "index"))
     if gathers:
         raise call.trace.refuse("lift-write", "a write at places of a tensor is not known")
@@ -155,6 +174,7 @@ OPS = (
         _set,
         "x[B, S]: y = x.clone(); y[:, 0] = 0; y",
         "x[B, S]: y = torch.zeros_like(x); y[:, 1:] = x[:, :-1]; y",
+        "x[B, S]; bool m[B]: y = x.clone(); y[m] = 2.0; y",
         is_write=True,
     ),
 )

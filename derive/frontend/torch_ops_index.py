@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from derive.frontend.torch_call import Call, op
 from derive.frontend.torch_exprs import (
+    add,
     all_of,
     choose,
     choose_truth,
     compare,
     from_float,
+    multiply,
     subtract,
     to_condition,
     to_number,
 )
 from derive.frontend.torch_numbers import plain, to_expr
 from derive.frontend.torch_ops_getitem import Gather, gather_all
-from derive.frontend.torch_places import decide, within
+from derive.frontend.torch_places import decide, put, within
 from derive.frontend.torch_shadow import Shadow, at
 from derive.frontend.torch_views import find_axis, insert_axis
-from derive.ir.nodes import ONE, ZERO, Expr, Index
+from derive.ir.nodes import ONE, TRUE, ZERO, Expr, Index, Reduce
 from derive.ir.nodes import Call as Function
 
 if TYPE_CHECKING:
@@ -262,7 +264,57 @@ def _mesh(call: Call) -> tuple[Shadow, ...]:
     return tuple(found)
 
 
+def _add_at(call: Call) -> Shadow:
+    """index_add, scatter_add: what arrives at a place is summed up."""
+    trace, shadow, axis_at = call.trace, call.shadow(0), call.get(1, "dim")
+    axis = find_axis(axis_at, shadow.rank)
+    places = call.shadow(2, "index")
+    source = call.shadow(3, "src" if call.name.startswith("scatter") else "source")
+    letters = trace.like(*shadow.letters)
+    inner = list(trace.like(*source.letters))
+    if call.name.startswith("index"):
+        taken = trace.read(places, [at(inner[axis])])
+        bound, kept = [inner[axis]], [k for k in range(shadow.rank) if k != axis]
+    else:
+        inner = list(trace.like(*places.letters))
+        taken = trace.read(places, [at(letter) for letter in inner])
+        bound, kept = [inner[axis]], [k for k in range(shadow.rank) if k != axis]
+    for k in kept:
+        trace.unify(letters[k].extent, inner[k].extent)
+    own = [at(inner[k]) if k == axis else at(letters[k]) for k in range(shadow.rank)]
+    value = put(trace.read_number(source, own), (), ())
+    taken = put(taken, [inner[k] for k in kept], [at(letters[k]) for k in kept])
+    arrives = choose(compare("==", taken, at(letters[axis])), value, ZERO)
+    bound = [letter for letter in bound if letter.extent is not ONE]
+    total = Reduce("sum", tuple(bound), TRUE, arrives) if bound else arrives
+    factor = from_float(call.named.get("alpha", 1))
+    old = trace.read_number(shadow, [at(letter) for letter in letters])
+    return trace.make(letters, add(old, multiply(factor, total)), call.kind)
+
+
+def _diagonal_matrix(call: Call) -> Shadow:
+    """A matrix with these elements on its diagonal; of a matrix, its diagonal."""
+    trace, shadow = call.trace, call.shadow(0)
+    offset = plain(call.get(1, "diagonal" if call.name == "diag" else "offset", 0))
+    if offset or (call.name == "diag" and shadow.rank == 2):
+        raise trace.refuse(
+            "lift-op", f"{call.name} of a matrix or beside the diagonal is not known"
+        )
+    letters = (*trace.like(*shadow.letters), trace.letters.copy(shadow.letters[-1]))
+    same = compare("==", at(letters[-2]), at(letters[-1]))
+    value = trace.read_number(shadow, [at(letter) for letter in letters[:-1]])
+    return trace.make(letters, choose(same, value, ZERO), call.kind)
+
+
 OPS = (
+    op(
+        "index_add scatter_add",
+        _add_at,
+        "x[N, D]; m[E, D]; int t[E] < N: x.index_add(0, t, m)",
+        "x[N, D]; m[E, D]; int t[E, D] < N: x.scatter_add(0, t, m)",
+        "x[N, D]; m[E, D]; int t[E] < N: torch.zeros_like(x).index_add_(0, t, m)",
+    ),
+    op("diag diag_embed", _diagonal_matrix, "x[S]: torch.diag(x)", "x[B, S]: x.diag_embed()"),
     op("index_select", _take, "x[S, D]; int t[B] < S: torch.index_select(x, 0, t)"),
     op("embedding", _take, "E[V, D]; int t[B, S] < V: torch.nn.functional.embedding(t, E)"),
     op("gather take_along_dim", _gather, "x[B, V]; int t[B] < V: x.gather(1, t[:, None])[:, 0]"),

@@ -189,6 +189,8 @@ def _clamp(call: Call) -> Shadow:
 
     def act(value: Expr, *bounds: Expr) -> Expr:
         rest = list(bounds)
+        if len(rest) == 2:
+            return Function("clip", (value, *rest))
         if low is not None:
             value = Function("max", (value, rest.pop(0)))
         if high is not None:
@@ -265,6 +267,10 @@ def _shifted_log(value: Expr) -> Expr:
     return Function("log", (add(ONE, value),))
 
 
+def _sum_of_exps(one: Expr, other: Expr) -> Expr:
+    return Function("log", (add(Function("exp", (one,)), Function("exp", (other,))),))
+
+
 def _pair(name: str) -> Callable[[Call], Shadow]:
     return _map(lambda one, other: Function(name, (one, other)), 2)
 
@@ -290,6 +296,7 @@ OPS = (
     op("exp2", _map(_exp2), "x[S]: x.exp2()"),
     op("log", _function("log"), "x[S]: x.log()"),
     op("log1p", _map(_shifted_log), "x[S]: x.log1p()"),
+    op("logaddexp", _map(_sum_of_exps, 2), "x[S]; y[S]: torch.logaddexp(x, y)"),
     op("sin", _function("sin"), "x[S]: x.sin()"),
     op("cos", _function("cos"), "x[S]: x.cos()"),
     op("tanh", _function("tanh"), "x[S]: x.tanh()"),

@@ -111,20 +111,6 @@ def _normalize(
     return value / value.norm(p=p, dim=dim, keepdim=True).clamp(min=eps)
 
 
-def _square_error(value: Any, target: Any, *_: Any, reduction: str = "mean", **__: Any) -> Any:
-    return _finish((value - target) ** 2, reduction)
-
-
-def _absolute_error(value: Any, target: Any, *_: Any, reduction: str = "mean", **__: Any) -> Any:
-    return _finish((value - target).abs(), reduction)
-
-
-def _finish(losses: Any, reduction: str) -> Any:
-    if reduction == "mean":
-        return losses.mean()
-    return losses.sum() if reduction == "sum" else losses
-
-
 def _log_sigmoid(value: Any) -> Any:
     import torch
 
@@ -171,7 +157,5 @@ OPS = (
         "x, y[B, S]: torch.nn.functional.cosine_similarity(x, y)",
     ),
     composite("normalize", _normalize, "x[B, S]: torch.nn.functional.normalize(x)"),
-    composite("mse_loss", _square_error, "x, y[B, S]: torch.nn.functional.mse_loss(x, y)"),
-    composite("l1_loss", _absolute_error, "x, y[B, S]: torch.nn.functional.l1_loss(x, y)"),
     composite("logsigmoid log_sigmoid", _log_sigmoid, "x[S]: torch.nn.functional.logsigmoid(x)"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from derive.analysis.affine import unravel
 from derive.frontend.torch_call import Call, op
 from derive.frontend.torch_exprs import add, multiply
 from derive.frontend.torch_numbers import plain, to_expr, to_form
@@ -102,6 +103,37 @@ def _chunk(call: Call) -> tuple[Shadow, ...]:
     return _cut_at(trace, shadow, axis, _cut(trace, int(plain(total)), each))
 
 
+def _split_evenly(call: Call) -> tuple[Shadow, ...]:
+    """tensor_split: into so many pieces, the first ones longer by one, or at places."""
+    trace, shadow = call.trace, call.shadow(0)
+    asked = call.get(1, "indices_or_sections")
+    axis = find_axis(call.get(2, "dim", 0), shadow.rank)
+    total = trace.to_int(shadow.shape[axis])
+    if isinstance(asked, (tuple, list)):
+        ends = [*asked, total]
+        return _cut_at(trace, shadow, axis, [b - a for a, b in zip((0, *asked), ends, strict=True)])
+    count = int(plain(asked))
+    if total % count == 0:
+        return _cut_at(trace, shadow, axis, [total // count] * count)
+    trace.watch.lose(shadow.shape[axis])
+    each, more = divmod(int(plain(total)), count)
+    lengths = [each + 1] * more + [each] * (count - more)
+    return _cut_at(trace, shadow, axis, lengths)
+
+
+def _stride(call: Call) -> Shadow:
+    """as_strided of a tensor that lies in memory in order."""
+    trace, shadow = call.trace, call.shadow(0)
+    tensor, size, steps = call.args[0], call.get(1, "size"), call.get(2, "stride")
+    start = call.get(3, "storage_offset", 0) or 0
+    if not tensor.is_contiguous() or tensor.storage_offset():
+        raise trace.refuse("lift-op", "as_strided of a view is not known")
+    letters = [trace.letter(trace.extent(length)) for length in size]
+    terms = [multiply(to_expr(s), at(i)) for s, i in zip(steps, letters, strict=True)]
+    places = unravel(add(*terms, to_expr(start)), shadow.shape)
+    return remap(shadow, letters, [place.to_expr() for place in places])
+
+
 def _unbind(call: Call) -> tuple[Shadow, ...]:
     trace, shadow = call.trace, call.shadow(0)
     axis = find_axis(call.get(1, "dim", 0), shadow.rank)
@@ -118,5 +150,12 @@ OPS = (
     op("unfold", _unfold, "x[B, S]: x.unfold(1, 2, 1)", is_view=True),
     op("split split_with_sizes", _split, "x[B, S]: x.split(1, 1)[0]", is_view=True),
     op("chunk", _chunk, "x[B, S]: torch.cat((x, x), 1).chunk(2, 1)[1]", is_view=True),
+    op("tensor_split", _split_evenly, "x[B, S]: torch.cat((x, x), 1).tensor_split(2, 1)[1]"),
+    op(
+        "as_strided",
+        _stride,
+        "x[B, S]: x.as_strided((x.shape[0], x.shape[1] - 1, 2), (x.shape[1], 1, 1))",
+        is_view=True,
+    ),
     op("unbind", _unbind, "x[B, S]: x.unbind(0)[1]", is_view=True),
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from derive.frontend import (
     torch_ops_getitem,
     torch_ops_index,
+    torch_ops_losses,
     torch_ops_make,
     torch_ops_math,
     torch_ops_nn,
@@ -33,6 +34,7 @@ OPS: tuple[Op, ...] = (
     *torch_ops_sums.OPS,
     *torch_ops_products.OPS,
     *torch_ops_nn.OPS,
+    *torch_ops_losses.OPS,
     *torch_ops_writes.OPS,
 )
 
