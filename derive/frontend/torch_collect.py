@@ -119,9 +119,10 @@ def _inline(draft: Draft) -> None:
             continue
         value = draft.values[tensor]
         reader = next(t for t, v in draft.values.items() if _reads(v, tensor))
-        if not _fits(draft.values[reader], tensor, step.letters, value):
+        try:
+            whole = _put_in(draft.values[reader], tensor, step.letters, value)
+        except ValueError:  # a softmax that is read at a computed place, or on its diagonal
             continue
-        whole = _put_in(draft.values[reader], tensor, step.letters, value)
         if count_nodes(whole) <= _MOST_NODES:
             draft.values[reader] = whole
             del draft.values[tensor]
@@ -152,18 +153,6 @@ def _children(value: Expr) -> tuple[Expr, ...]:
 
 def _reads(value: Expr, tensor: Tensor) -> bool:
     return any(access.tensor is tensor for access in _accesses(value))
-
-
-def _fits(reader: Expr, tensor: Tensor, letters: Sequence[Index], value: Expr) -> bool:
-    """Is what a softmax keeps read at an index, not at a place that is computed?"""
-    kept = [part.index for part in walk(value) if isinstance(part, Along)]
-    return all(
-        isinstance(place, Index)
-        for access in _accesses(reader)
-        if access.tensor is tensor
-        for letter, place in zip(letters, access.places, strict=True)
-        if letter in kept
-    )
 
 
 def _put_in(value: Expr, tensor: Tensor, letters: Sequence[Index], inner: Expr) -> Expr:

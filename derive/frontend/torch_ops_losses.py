@@ -22,16 +22,16 @@ def _refuse(**given: Any) -> None:
             raise NotImplementedError(f"{name} is not known to the lifter")
 
 
-def _square_error(value: Any, target: Any, *_: Any, reduction: str = "mean", **__: Any) -> Any:
-    return finish((value - target) ** 2, reduction)
+def _square_error(input: Any, target: Any, *_: Any, reduction: str = "mean", **__: Any) -> Any:
+    return finish((input - target) ** 2, reduction)
 
 
-def _absolute_error(value: Any, target: Any, *_: Any, reduction: str = "mean", **__: Any) -> Any:
-    return finish((value - target).abs(), reduction)
+def _absolute_error(input: Any, target: Any, *_: Any, reduction: str = "mean", **__: Any) -> Any:
+    return finish((input - target).abs(), reduction)
 
 
 def _cross_entropy(  # noqa: PLR0913, PLR0917 - torch's
-    value: Any,
+    input: Any,
     target: Any,
     weight: Any = None,
     size_average: Any = None,
@@ -42,7 +42,7 @@ def _cross_entropy(  # noqa: PLR0913, PLR0917 - torch's
 ) -> Any:
     _refuse(weight=weight, size_average=size_average, reduce=reduce)
     _refuse(label_smoothing=label_smoothing)
-    logs = value.log_softmax(1 if value.dim() > 1 else 0)
+    logs = input.log_softmax(1 if input.dim() > 1 else 0)
     if target.is_floating_point():
         losses = -(logs * target).sum(1)
         return losses.mean() if reduction == "mean" else finish(losses, reduction)
@@ -50,7 +50,7 @@ def _cross_entropy(  # noqa: PLR0913, PLR0917 - torch's
 
 
 def _nll(  # noqa: PLR0913, PLR0917 - torch's
-    value: Any,
+    input: Any,
     target: Any,
     weight: Any = None,
     size_average: Any = None,
@@ -62,13 +62,13 @@ def _nll(  # noqa: PLR0913, PLR0917 - torch's
     _refuse(weight=weight, size_average=size_average, reduce=reduce)
     if ignore_index >= 0:
         raise NotImplementedError("ignore_index is not known to the lifter")
-    if value.dim() == 1:
-        return -value[target]
-    return finish(-value.gather(1, target.unsqueeze(1)).squeeze(1), reduction)
+    if input.dim() == 1:
+        return -input[target]
+    return finish(-input.gather(1, target.unsqueeze(1)).squeeze(1), reduction)
 
 
 def _divergence(  # noqa: PLR0913, PLR0917 - torch's
-    value: Any,
+    input: Any,
     target: Any,
     size_average: Any = None,
     reduce: Any = None,
@@ -77,12 +77,12 @@ def _divergence(  # noqa: PLR0913, PLR0917 - torch's
 ) -> Any:
     _refuse(size_average=size_average, reduce=reduce)
     if log_target:
-        return finish(target.exp() * (target - value), reduction)
-    return finish(target * (target.log() - value), reduction)
+        return finish(target.exp() * (target - input), reduction)
+    return finish(target * (target.log() - input), reduction)
 
 
 def _binary(  # noqa: PLR0913, PLR0917 - torch's
-    value: Any,
+    input: Any,
     target: Any,
     weight: Any = None,
     size_average: Any = None,
@@ -93,23 +93,23 @@ def _binary(  # noqa: PLR0913, PLR0917 - torch's
     import torch
 
     _refuse(weight=weight, size_average=size_average, reduce=reduce, pos_weight=pos_weight)
-    losses = torch.nn.functional.softplus(value) - value * target
+    losses = torch.nn.functional.softplus(input) - input * target
     return finish(losses, reduction)
 
 
 def _pool(
-    value: Any, window: Any, stride: Any = None, padding: Any = 0, *rest: Any, **named: Any
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *rest: Any, **named: Any
 ) -> Any:
-    size = window[0] if isinstance(window, (tuple, list)) else window
+    size = kernel_size[0] if isinstance(kernel_size, (tuple, list)) else kernel_size
     step = size if stride in {None, ()} else stride
     step = step[0] if isinstance(step, (tuple, list)) else step
     edge = padding[0] if isinstance(padding, (tuple, list)) else padding
     _refuse(padding=edge, ceil_mode=rest[0] if rest else named.get("ceil_mode"))
-    return value.unfold(-1, size, step).mean(-1)
+    return input.unfold(-1, size, step).mean(-1)
 
 
 def _convolve(  # noqa: PLR0913, PLR0917 - torch's
-    value: Any,
+    input: Any,
     weight: Any,
     bias: Any = None,
     stride: Any = 1,
@@ -125,8 +125,8 @@ def _convolve(  # noqa: PLR0913, PLR0917 - torch's
     if isinstance(edge, str):
         raise NotImplementedError("padding by a word is not known to the lifter")
     if edge:
-        value = torch.nn.functional.pad(value, (edge, edge))
-    windows = value.unfold(-1, (weight.shape[2] - 1) * gap + 1, step)[..., ::gap]
+        input = torch.nn.functional.pad(input, (edge, edge))
+    windows = input.unfold(-1, (weight.shape[2] - 1) * gap + 1, step)[..., ::gap]
     if groups == 1:
         found = torch.einsum("bclk,ock->bol", windows, weight)
     else:

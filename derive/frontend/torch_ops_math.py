@@ -24,6 +24,7 @@ from derive.frontend.torch_exprs import (
     to_condition,
     to_number,
 )
+from derive.frontend.torch_numbers import SymbolicFloat
 from derive.frontend.torch_shadow import Shadow, at
 from derive.ir.nodes import MINUS_ONE, ONE, ZERO, Expr, Infinity, Number, Truth
 from derive.ir.nodes import Call as Function
@@ -202,7 +203,7 @@ def _clamp(call: Call) -> Shadow:
 
 def _slope(call: Call, name: str, default: float) -> Shadow:
     slope = call.get(1, name, default)
-    if slope == default:
+    if not isinstance(slope, SymbolicFloat) and slope == default:
         return _function(call.name.rstrip("_"))(call)
     factor = from_float(slope)
 

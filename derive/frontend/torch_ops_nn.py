@@ -18,27 +18,34 @@ def _dropout(call: Call) -> Shadow:
 
 
 def _layer_norm(
-    value: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+    input: Any,
+    normalized_shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *_: Any,
 ) -> Any:
-    dims = tuple(range(-len(shape), 0))
-    centred = value - value.mean(dims, keepdim=True)
-    found = centred / (value.var(dims, correction=0, keepdim=True) + eps).sqrt()
+    dims = tuple(range(-len(normalized_shape), 0))
+    centred = input - input.mean(dims, keepdim=True)
+    found = centred / (input.var(dims, correction=0, keepdim=True) + eps).sqrt()
     if weight is not None:
         found = found * weight
     return found if bias is None else found + bias
 
 
-def _rms_norm(value: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
-    dims = tuple(range(-len(shape), 0))
+def _rms_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> Any:
+    dims = tuple(range(-len(normalized_shape), 0))
     eps = 2.220446049250313e-16 if eps is None else eps
-    found = value / (value.square().mean(dims, keepdim=True) + eps).sqrt()
+    found = input / (input.square().mean(dims, keepdim=True) + eps).sqrt()
     return found if weight is None else found * weight
 
 
 def _batch_norm(  # noqa: PLR0913, PLR0917 - torch's
-    value: Any,
-    mean: Any,
-    variance: Any,
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
     weight: Any = None,
     bias: Any = None,
     training: bool = False,
@@ -46,25 +53,25 @@ def _batch_norm(  # noqa: PLR0913, PLR0917 - torch's
     eps: float = 1e-5,
     *_: Any,
 ) -> Any:
-    shape = (1, -1, *([1] * (value.dim() - 2)))
+    shape = (1, -1, *([1] * (input.dim() - 2)))
     if training:
-        dims = (0, *range(2, value.dim()))
-        mean, variance = value.mean(dims), value.var(dims, correction=0)
-    found = (value - mean.reshape(shape)) / (variance.reshape(shape) + eps).sqrt()
+        dims = (0, *range(2, input.dim()))
+        running_mean, running_var = input.mean(dims), input.var(dims, correction=0)
+    found = (input - running_mean.reshape(shape)) / (running_var.reshape(shape) + eps).sqrt()
     if weight is not None:
         found = found * weight.reshape(shape)
     return found if bias is None else found + bias.reshape(shape)
 
 
 def _group_norm(
-    value: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Any:
-    grouped = value.unflatten(1, (groups, -1))
+    grouped = input.unflatten(1, (num_groups, -1))
     dims = tuple(range(2, grouped.dim()))
     centred = grouped - grouped.mean(dims, keepdim=True)
     found = centred / (grouped.var(dims, correction=0, keepdim=True) + eps).sqrt()
     found = found.flatten(1, 2)
-    shape = (-1, *([1] * (value.dim() - 2)))
+    shape = (-1, *([1] * (input.dim() - 2)))
     if weight is not None:
         found = found * weight.reshape(shape)
     return found if bias is None else found + bias.reshape(shape)
@@ -100,21 +107,21 @@ def _attention(  # noqa: PLR0913, PLR0917 - torch's
     return scores.softmax(-1) @ value
 
 
-def _cosine(one: Any, other: Any, dim: int = 1, eps: float = 1e-8) -> Any:
-    product = (one * other).sum(dim)
-    return product / (one.norm(dim=dim).clamp(min=eps) * other.norm(dim=dim).clamp(min=eps))
+def _cosine(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    product = (x1 * x2).sum(dim)
+    return product / (x1.norm(dim=dim).clamp(min=eps) * x2.norm(dim=dim).clamp(min=eps))
 
 
 def _normalize(
-    value: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None
+    input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None
 ) -> Any:
-    return value / value.norm(p=p, dim=dim, keepdim=True).clamp(min=eps)
+    return input / input.norm(p=p, dim=dim, keepdim=True).clamp(min=eps)
 
 
-def _log_sigmoid(value: Any) -> Any:
+def _log_sigmoid(input: Any) -> Any:
     import torch
 
-    return -torch.nn.functional.softplus(-value)
+    return -torch.nn.functional.softplus(-input)
 
 
 OPS = (
