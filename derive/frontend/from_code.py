@@ -70,7 +70,8 @@ def lift_code(
     chosen = choose_sizes(declared, 1, fixed=dict(sizes or {}))[0]
     path = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "")
     lifted = lift(function, arguments, chosen, path=path)
-    formula = parse("\n".join(to_lines(lifted.system)), called)
+    text = "\n".join(to_lines(lifted.system))
+    formula = parse(text, called, empty_row=lifted.system.empty_row)
     return FromCode(formula, lifted.fixed, tuple(lifted.notes))
 
 

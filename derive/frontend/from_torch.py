@@ -10,13 +10,14 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError, refuse
 from derive.frontend.torch_collect import collect
-from derive.frontend.torch_mode import find_tensors, make_mode
+from derive.frontend.torch_memory import find_tensors
+from derive.frontend.torch_mode import make_mode
 from derive.frontend.torch_numbers import HeardRange, SymbolicFloat, take_function
 from derive.frontend.torch_shadow import Buffer, Shadow, at
 from derive.frontend.torch_trace import PoisonedError, RestartError, Trace
@@ -96,6 +97,10 @@ def _finish(
     sizes = [size for size in trace.sizes if size not in fixed]
     system, lines = collect(trace, results, inputs, sizes, name)
     numbers = {size: trace.sizes[size] for size in fixed}
+    if len(trace.empty_rows) > 1:
+        says = "a softmax row with nothing left is zeros in one place and nan in another"
+        raise refuse("lift-rows", says)
+    system = replace(system, empty_row="".join(trace.empty_rows) or "nan")
     return Lifted(system, lines, numbers, tuple(trace.watch.notes))
 
 

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError
 from derive.frontend.torch_call import Call, Op
+from derive.frontend.torch_memory import (
+    find_address,
+    find_tensors,
+    find_written,
+    is_reading_what_it_writes,
+)
 from derive.frontend.torch_names import name_of
 from derive.frontend.torch_queries import answer_query, is_query
 from derive.frontend.torch_reenter import is_open, open_functional
@@ -64,9 +71,33 @@ def _answer(
     if known is None and find_op(name.rstrip("_")) is None and is_open(function):
         with open_functional(), mode:
             return function(*args, **named)
+    base = find_op(name[:-1]) if known is None and name.endswith("_") else None
+    if base is not None and base.definition is not None:
+        with mode:
+            return args[0].copy_(base.definition(*args, **named))
+    written = find_written(name, known.is_write if known else None, args, named)
+    problem = _prepare(trace, name, written, args, named) if written else None
     out = function(*args, **named)
-    _tie_all(Call(trace, name, args, named, out), known)
+    _tie_all(Call(trace, name, args, named, out), known, written, problem)
     return out
+
+
+def _prepare(
+    trace: Trace, name: str, written: tuple[Any, ...], args: tuple[Any, ...], named: dict[str, Any]
+) -> DeriveError | None:
+    """Before a write: the tensors are known as they are; a reason why the write is not told."""
+    for tensor in written:
+        if not trace.is_tied(tensor):
+            try:
+                trace.tie(tensor, trace.shadow(tensor))
+            except PoisonedError as error:
+                trace.tie(tensor, Poison(error.error))
+    if len(written) > 1:
+        return trace.refuse("lift-write", f"{name} writes into several tensors")
+    if is_reading_what_it_writes(name, args, named):
+        says = f"{name} overwrites elements that it reads at other places"
+        return trace.refuse("lift-write", says, help="read a copy: .clone()")
+    return None
 
 
 def make_precise(
@@ -86,27 +117,22 @@ def make_precise(
     return function, args, named
 
 
-def find_tensors(found: Any) -> Iterator[Any]:
-    """The tensors in what torch gives back, in order."""
-    import torch
-
-    if isinstance(found, torch.Tensor):
-        yield found
-    elif isinstance(found, (tuple, list)):
-        for each in found:
-            yield from find_tensors(each)
-
-
-def _tie_all(call: Call, known: Op | None) -> None:
-    """Say of every tensor that came out what it is."""
+def _tie_all(
+    call: Call, known: Op | None, written: tuple[Any, ...], problem: DeriveError | None
+) -> None:
+    """Say of every tensor that came out, or that was written into, what it is."""
     tensors = tuple(find_tensors(call.out))
-    if not tensors and (known is None or not known.is_write):
+    if not tensors and not written:
         return
     trace = call.trace
     try:
+        if problem is not None:
+            raise problem
         shadows = _compute(call, known)
         if tensors and shadows is not None:
             _tie(call, tensors, shadows, is_view=known is not None and known.is_view)
+        for tensor in written:
+            _disown(trace, tensor)
         return
     except PoisonedError as error:
         reason = error.error
@@ -115,7 +141,13 @@ def _tie_all(call: Call, known: Op | None) -> None:
     except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
         says = f"{call.name} is called in a way that is not known"
         reason = trace.refuse("lift-op", f"{says} ({type(error).__name__}: {error})")
-    _poison(call, tensors, known, reason)
+    _poison(call, tensors, written, reason)
+
+
+def _disown(trace: Trace, tensor: Any) -> None:
+    """After a write: what lies in the same memory and is no view of the same buffer is lost."""
+    reason = trace.refuse("lift-write", "memory is written that another tensor reads unseen")
+    trace.memory.poison(tensor, reason, trace.shadow(tensor).buffer)
 
 
 def _compute(call: Call, known: Op | None) -> Any:
@@ -123,10 +155,19 @@ def _compute(call: Call, known: Op | None) -> Any:
     if any(tensor.is_complex() for tensor in find_tensors(call.out)):
         raise trace.refuse("lift-complex", "complex numbers are not known")
     if known is not None and known.act is not None:
-        return known.act(call)
+        found = known.act(call)
+        if call.named.get("out") is None:
+            return found
+        write(trace, trace.shadow(call.named["out"]), found)
+        return None
     base = find_op(call.name[:-1]) if call.name.endswith("_") else None
     if base is not None and base.act is not None:
-        write(trace, trace.shadow(call.args[0]), base.act(call))
+        found = base.act(replace(call, name=call.name[:-1]))
+        if base.is_view:
+            _check(call, call.args[0], found)
+            trace.tie(call.args[0], found)
+        else:
+            write(trace, trace.shadow(call.args[0]), found)
         return None
     if call.name in RANDOM or call.name.rstrip("_") in RANDOM:
         raise trace.refuse(
@@ -174,9 +215,12 @@ def _tie(call: Call, tensors: tuple[Any, ...], found: Any, *, is_view: bool) -> 
     for tensor, shadow in zip(tensors, shadows, strict=True):
         _check(call, tensor, shadow)
         if any(tensor is each for each in call.args):
+            if not is_view and trace.shadow(tensor) is not shadow:
+                write(trace, trace.shadow(tensor), shadow)  # `inplace=True`
+                _disown(trace, tensor)
             continue
         shared = not is_view or _is_shared(tensor, call.args[0])
-        trace.tie(tensor, shadow if shared else shadow.snapshot())
+        trace.tie(tensor, shadow if shared else trace.copy(shadow))
 
 
 def _check(call: Call, tensor: Any, shadow: Shadow) -> None:
@@ -190,21 +234,17 @@ def _check(call: Call, tensor: Any, shadow: Shadow) -> None:
 
 def _is_shared(one: Any, other: Any) -> bool:
     """Do two tensors lie in the same memory?"""
-    if not hasattr(other, "untyped_storage"):
-        return True
-    return bool(one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
+    return not hasattr(other, "untyped_storage") or find_address(one) == find_address(other)
 
 
-def _poison(call: Call, tensors: tuple[Any, ...], known: Op | None, reason: DeriveError) -> None:
-    trace = call.trace
-    changes = call.name.endswith("_") or call.named.get("out") is not None
-    if changes or (known is not None and known.is_write):
-        for tensor in find_tensors((*call.args[:1], call.named.get("out"))):
-            if trace.is_tied(tensor):
-                try:
-                    trace.shadow(tensor).buffer.poison = reason
-                except PoisonedError:
-                    continue
+def _poison(
+    call: Call, tensors: tuple[Any, ...], written: tuple[Any, ...], reason: DeriveError
+) -> None:
+    """Nothing is known of the results, nor of the memory that was written into."""
+    for tensor in written:
+        call.trace.memory.poison(tensor, reason)
     for tensor in tensors:
-        if not any(tensor is each for each in call.args):
-            trace.tie(tensor, Poison(reason))
+        if any(tensor is each for each in call.args):
+            call.trace.memory.poison(tensor, reason)
+        else:
+            call.trace.tie(tensor, Poison(reason))

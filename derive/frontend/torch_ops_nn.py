@@ -104,7 +104,7 @@ def _attention(  # noqa: PLR0913, PLR0917 - torch's
         scores = scores.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
-    return scores.softmax(-1) @ value
+    return torch._safe_softmax(scores, -1) @ value  # a row with nothing left is zeros
 
 
 def _cosine(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
@@ -157,6 +157,8 @@ OPS = (
         "q[B, S, D]; k, v[B, T, D]: torch.nn.functional.scaled_dot_product_attention(q, k, v)",
         "q, k, v[B, S, D]: "
         "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        "q, k, v[B, S, D]; bool m[B, S, S]: "
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v, m)",
     ),
     composite(
         "cosine_similarity",

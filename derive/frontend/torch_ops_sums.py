@@ -142,6 +142,8 @@ def _along(call: Call, kind: str) -> Shadow:
     letters = trace.like(*shadow.letters)
     value = trace.read_number(shadow, [at(letter) for letter in letters])
     index = letters[axis]
+    if kind == "softmax" and trace.may_be_empty(value):
+        trace.empty_rows["zeros" if call.name.startswith("_safe") else "nan"] = None
     if index.extent is ONE:
         return trace.make(letters, _alone(kind, value), "real")
     return trace.make(letters, Along(kind, index, TRUE, value), "real")
@@ -174,7 +176,12 @@ OPS = (
         "x[B, S]: torch.var_mean(x, 1, correction=0)[0]",
     ),
     op("norm vector_norm linalg_vector_norm linalg_norm", _norm, "x[B, S]: x.norm(dim=1)"),
-    op("softmax", partial(_along, kind="softmax"), "x[B, S]: x.softmax(-1)"),
+    op(
+        "softmax _safe_softmax",
+        partial(_along, kind="softmax"),
+        "x[B, S]: x.softmax(-1)",
+        "x[B, S]; bool m[B, S]: torch._safe_softmax(x.masked_fill(~m, -torch.inf), -1)",
+    ),
     op("log_softmax", partial(_along, kind="log_softmax"), "x[B, S]: x.log_softmax(-1)"),
     op("cumsum", partial(_along, kind="cumsum"), "x[B, S]: x.cumsum(1)"),
 )

@@ -10,7 +10,7 @@ view of it sees that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from derive.ir.nodes import ONE, ZERO, Expr, Index
@@ -60,10 +60,6 @@ class Shadow:
     def rank(self) -> int:
         """The number of axes."""
         return len(self.letters)
-
-    def snapshot(self) -> Shadow:
-        """The same values in memory of their own."""
-        return replace(self, buffer=replace(self.buffer))
 
 
 @dataclass(frozen=True, eq=False)

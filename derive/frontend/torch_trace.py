@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from derive.errors import refuse
 from derive.frontend.torch_constants import recognise
 from derive.frontend.torch_exprs import to_number
+from derive.frontend.torch_memory import Memory, find_address
 from derive.frontend.torch_numbers import (
     SymbolicFloat,
     SymbolicInt,
@@ -23,7 +24,7 @@ from derive.frontend.torch_numbers import (
 from derive.frontend.torch_places import count_nodes, put, tidy
 from derive.frontend.torch_shadow import Buffer, Letters, Poison, Shadow, at
 from derive.frontend.torch_spots import Spot, mark_spot
-from derive.ir.nodes import ONE, Access, Along, Expr, Index, Number, Reduce, Size, Tensor
+from derive.ir.nodes import ONE, Access, Along, Expr, Index, Infinity, Number, Reduce, Size, Tensor
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import substitute, walk
 
@@ -78,6 +79,7 @@ class Trace:
         self.empty_rows: dict[str, None] = {}
         self.hints: dict[Expr, str] = {}
         self.failed: Exception | None = None
+        self.memory = Memory()
 
     def extent(self, value: Expr | Polynomial | int) -> Expr:
         """An extent in its one form, sizes that are numbers put in."""
@@ -129,9 +131,11 @@ class Trace:
         found = value.__dict__.get(SHADOW)
         if found is None or found[0] is not self:
             return self._recognise(value)
-        known = found[1]
+        _, known, address = found
         if isinstance(known, Poison):
             raise PoisonedError(known.error)
+        if find_address(value) != address:
+            raise PoisonedError(self.refuse("lift-write", "a tensor was given other memory"))
         assert isinstance(known, Shadow)
         if known.buffer.poison is not None:
             raise PoisonedError(known.buffer.poison)
@@ -159,12 +163,20 @@ class Trace:
 
     def tie(self, tensor: Any, known: Shadow | Poison) -> None:
         """What is known of a tensor from now on."""
-        setattr(tensor, SHADOW, (self, known))
+        setattr(tensor, SHADOW, (self, known, find_address(tensor)))
+        if isinstance(known, Shadow):
+            self.memory.note(tensor, known.buffer)
 
     def is_tied(self, tensor: Any) -> bool:
         """Has the tensor come out of this run?"""
         found = tensor.__dict__.get(SHADOW)
         return found is not None and found[0] is self
+
+    def copy(self, shadow: Shadow) -> Shadow:
+        """The same values in memory of their own."""
+        axes = self.like(*shadow.letters)
+        places = tuple(map(at, axes))
+        return Shadow(axes, places, Buffer(axes, self.read(shadow, places), shadow.kind))
 
     def read(self, shadow: Shadow, places: Sequence[Expr]) -> Expr:
         """The element of a tensor at these places."""
@@ -228,6 +240,19 @@ class Trace:
         axes = self.like(*letters)
         places = tuple(at(axis) for axis in axes)
         return Shadow(axes, places, Buffer(axes, Access(tensor, places), kind))
+
+    def may_be_empty(self, value: Expr) -> bool:
+        """Is there a -oo in it, or in the steps that it reads?"""
+        values = {step.tensor: step.value for step in self.steps}
+        todo, seen = [value], set[Tensor]()
+        while todo:
+            for part in walk(todo.pop()):
+                if isinstance(part, Infinity):
+                    return True
+                if isinstance(part, Access) and part.tensor in values and part.tensor not in seen:
+                    seen.add(part.tensor)
+                    todo.append(values[part.tensor])
+        return False
 
     def refuse(self, code: str, says: str, help: str = "") -> DeriveError:
         """A refusal that names the line of the code."""
