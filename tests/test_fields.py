@@ -329,3 +329,13 @@ def test_an_order_of_small_numbers_rests_on_nothing(seed):
         assert torch.equal(torch.ones(3).cumsum(0) < 3, torch.tensor([True, True, False]))
         assert int(torch.ones(3, 2).sum()) == 6
     assert not usage.ordered
+
+
+@each_seed
+def test_powers_of_numbers_are_exact(seed):
+    tower, x = draw((5,), seed)
+    counts = to_field(tower, torch.tensor([-3.0, 0.0, 1.0, 4.0, 10.0], dtype=torch.float64))
+    wanted = torch.tensor([0.125, 1.0, 2.0, 16.0, 1024.0], dtype=torch.float64)
+    assert is_same(torch.exp2(counts), to_field(tower, wanted))
+    assert is_same(2.0**counts, to_field(tower, wanted))
+    assert is_same(2.0 ** (x + x), (2.0**x) ** 2)

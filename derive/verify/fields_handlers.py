@@ -12,15 +12,15 @@ import torch
 from derive.verify import fields_algebra as algebra
 from derive.verify import fields_functions as functions
 from derive.verify import fields_order as order
-from derive.verify.fields_constants import embed_logarithm, to_fraction
+from derive.verify.fields_constants import to_fraction
 from derive.verify.fields_parts import (
     ABOVE,
     BELOW,
     NAN,
     NotModelledError,
     Parts,
-    fill,
 )
+from derive.verify.fields_pointwise import raise_number
 from derive.verify.fields_run import list_dims
 from derive.verify.fields_tensor import FieldTensor
 
@@ -57,9 +57,7 @@ def _power(run: Run, base: Any, exponent: Any) -> Parts:
         if quotient is not None:
             return functions.power(run.tower, run.usage, run.parts(base), quotient)
     if isinstance(base, (int, float)) and base > 0 and to_fraction(base):
-        logarithm = embed_logarithm(run.tower, to_fraction(base) or Fraction(1))
-        product = run.multiply(run.parts(exponent), fill(run.tower, (), logarithm))
-        return functions.exp(run.tower, run.usage, product)
+        return raise_number(run, to_fraction(base) or Fraction(1), run.parts(exponent))
     if isinstance(exponent, torch.Tensor) and not _is_field(exponent):
         return _take_powers(run, run.parts(base), exponent)
     return functions.opaque(run.tower, run.usage, "pow", run.parts(base), run.parts(exponent))
@@ -118,7 +116,9 @@ def _mean(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any)
 
 def _product(run: Run, value: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Parts:
     parts = run.parts(value)
-    if dim is None or not parts.state.dim():
+    if not parts.state.dim():
+        return parts
+    if dim is None:
         parts, dim = parts.map(lambda part: part.reshape(-1)), 0
     found = run.number(1)
     for place in range(parts.shape[dim]):

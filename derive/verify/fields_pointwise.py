@@ -12,7 +12,17 @@ from derive.verify import fields_algebra as algebra
 from derive.verify import fields_functions as functions
 from derive.verify import fields_order as order
 from derive.verify.fields_constants import embed_logarithm
-from derive.verify.fields_parts import FINITE, NAN, NotModelledError, Parts, fill, join
+from derive.verify.fields_numbers import raise_each
+from derive.verify.fields_parts import (
+    FINITE,
+    NAN,
+    NotModelledError,
+    Parts,
+    build,
+    fill,
+    find_small,
+    join,
+)
 from derive.verify.fields_run import list_dims
 
 if TYPE_CHECKING:
@@ -105,7 +115,19 @@ def _log_of_shifted(run: Run, parts: Parts) -> Parts:
 
 
 def _exp_of_two(run: Run, parts: Parts) -> Parts:
-    return _exp(run, run.multiply(parts, _log_number(run, 2)))
+    return raise_number(run, Fraction(2), parts)
+
+
+def raise_number(run: Run, base: Fraction, parts: Parts) -> Parts:
+    """A positive rational to every power; small integers are powers as they are."""
+    found = _exp(run, run.multiply(parts, _log_number(run, base)))
+    value, small = find_small(run.tower, parts)
+    count = torch.where(small, value, 0)
+    whole = [
+        raise_each(torch.full_like(count, each), count, prime)
+        for each, prime in zip(run.tower.embed(base), run.tower.primes, strict=True)
+    ]
+    return order.choose(small, build(whole), found)
 
 
 def _log_number(run: Run, number: Fraction | int) -> Parts:
