@@ -11,9 +11,11 @@ from derive.frontend.torch_exprs import add, choose
 from derive.frontend.torch_numbers import plain
 from derive.frontend.torch_places import put
 from derive.frontend.torch_shadow import Shadow, at, kind_of
-from derive.frontend.torch_views import drop_axis, find_place, insert_axis, narrow
+from derive.frontend.torch_trace import is_symbolic
+from derive.frontend.torch_views import drop_axis, find_place, insert_axis, narrow, remap
 from derive.frontend.torch_writes import write
-from derive.ir.nodes import Expr, Index, Number
+from derive.ir.nodes import Access, Expr, Index, Number
+from derive.ir.walk import walk
 
 if TYPE_CHECKING:
     from derive.frontend.torch_trace import Trace
@@ -71,7 +73,7 @@ def _read_places(trace: Trace, tensor: Any) -> Shadow:
 
 
 def _slice(trace: Trace, shadow: Shadow, axis: int, key: slice) -> Shadow:
-    step = 1 if key.step is None else int(plain(key.step))
+    step = 1 if key.step is None else int(key.step)
     total = trace.to_int(shadow.shape[axis])
     start = 0 if key.start is None else _clamp(trace, key.start, total)
     stop = total if key.stop is None else _clamp(trace, key.stop, total)
@@ -79,7 +81,7 @@ def _slice(trace: Trace, shadow: Shadow, axis: int, key: slice) -> Shadow:
         return shadow
     gap = stop - start
     length = gap if step == 1 else -(-gap // step) if plain(gap) > 0 else 0
-    if plain(length) <= 0:
+    if plain(length) < 0 or (plain(length) == 0 and not is_symbolic(length)):
         raise trace.refuse("lift-op", "a slice with nothing in it is not known")
     return narrow(trace, shadow, axis, length, (start, step))
 
@@ -105,6 +107,17 @@ def _get(call: Call) -> Shadow:
 
 def gather_all(trace: Trace, shadow: Shadow, gathers: Sequence[Gather]) -> Shadow:
     """Elements at integer places; their common axes stand where torch puts them."""
+    letters, olds = _find_gathered(trace, shadow, gathers)
+    fresh = trace.like(*letters)
+    value = trace.read(shadow, olds)
+    moved = put(value, tuple(letters), tuple(at(letter) for letter in fresh))
+    return trace.make(fresh, moved, shadow.kind)
+
+
+def _find_gathered(
+    trace: Trace, shadow: Shadow, gathers: Sequence[Gather]
+) -> tuple[list[Index], list[Expr]]:
+    """The indices of what is gathered, and the places that they stand for."""
     axes = [each.axis for each in gathers]
     common = trace.broadcast(*(each.places for each in gathers))
     olds: list[Expr] = [at(letter) for letter in shadow.letters]
@@ -114,11 +127,7 @@ def gather_all(trace: Trace, shadow: Shadow, gathers: Sequence[Gather]) -> Shado
     rest = [letter for k, letter in enumerate(shadow.letters) if k not in axes]
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     first = sum(1 for k in range(axes[0]) if k not in axes) if together else 0
-    letters: list[Index] = [*rest[:first], *common, *rest[first:]]
-    fresh = trace.like(*letters)
-    value = trace.read(shadow, olds)
-    moved = put(value, tuple(letters), tuple(at(letter) for letter in fresh))
-    return trace.make(fresh, moved, shadow.kind)
+    return [*rest[:first], *common, *rest[first:]], olds
 
 
 def _wrap_negative(place: Expr, extent: Expr) -> Expr:
@@ -150,7 +159,10 @@ def _set(call: Call) -> Shadow:
         return _set_masked(call, call.trace.shadow(key))
     target, gathers = subscript(call.trace, call.shadow(0), call.get(1, "index"))
     if gathers:
-        raise call.trace.refuse("lift-write", "a write at places of a tensor is not known")
+        letters, olds = _find_gathered(call.trace, target, gathers)
+        if any(isinstance(part, Access) for place in olds for part in walk(place)):
+            raise call.trace.refuse("lift-write", "a write at places of a tensor is not known")
+        target = remap(target, letters, olds)
     write(call.trace, target, call.trace.shadow(call.get(2, "value")))
     return call.shadow(0)
 
@@ -175,6 +187,7 @@ OPS = (
         "x[B, S]: y = x.clone(); y[:, 0] = 0; y",
         "x[B, S]: y = torch.zeros_like(x); y[:, 1:] = x[:, :-1]; y",
         "x[B, S]; bool m[B]: y = x.clone(); y[m] = 2.0; y",
+        "x[S, S]: y = x.clone(); i = torch.arange(x.shape[0]); y[i, i] = 0; y",
         is_write=True,
     ),
 )
