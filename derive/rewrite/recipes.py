@@ -7,6 +7,7 @@ from dataclasses import replace
 from derive.ir.nodes import Equation, System
 from derive.rewrite import rules_products, rules_softmax
 from derive.rewrite.guards import carry_guards
+from derive.rewrite.open_sums import open_wide_sums
 from derive.rewrite.rule import Rule, apply_rules
 
 RULES: tuple[Rule, ...] = (
@@ -47,7 +48,7 @@ def prepare(system: System) -> tuple[System, tuple[str, ...]]:
     used: list[Rule] = []
     equations = tuple(
         Equation(e.target, apply_rules(apply_rules(e.value, FLAT), RULES, used))
-        for e in system.equations
+        for e in open_wide_sums(system.equations, system.results)
     )
     equations = carry_guards(equations, system.results)
     told = tuple(f"{each.name}: {each.law}" for each in TOLD if each in used)

@@ -188,10 +188,11 @@ def _is_wide(wide: Add, volume: set[Index]) -> bool:
     """Does it span the volume, when some term does not, and are its terms all added?"""
     terms = [set(find_free(term)) for term in wide.terms]
     spans = volume <= set().union(*terms) and not all(volume <= term for term in terms)
-    return spans and not any(map(_is_negative, wide.terms))
+    return spans and not any(map(is_negative, wide.terms))
 
 
-def _is_negative(term: Expr) -> bool:
+def is_negative(term: Expr) -> bool:
+    """Is it subtracted?"""
     factors = term.factors if isinstance(term, Mul) else (term,)
     return any(isinstance(f, Number) and f.value < 0 for f in factors)
 

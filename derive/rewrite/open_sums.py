@@ -1,0 +1,80 @@
+"""Wide sums that have a name of their own, put where they are contracted.
+
+    keys[i,j,d] = k[j,d] + a[i,j,d]     s[i,j] = sum[d](q[i,d] * keys[i,j,d])
+
+A sum with more indices than any of its terms is built only to be contracted: put into the product
+it can be distributed, and is never built.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import Access, Add, Equation, Expr, Index, Mul, Reduce, Tensor
+from derive.ir.walk import find_accesses, find_free, map_children, substitute
+from derive.rewrite.rules_products import is_negative
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def open_wide_sums(
+    equations: tuple[Equation, ...], results: Sequence[Tensor]
+) -> tuple[Equation, ...]:
+    """The equations with every wide sum put into the one contraction that reads it."""
+    found = list(equations)
+    for equation in equations:
+        tensor = equation.target.tensor
+        if tensor in results or not _is_wide_sum(equation):
+            continue
+        readers = [k for k, each in enumerate(found) if _count(each.value, tensor)]
+        if len(readers) != 1 or _count(found[readers[0]].value, tensor) != 1:
+            continue
+        reader = found[readers[0]]
+        opened = _open(reader.value, equation)
+        if opened is not None:
+            found[readers[0]] = Equation(reader.target, opened)
+            found = [each for each in found if each.target.tensor is not tensor]
+    return tuple(found)
+
+
+def _is_wide_sum(equation: Equation) -> bool:
+    value, places = equation.value, equation.target.places
+    if not isinstance(value, Add) or not all(isinstance(place, Index) for place in places):
+        return False
+    narrow = all(len(find_free(term)) < len(places) for term in value.terms)
+    return narrow and not any(map(is_negative, value.terms))
+
+
+def _count(value: Expr, tensor: Tensor) -> int:
+    return sum(1 for access in find_accesses(value) if access.tensor is tensor)
+
+
+def _open(value: Expr, equation: Equation) -> Expr | None:
+    """The value with the sum in place of its name, if it is a factor of a contraction."""
+    done = False
+
+    def visit(here: Expr) -> Expr:
+        nonlocal done
+        if isinstance(here, Reduce) and here.kind == "sum" and isinstance(here.body, Mul):
+            factors = tuple(_put(factor, equation) for factor in here.body.factors)
+            if factors != here.body.factors:
+                done = True
+                return Reduce(here.kind, here.bound, here.condition, Mul(factors))
+        return map_children(here, visit)
+
+    new = visit(value)
+    return new if done else None
+
+
+def _put(factor: Expr, equation: Equation) -> Expr:
+    """The sum for a read of it at indices alone."""
+    if not isinstance(factor, Access) or factor.tensor is not equation.target.tensor:
+        return factor
+    if not all(isinstance(place, Index) for place in factor.places):
+        return factor
+    pairs = zip(equation.target.places, factor.places, strict=True)
+    try:
+        return substitute(equation.value, dict(pairs))
+    except ValueError:  # a letter of the reader is bound inside
+        return factor
