@@ -98,9 +98,9 @@ y[b,i,e] = sum[h, d](sum[j](p[b,h,i,j] * v[b,h,j,d]) * W_o[h*D + d,e])
 """
 
 
-def count_draws(monkeypatch, code, text):
-    """What is picked, and at how many sizes it was tried."""
-    system, seen = to_system(parse(text)), []
+def count_draws(monkeypatch, code, text, seen):
+    """What is picked; the sizes at which it was tried are added."""
+    system = to_system(parse(text))
     find = pick.find_attempts
 
     def look(task):
@@ -109,11 +109,12 @@ def count_draws(monkeypatch, code, text):
             yield attempt
 
     monkeypatch.setattr(pick, "find_attempts", look)
-    return pick_program(load(code), system, {}, {}), seen
+    return pick_program(load(code), system, {}, {})
 
 
 def test_a_class_with_a_product_takes_two_draws(monkeypatch):
-    picked, seen = count_draws(monkeypatch, Scrambled, HEADS)
+    seen = []
+    picked = count_draws(monkeypatch, Scrambled, HEADS, seen)
     assert len(seen) <= 3  # free ones, those that run, and the next ones, which are not tried
     assert all(d.sizes["E"] == d.sizes["H"] * d.sizes["D"] for d in picked.draws)
     assert len(picked.draws) == 3
@@ -125,7 +126,8 @@ def test_a_product_of_the_code_alone_is_found(monkeypatch):
         return torch.einsum("bsnk,nkl->bsl", split, w)
 
     text = "x[B, S, E]; w[N, K, L]; size E\ny[b,s,l] = sum[n, k](x[b,s,(n*K + k) % E] * w[n,k,l])"
-    picked, seen = count_draws(monkeypatch, merge, text)
+    seen = []
+    picked = count_draws(monkeypatch, merge, text, seen)
     assert len(seen) <= 3
     assert all(d.sizes["E"] == d.sizes["N"] * d.sizes["K"] for d in picked.draws)
 
@@ -135,7 +137,8 @@ def test_equal_sizes_are_found_and_said(monkeypatch):
         return (x * w) @ u
 
     text = "x[N, M]; w[N]; u[K, L]; index m < M\ny[n, l] = sum[k](x[n, k % M] * w[n] * u[k, l])"
-    picked, seen = count_draws(monkeypatch, hide, text)
+    seen = []
+    picked = count_draws(monkeypatch, hide, text, seen)
     assert len(seen) <= 6
     says = [finding.says for finding in picked.findings]
     assert any("only where N = M = K" in each for each in says), says
@@ -147,3 +150,19 @@ def test_what_never_runs_says_its_first_error():
 
     with pytest.raises(CannotRunError, match="is invalid for input of size"):
         pick_program(load(broken), to_system(parse("x[N]; y[n] = 2*x[n]")), {}, {})
+
+
+def test_no_sizes_are_tried_for_what_no_sizes_cure(monkeypatch):
+    class Unmade(Scrambled):
+        def forward(self, x):
+            return self.out(x)
+
+    def lost(x, *weights):
+        return x.lost()
+
+    for code, most in ((Unmade, 12), (lost, 1)):
+        seen = []
+        with pytest.raises(CannotRunError, match="has no attribute"):
+            count_draws(monkeypatch, code, HEADS, seen)
+        assert 0 < len(seen) <= most
+        monkeypatch.undo()

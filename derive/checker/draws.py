@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.ties import Failures, Tie, Ties, find_likely_ties, guess_ties, set_sizes
+from derive.checker.ties import Failures, Ties, find_likely_ties, guess_ties, set_sizes
 from derive.ir.nodes import Mul, ScalarInput, Size, System, Tensor
 from derive.verify.samples import choose_sizes, draw_inputs, find_sizes, is_possible
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 MOST_ELEMENTS = 500_000  # of the product of all sizes, where a size is large
 MOST_TIES = 3  # that are guessed one after the other
 MOST_GUESSED = 16  # draws that follow from what failed
+MOST_LIKELY = 60  # draws that are tried without a clue
 FACTORS = ((3, 2, 4, 5), (2, 4, 3, 5), (1, 5, 2, 3))  # sizes whose product is tied, by draw
 COUNT = 3  # draws; the second has a size 1, if the code can bear it
 _SCALARS = (1.5, 0.75, 1.25, 0.625, 2.5)  # small fractions, which fields have exactly
@@ -72,7 +74,6 @@ class Draws:
 
     first: Draw
     make_others: Callable[[], list[Draw]]
-    why: str = ""  # "", "numbers" of the code, sizes that are "tied"
     told: frozenset[str] = frozenset()  # sizes that cannot be otherwise
 
 
@@ -86,30 +87,33 @@ def find_draws(
 
     Whoever tries them adds to the failures; what they tell is tried next.
     """
-    failures.clashes.clear()
-    yield make_draws(system, fixed)
-    pending = _guess(failures, choose_sizes(system, 1, fixed=fixed)[0], (), fixed)
+    failures.start()
+    free = make_draws(system, fixed)
+    yield free
+    failures.end()
+    pending = _guess(failures, free.first.sizes, (), fixed)
     for told in numbers:
         if any(name not in fixed for name in told):
-            yield make_draws(system, {**told, **fixed}, "numbers")
+            yield make_draws(system, {**told, **fixed})
     names = [name for name in find_sizes(system) if name not in fixed]
-    likely = find_likely_ties(names, _find_merged(system))
-    seen: set[frozenset[Tie]] = set()
+    likely = islice(find_likely_ties(names, _find_merged(system)), MOST_LIKELY)
+    seen: set[frozenset[tuple[str, frozenset[str]]]] = set()
     guesses = 0
-    while True:
+    while not failures.is_hopeless:
         if pending and guesses < MOST_GUESSED:
             ties, guesses = pending.pop(0), guesses + 1
         else:
             ties = next(likely, ())
         if not ties:
             return
-        if frozenset(ties) not in seen:
-            seen.add(frozenset(ties))
-            draws = _make_tied(system, fixed, ties)
-            if draws is not None:
-                failures.clashes.clear()
-                yield draws
-                pending += _guess(failures, draws.first.sizes, ties, fixed)
+        key = frozenset((name, frozenset(product)) for name, product in ties)
+        draws = None if key in seen else _make_tied(system, fixed, ties)
+        seen.add(key)
+        if draws is not None:
+            failures.start()
+            yield draws
+            failures.end()
+            pending += _guess(failures, draws.first.sizes, ties, fixed)
 
 
 def _guess(
@@ -129,14 +133,14 @@ def _find_merged(system: System) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(tuple(sorted(each)) for each in names if len(each) == 2))
 
 
-def make_draws(system: System, fixed: Mapping[str, int], why: str = "") -> Draws:
+def make_draws(system: System, fixed: Mapping[str, int]) -> Draws:
     """Draws at sizes that are free but for the fixed ones."""
 
     def make(count: int) -> list[Draw]:
         sizes = choose_sizes(system, count, fixed=fixed)
         return [Draw(system, each, number) for number, each in enumerate(sizes)]
 
-    return Draws(make(1)[0], lambda: make(COUNT)[1:], why, frozenset(fixed))
+    return Draws(make(1)[0], lambda: make(COUNT)[1:], frozenset(fixed))
 
 
 def _make_tied(system: System, fixed: Mapping[str, int], ties: Ties) -> Draws | None:
@@ -163,4 +167,4 @@ def _make_tied(system: System, fixed: Mapping[str, int], ties: Ties) -> Draws | 
         return [d for d in map(make, range(1, COUNT)) if is_possible(system, d.sizes)]
 
     equal = {name for tie in ties if len(tie[1]) == 1 for name in (tie[0], *tie[1])}
-    return Draws(first, make_others, "tied", frozenset({*fixed, *equal}))
+    return Draws(first, make_others, frozenset({*fixed, *equal}))

@@ -41,20 +41,47 @@ _CLASHES = (
     re.compile(r"input batch_size \((\d+)\) to match target batch_size \((\d+)\)"),
 )
 _TWO_SHAPES = ("to be: [", "same number of elements", "equal size", "shape of the mask")
+_INCURABLE = (NameError, AttributeError, ImportError, TypeError)  # at whatever sizes
 
 
 @dataclass
 class Failures:
-    """What was said by the tries that failed at one draw."""
+    """What was said by the tries that failed at one draw, and whether sizes are the reason."""
 
     clashes: list[tuple[int, int]] = field(default_factory=list)
     first: CannotRunError | None = None  # of all draws
+    _calls: int = 0
+    _misfits: int = 0
+    _blind: int = 0  # calls that failed for what no sizes cure
+    _strikes: int = 0
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Would the code fail at whatever sizes? Two draws say so, or one that fits everywhere."""
+        return self._strikes >= (1 if not self._misfits else 2)
+
+    def end(self) -> None:
+        """The draw is done."""
+        self._strikes += 0 < self._calls == self._blind
+
+    def start(self) -> None:
+        """Another draw is tried."""
+        self.clashes.clear()
+        self._calls = self._misfits = self._blind = 0
 
     def add(self, error: CannotRunError, *, counts: bool = True) -> None:
-        """Keep an error and, if it counts, the numbers that clash in it."""
+        """Keep an error of a call and, if it counts, the numbers that clash in it."""
         self.first = self.first or error
+        cause = error.__cause__
+        self._calls += 1
+        self._blind += isinstance(cause, _INCURABLE) and not isinstance(cause, UnboundLocalError)
         if counts:
             self.clashes += read_clashes(str(error))
+
+    def add_misfit(self, clashes: Sequence[tuple[int, int]]) -> None:
+        """Keep the numbers that clash where a parameter is not as large as its tensor."""
+        self._misfits += 1
+        self.clashes += clashes
 
 
 def read_clashes(text: str) -> Iterator[tuple[int, int]]:
@@ -126,29 +153,18 @@ def set_sizes(sizes: Mapping[str, int], ties: Ties) -> dict[str, int]:
 
 
 def find_likely_ties(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Ties]:
-    """Ties to try without a clue: E = H*D, products of the formula, any product, equal sizes.
+    """Ties to try without a clue: E = H*D and other products that the formula has, equal sizes.
 
-    After them a product together with two equal sizes; at last all sizes are equal.
+    After them come a product together with two equal sizes, and products of any two.
     """
-    products = list(_find_products_of(names, extents))
-    equal = [(other, (one,)) for one, other in combinations(names, 2)]
-    yield from ((tie,) for tie in products)
-    yield from ((tie,) for tie in equal)
-    for whole, product in products[:2]:
-        yield from (((whole, product), tie) for tie in equal if whole not in {tie[0], *tie[1]})
-    if len(names) > 2:
-        yield tuple((name, (names[0],)) for name in names[1:])
-
-
-def _find_products_of(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Tie]:
     usual = [(whole, ("H", "D")) for whole in "EMCT"]
     known = [(whole, product) for product in extents for whole in names if whole not in product]
-    every = [
-        (whole, pair) for whole in names for pair in combinations(names, 2) if whole not in pair
-    ]
-    seen: set[tuple[str, frozenset[str]]] = set()
-    for whole, product in (*usual, *known, *every):
-        key = whole, frozenset(product)
-        if key not in seen and {whole, *product} <= {*names}:
-            seen.add(key)
-            yield whole, product
+    products = [tie for tie in (*usual, *known) if {tie[0], *tie[1]} <= {*names}]
+    equal = [(other, (one,)) for one, other in combinations(names, 2)]
+    yield from ((tie,) for tie in (*products, *equal))
+    if len(names) > 2:
+        yield tuple((name, (names[0],)) for name in names[1:])
+    for whole, product in products[:2]:
+        yield from (((whole, product), tie) for tie in equal if whole not in {tie[0], *tie[1]})
+    for whole in names:
+        yield from (((whole, pair),) for pair in combinations(names, 2) if whole not in pair)

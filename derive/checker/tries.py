@@ -121,7 +121,7 @@ def _try_module(task: Task) -> Iterator[Attempt]:
         for solved in islice(solve_sizes(system, given, slots, numbers, told), MOST_SIZES):
             sources = find_sources(system, given, untold, solved)
             if sources is not None:
-                yield Attempt([_place(program, sources)], make_draws(system, solved, "numbers"))
+                yield Attempt([_place(program, sources)], make_draws(system, solved))
 
 
 def _place(program: Program, sources: Mapping[str, str]) -> Program:
@@ -181,7 +181,9 @@ def _make_modules(task: Task, makers: Iterable[Program], draws: Draws) -> Iterat
         try:
             module = maker.code.target(**made)
         except Exception as error:  # integers that do not fit are not the ones that are meant
-            task.failures.add(maker.cannot_run(error))
+            said = maker.cannot_run(error)
+            said.__cause__ = error
+            task.failures.add(said)
             continue
         inner = replace(task, code=replace(maker.code, target=module))
         for program in _fit_module(inner, draws, values):
@@ -202,9 +204,9 @@ def _fit_module(task: Task, draws: Draws, values: Mapping[str, Any]) -> Iterator
         told = [slot for slot in parameters if slot.name in task.binds]
         chosen = [slot for slot in parameters if slot.name in given and slot not in told]
         clashes = list(find_misfits(program, (*told, *chosen), values, sizes))
-        task.failures.clashes += clashes
         found = None if clashes else find_sources(system, given, chosen, sizes)
         if found is None:
+            task.failures.add_misfit(clashes)
             return  # the other programs of this module give it the same parameters
         yield _place(program, found)
 
@@ -231,7 +233,7 @@ def _try_script(task: Task) -> Iterator[Attempt]:
         numbers = find_numbers(code)
         solutions = solve_sizes(system, match.arguments, shaped, numbers, told)
         for solved in islice(solutions, MOST_SIZES):
-            yield Attempt([program], make_draws(system, solved, "numbers"))
+            yield Attempt([program], make_draws(system, solved))
 
 
 def _to_slot(code: Code, name: str, required: bool) -> Slot:

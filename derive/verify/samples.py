@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import combinations
 from math import prod
 from random import Random
@@ -57,6 +58,7 @@ class Demands:
     fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that are told
 
 
+@lru_cache(maxsize=16)
 def find_sizes(system: System) -> tuple[str, ...]:
     """The names of all sizes, also of those that only bound the values of a tensor."""
     bounds = (
