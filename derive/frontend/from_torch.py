@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,9 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError, refuse
 from derive.frontend.torch_collect import collect
+from derive.frontend.torch_judge import (
+    call_plainly,
+    find_other_draws,
+    in_double,
+    is_equal_at,
+    make_double,
+)
 from derive.frontend.torch_memory import find_tensors
 from derive.frontend.torch_mode import make_mode
-from derive.frontend.torch_numbers import HeardRange, SymbolicFloat, take_function
+from derive.frontend.torch_numbers import HeardRange, SymbolicFloat, plain, take_function
 from derive.frontend.torch_shadow import Buffer, Shadow, at
 from derive.frontend.torch_trace import PoisonedError, RestartError, Trace
 from derive.ir.nodes import Access, Scalar, ScalarInput, Size, Tensor
@@ -68,14 +74,18 @@ def lift(
     for _ in range(_MOST_RUNS):
         trace = Trace(sizes, fixed)
         try:
-            results = _run(trace, function, arguments, path)
+            run = _run(trace, function, arguments, path)
         except RestartError as restart:
             fixed = _extend(fixed, restart.names)
             continue
         lost = [size for size in trace.watch.lost if size not in fixed]
-        if not lost:
-            return _finish(trace, results, arguments, (name, fixed))
-        fixed = _extend(fixed, lost)
+        if lost:
+            fixed = _extend(fixed, lost)
+            continue
+        lifted = _finish(trace, run.shadows, arguments, (name, fixed))
+        if _judge(lifted, function, arguments, run, sizes):
+            return lifted
+        fixed = _extend(fixed, tuple(sizes))
     raise refuse("lift-sizes", "the code runs another way each time that a size becomes a number")
 
 
@@ -112,24 +122,66 @@ def _fix(trace: Trace, entry: Tensor | ScalarInput) -> Tensor | ScalarInput:
     return Tensor(entry.name, shape, entry.kind, below, entry.lower, entry.upper, entry.strict)
 
 
+def _judge(
+    lifted: Lifted,
+    function: Callable[..., Any],
+    arguments: Mapping[str, Tensor | ScalarInput | Size],
+    run: Run,
+    sizes: Mapping[str, int],
+) -> bool:
+    """Do the equations give what the code gives, also at other sizes? DeriveError if not here."""
+    if not _is_equal_at(lifted.system, run.values, run.tensors, sizes):
+        raise refuse(
+            "lift-unsure", "the equations that were lifted do not give what the code gives"
+        )
+    for others, values in find_other_draws(lifted.system, sizes, lifted.fixed):
+        try:
+            with in_double(), make_double():
+                found = call_plainly(function, arguments, values, others)
+        except Exception:  # code may be made for certain sizes or numbers only
+            continue
+        if not _is_equal_at(lifted.system, values, list_tensors(found), others):
+            if others == sizes:
+                says = "the equations that were lifted do not give what the code gives"
+                raise refuse("lift-unsure", says)
+            return False
+    return True
+
+
+def _is_equal_at(
+    system: System, values: Mapping[str, Any], found: Sequence[Any], sizes: Mapping[str, int]
+) -> bool:
+    try:
+        return is_equal_at(system, values, found, sizes)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        return False
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the code returned, what is known of it, and the inputs by name."""
+
+    shadows: tuple[Shadow, ...]
+    tensors: tuple[Any, ...]
+    values: Mapping[str, Any]
+
+
 def _run(
     trace: Trace,
     function: Callable[..., Any],
     arguments: Mapping[str, Tensor | ScalarInput | Size],
     path: str,
-) -> list[Shadow]:
-    """What is known of the tensors that the function returns."""
+) -> Run:
+    """One run of the code, every call seen."""
     import torch
 
-    state = torch.get_rng_state()
-    torch.manual_seed(_SEED)
-    given = {name: _make(trace, entry) for name, entry in arguments.items()}
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
     try:
-        with warnings.catch_warnings(), _symbolic_math(), torch.no_grad(), make_mode(trace, path):
-            warnings.simplefilter("ignore")
-            found = function(**given)
+        with in_double():
+            torch.manual_seed(_SEED)
+            given = {name: _make(trace, entry) for name, entry in arguments.items()}
+            values = _keep(arguments, given)
+            with _symbolic_math(), make_mode(trace, path):
+                found = function(**given)
     except PoisonedError as error:
         raise error.error from error
     except DeriveError:
@@ -137,18 +189,31 @@ def _run(
     except (Exception, SystemExit) as error:  # whatever the code raises
         says = f"the code stops: {type(error).__name__}: {error}"
         raise trace.failed or refuse("lift-run", says) from error
-    finally:
-        torch.set_default_dtype(before)
-        torch.set_rng_state(state)
     if trace.failed is not None:
         raise trace.failed
-    tensors = list(find_tensors(list(found.values()) if isinstance(found, Mapping) else found))
+    tensors = list_tensors(found)
     if not tensors:
         raise refuse("lift-result", "the code returns no tensor")
     try:
-        return [trace.shadow(tensor) for tensor in tensors]
+        return Run(tuple(map(trace.shadow, tensors)), tensors, values)
     except PoisonedError as error:
         raise error.error from error
+
+
+def list_tensors(found: Any) -> tuple[Any, ...]:
+    """The tensors that code returns, in order."""
+    return tuple(find_tensors(list(found.values()) if isinstance(found, Mapping) else found))
+
+
+def _keep(
+    arguments: Mapping[str, Tensor | ScalarInput | Size], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The inputs by their own names, copied: code may write into them."""
+    return {
+        entry.name: given[name].clone() if isinstance(entry, Tensor) else plain(given[name])
+        for name, entry in arguments.items()
+        if not isinstance(entry, Size)
+    }
 
 
 def _make(trace: Trace, entry: Tensor | ScalarInput | Size) -> Any:
@@ -180,13 +245,13 @@ def _symbolic_math() -> Iterator[None]:
     """`math.sqrt(d)` and its like keep what a size carries; a `range(h)` makes it a number."""
     names = ("sqrt", "exp", "log")
     before = {name: getattr(math, name) for name in names}
-    for name, plain in before.items():
-        setattr(math, name, partial(take_function, name, plain_function=plain))
+    for name, own in before.items():
+        setattr(math, name, partial(take_function, name, plain_function=own))
     counting = builtins.range
     builtins.range = HeardRange  # type: ignore[misc]
     try:
         yield
     finally:
         builtins.range = counting  # type: ignore[misc]
-        for name, plain in before.items():
-            setattr(math, name, plain)
+        for name, own in before.items():
+            setattr(math, name, own)

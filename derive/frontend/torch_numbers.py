@@ -273,8 +273,16 @@ def _decide(one: Any, relation: str, two: Any) -> bool:
         if held == "==" and not _is_remainder(to_form(one)):
             watch.lose(gap.to_expr())
         else:
-            watch.assume(f"{to_text(to_expr(one))} {held} {to_text(to_expr(two))}")
+            watch.assume(_say(to_form(one), held, to_form(two)))
     return truth
+
+
+def _say(one: Polynomial, relation: str, two: Polynomial) -> str:
+    """The relation with the number on its right: S >= 2, not S - 2 >= 0."""
+    if two.constant is not None:
+        number = Polynomial.of(one.terms.get((), 0))
+        one, two = one - number, two - number
+    return f"{to_text(one.to_expr())} {relation} {to_text(two.to_expr())}"
 
 
 def _holds(relation: str, gap: Polynomial) -> bool:

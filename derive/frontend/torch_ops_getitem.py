@@ -75,28 +75,24 @@ def _read_places(trace: Trace, tensor: Any) -> Shadow:
 def _slice(trace: Trace, shadow: Shadow, axis: int, key: slice) -> Shadow:
     step = 1 if key.step is None else int(key.step)
     total = trace.to_int(shadow.shape[axis])
-    start = 0 if key.start is None else _clamp(trace, key.start, total)
-    stop = total if key.stop is None else _clamp(trace, key.stop, total)
+    start = 0 if key.start is None else _clamp(key.start, total)
+    stop = total if key.stop is None else _clamp(key.stop, total)
     if step == 1 and plain(start) == 0 and stop is total:
         return shadow
     gap = stop - start
     length = gap if step == 1 else -(-gap // step) if plain(gap) > 0 else 0
-    if plain(length) < 0 or (plain(length) == 0 and not is_symbolic(length)):
+    if length < 0 or (plain(length) == 0 and not is_symbolic(length)):
         raise trace.refuse("lift-op", "a slice with nothing in it is not known")
     return narrow(trace, shadow, axis, length, (start, step))
 
 
-def _clamp(trace: Trace, value: Any, total: int) -> int:
+def _clamp(value: Any, total: int) -> int:
     """A bound of a slice: from the end where it is negative, no further than the axis."""
-    if plain(value) < 0:
+    if value < 0:
         value = total + value
-    if plain(value) > plain(total):
-        trace.watch.assume("a slice reaches beyond its axis")
+    if value > total:
         return total
-    if plain(value) < 0:
-        trace.watch.assume("a slice begins before its axis")
-        return 0
-    number: int = value
+    number: int = 0 if value < 0 else value
     return number
 
 

@@ -295,7 +295,7 @@ def _add_at(call: Call) -> Shadow:
 def _diagonal_matrix(call: Call) -> Shadow:
     """A matrix with these elements on its diagonal; of a matrix, its diagonal."""
     trace, shadow = call.trace, call.shadow(0)
-    offset = plain(call.get(1, "diagonal" if call.name == "diag" else "offset", 0))
+    offset = int(call.get(1, "diagonal" if call.name == "diag" else "offset", 0))
     if offset or (call.name == "diag" and shadow.rank == 2):
         raise trace.refuse(
             "lift-op", f"{call.name} of a matrix or beside the diagonal is not known"

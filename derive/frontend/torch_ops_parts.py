@@ -32,7 +32,7 @@ def _select(call: Call) -> Shadow:
 
 def _diagonal(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
-    offset = int(plain(call.get(1, "offset", 0)))
+    offset = int(call.get(1, "offset", 0))
     one = find_axis(call.get(2, "dim1", 0 if call.name != "diagonal_last" else -2), shadow.rank)
     other = find_axis(call.get(3, "dim2", 1), shadow.rank)
     length = trace.to_int(trace.unify(shadow.shape[one], shadow.shape[other])) - abs(offset)
@@ -93,7 +93,7 @@ def _cut_at(trace: Trace, shadow: Shadow, axis: int, lengths: Sequence[int]) -> 
 
 def _chunk(call: Call) -> tuple[Shadow, ...]:
     trace, shadow = call.trace, call.shadow(0)
-    count = int(plain(call.get(1, "chunks")))
+    count = int(call.get(1, "chunks"))
     axis = find_axis(call.get(2, "dim", 0), shadow.rank)
     total = trace.to_int(shadow.shape[axis])
     if total % count == 0:
@@ -112,7 +112,7 @@ def _split_evenly(call: Call) -> tuple[Shadow, ...]:
     if isinstance(asked, (tuple, list)):
         ends = [*asked, total]
         return _cut_at(trace, shadow, axis, [b - a for a, b in zip((0, *asked), ends, strict=True)])
-    count = int(plain(asked))
+    count = int(asked)
     if total % count == 0:
         return _cut_at(trace, shadow, axis, [total // count] * count)
     trace.watch.lose(shadow.shape[axis])
