@@ -12,7 +12,6 @@ from derive.frontend.torch_exprs import (
     choose,
     choose_truth,
     compare,
-    from_float,
     multiply,
     subtract,
     to_condition,
@@ -152,7 +151,7 @@ def _pad(call: Call) -> Shadow:
         letters[k] = trace.letter(trace.extent(length))
         olds[k] = subtract(at(letters[k]), to_expr(before))
         inside.append(within(olds[k], shadow.shape[k]))
-    border = from_float(0 if value is None else value)
+    border = to_expr(0 if value is None else value)
     found = trace.read_number(shadow, olds)
     return trace.make(letters, choose(all_of(*inside), found, border), shadow.kind)
 
@@ -287,7 +286,7 @@ def _add_at(call: Call) -> Shadow:
     arrives = choose(compare("==", taken, at(letters[axis])), value, ZERO)
     bound = [letter for letter in bound if letter.extent is not ONE]
     total = Reduce("sum", tuple(bound), TRUE, arrives) if bound else arrives
-    factor = from_float(call.named.get("alpha", 1))
+    factor = to_expr(call.named.get("alpha", 1))
     old = trace.read_number(shadow, [at(letter) for letter in letters])
     return trace.make(letters, add(old, multiply(factor, total)), call.kind)
 

@@ -15,7 +15,6 @@ from derive.frontend.torch_exprs import (
     choose,
     compare,
     divide,
-    from_float,
     multiply,
     negate,
     negate_truth,
@@ -24,7 +23,7 @@ from derive.frontend.torch_exprs import (
     to_condition,
     to_number,
 )
-from derive.frontend.torch_numbers import SymbolicFloat
+from derive.frontend.torch_numbers import SymbolicFloat, to_expr
 from derive.frontend.torch_shadow import Shadow, at
 from derive.ir.nodes import MINUS_ONE, ONE, ZERO, Expr, Infinity, Number, Truth
 from derive.ir.nodes import Call as Function
@@ -65,7 +64,7 @@ def _scaled(call: Call, act: Act) -> Shadow:
     """Sums and differences with alpha."""
     alpha = call.named.get("alpha", 1)
     one, other = call.get(0, "input"), call.get(1, "other")
-    factor = from_float(alpha) if isinstance(alpha, (int, float)) else ONE
+    factor = to_expr(alpha) if isinstance(alpha, (int, float)) else ONE
     return apply(call, lambda a, b: act(a, multiply(factor, b)), one, other)
 
 
@@ -174,7 +173,7 @@ def _gelu(call: Call) -> Shadow:
 
     def act(value: Expr) -> Expr:
         cube = multiply(Number(Fraction("0.044715")), power(value, Number(Fraction(3))))
-        root = power(multiply(_TWO, power(from_float(3.141592653589793), MINUS_ONE)), HALF)
+        root = power(multiply(_TWO, power(to_expr(3.141592653589793), MINUS_ONE)), HALF)
         inner = Function("tanh", (multiply(root, add(value, cube)),))
         return multiply(HALF, value, add(ONE, inner))
 
@@ -205,7 +204,7 @@ def _slope(call: Call, name: str, default: float) -> Shadow:
     slope = call.get(1, name, default)
     if not isinstance(slope, SymbolicFloat) and slope == default:
         return _function(call.name.rstrip("_"))(call)
-    factor = from_float(slope)
+    factor = to_expr(slope)
 
     def act(value: Expr) -> Expr:
         if call.name == "elu":
@@ -246,7 +245,7 @@ def _mix(call: Call) -> Shadow:
 
 def _add_product(call: Call) -> Shadow:
     """addcmul, addcdiv."""
-    factor = from_float(call.named.get("value", 1))
+    factor = to_expr(call.named.get("value", 1))
     act = multiply if call.name == "addcmul" else divide
     given = (call.get(k, name) for k, name in enumerate(("input", "tensor1", "tensor2")))
     return apply(call, lambda a, b, c: add(a, multiply(factor, act(b, c))), *given)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from derive.frontend.torch_call import Call, op
-from derive.frontend.torch_exprs import add, from_float, multiply, to_number
+from derive.frontend.torch_exprs import add, multiply, to_number
+from derive.frontend.torch_numbers import to_expr
 from derive.frontend.torch_ops_sums import fold
 from derive.frontend.torch_shadow import Shadow, at
 from derive.ir.nodes import ONE, Expr, Index
@@ -85,10 +86,10 @@ def _add_product(call: Call) -> Shadow:
     added = call.shadow(0)
     beta, alpha = call.named.get("beta", 1), call.named.get("alpha", 1)
     letters = trace.broadcast(product, added)
-    total = multiply(from_float(alpha), trace.spread(product, letters))
+    total = multiply(to_expr(alpha), trace.spread(product, letters))
     if beta:
         own = to_number(trace.spread(added, letters), added.kind)
-        total = add(multiply(from_float(beta), own), total)
+        total = add(multiply(to_expr(beta), own), total)
     return trace.make(letters, total, "real")
 
 
