@@ -68,12 +68,10 @@ def _squeeze(call: Call) -> Shadow:
             for k in (asked if isinstance(asked, (tuple, list)) else (asked,))
         ]
     for axis in sorted(axes, reverse=True):
-        if trace.number(shadow.shape[axis]) == 1:
+        if trace.to_int(shadow.shape[axis]) == 1:
             if shadow.shape[axis] is not ONE:
                 trace.unify(shadow.shape[axis], ONE)
             shadow = drop_axis(shadow, axis)
-        elif asked is None:
-            trace.watch.assume("an axis that squeeze keeps is not 1")
     return shadow
 
 
@@ -89,9 +87,24 @@ def _expand(call: Call) -> Shadow:
 OPS = (
     op("permute", _permute, "x[B, S, D]: x.permute(2, 0, 1)", is_view=True),
     op("transpose swapaxes swapdims", _transpose, "x[B, S]: x.transpose(-1, 0)", is_view=True),
-    op("t T mT", _transpose_last, "x[B, S]: x.T", "x[B, S, D]: x.mT", is_view=True),
+    op(
+        "t T mT H mH adjoint",
+        _transpose_last,
+        "x[B, S]: x.T",
+        "x[B, S, D]: x.mT",
+        "x[B, S, D]: x.mH",
+        "x[B, S]: x.H",
+        is_view=True,
+    ),
     op("movedim moveaxis", _move, "x[B, S, D]: x.movedim(0, -1)", is_view=True),
     op("unsqueeze", _unsqueeze, "x[B, S]: x.unsqueeze(-1)", is_view=True),
-    op("squeeze", _squeeze, "x[B, S]: x.unsqueeze(1).squeeze(1)", is_view=True),
+    op(
+        "squeeze",
+        _squeeze,
+        "x[B, S]: x.unsqueeze(1).squeeze(1)",
+        "x[B, S]: x.unsqueeze(1).squeeze()",
+        "x[B, S]: x.squeeze(-1)",
+        is_view=True,
+    ),
     op("expand broadcast_to expand_as", _expand, "x[S]: x.expand(2, -1)", is_view=True),
 )

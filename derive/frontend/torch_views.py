@@ -29,7 +29,7 @@ def reorder(shadow: Shadow, order: Sequence[int]) -> Shadow:
 
 def find_axis(number: Any, rank: int) -> int:
     """An axis counted from the first."""
-    return int(plain(number)) % max(rank, 1)
+    return int(number) % max(rank, 1)
 
 
 def insert_axis(trace: Trace, shadow: Shadow, axis: int) -> Shadow:
@@ -93,4 +93,4 @@ def to_expr_of(value: Any) -> Expr:
 def find_place(number: int, extent: Expr) -> Expr:
     """A place of an axis, counted from the end where it is negative."""
     place = to_expr(number)
-    return add(place, extent) if plain(number) < 0 else place
+    return add(place, extent) if number < 0 else place
