@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from derive.analysis.affine import find_range, to_affine
+from derive.analysis.affine_sizes import is_never_negative
 from derive.frontend.torch_call import Call, op
 from derive.frontend.torch_exprs import add, choose
 from derive.frontend.torch_numbers import plain
-from derive.frontend.torch_places import put
+from derive.frontend.torch_places import is_whole, put
 from derive.frontend.torch_shadow import Shadow, at, kind_of
 from derive.frontend.torch_trace import is_symbolic
-from derive.frontend.torch_views import drop_axis, find_place, insert_axis, narrow, remap
+from derive.frontend.torch_views import clamp, drop_axis, find_place, insert_axis, narrow, remap
 from derive.frontend.torch_writes import write
 from derive.ir.nodes import Access, Expr, Index, Number
+from derive.ir.nodes import Call as Function
 from derive.ir.walk import walk
 
 if TYPE_CHECKING:
@@ -23,10 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gather:
-    """An axis that integer tensors take elements of."""
+    """An axis that integer tensors take elements of; in subscripts -1 is its end."""
 
     axis: int
     places: Shadow
+    wraps: bool = True
 
 
 def subscript(trace: Trace, shadow: Shadow, key: Any) -> tuple[Shadow, list[Gather]]:
@@ -75,25 +79,15 @@ def _read_places(trace: Trace, tensor: Any) -> Shadow:
 def _slice(trace: Trace, shadow: Shadow, axis: int, key: slice) -> Shadow:
     step = 1 if key.step is None else int(key.step)
     total = trace.to_int(shadow.shape[axis])
-    start = 0 if key.start is None else _clamp(key.start, total)
-    stop = total if key.stop is None else _clamp(key.stop, total)
-    if step == 1 and plain(start) == 0 and stop is total:
+    start = 0 if key.start is None else clamp(key.start, total)
+    stop = total if key.stop is None else clamp(key.stop, total)
+    if step == 1 and not is_symbolic(start) and start == 0 and stop is total:
         return shadow
     gap = stop - start
     length = gap if step == 1 else -(-gap // step) if plain(gap) > 0 else 0
     if length < 0 or (plain(length) == 0 and not is_symbolic(length)):
         raise trace.refuse("lift-op", "a slice with nothing in it is not known")
     return narrow(trace, shadow, axis, length, (start, step))
-
-
-def _clamp(value: Any, total: int) -> int:
-    """A bound of a slice: from the end where it is negative, no further than the axis."""
-    if value < 0:
-        value = total + value
-    if value > total:
-        return total
-    number: int = 0 if value < 0 else value
-    return number
 
 
 def _get(call: Call) -> Shadow:
@@ -119,7 +113,8 @@ def _find_gathered(
     olds: list[Expr] = [at(letter) for letter in shadow.letters]
     for each in gathers:
         place = trace.spread(each.places, common)
-        olds[each.axis] = _wrap_negative(place, shadow.shape[each.axis])
+        extent = shadow.shape[each.axis]
+        olds[each.axis] = _wrap_negative(place, extent) if each.wraps else place
     rest = [letter for k, letter in enumerate(shadow.letters) if k not in axes]
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     first = sum(1 for k in range(axes[0]) if k not in axes) if together else 0
@@ -127,10 +122,13 @@ def _find_gathered(
 
 
 def _wrap_negative(place: Expr, extent: Expr) -> Expr:
-    """Constants below zero count from the end."""
-    if isinstance(place, Number) and place.value < 0:
-        return add(place, extent)
-    return place
+    """Places that may lie below zero count from the end there."""
+    if isinstance(place, Number):
+        return add(place, extent) if place.value < 0 else place
+    low = find_range(to_affine(place))[0] if is_whole(place) else None
+    if low is not None and is_never_negative(low):
+        return place
+    return Function("mod", (place, extent))
 
 
 def _set_masked(call: Call, mask: Shadow) -> Shadow:
@@ -174,6 +172,9 @@ OPS = (
         "x[B, S]: x[:, ::2]",
         "x[B, S]: x[:, :-1] + x[:, 1:]",
         "E[V, D]; int t[B, S] < V: E[t]",
+        "E[V, D]; int t[S] < V: E[t - 1]",
+        "x[B, S]: x[:, [0, -1]]",
+        "x[S]: x[torch.arange(x.shape[0]) - 1]",
         "x[S, T]: x[torch.arange(x.shape[0])[:, None], torch.arange(x.shape[1])]",
         is_view=True,
     ),

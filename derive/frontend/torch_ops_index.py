@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from derive.frontend.torch_call import Call, op
+from derive.frontend.torch_call import Call, composite, op
 from derive.frontend.torch_exprs import (
     add,
     all_of,
@@ -19,24 +19,36 @@ from derive.frontend.torch_exprs import (
 )
 from derive.frontend.torch_numbers import plain, to_expr
 from derive.frontend.torch_ops_getitem import Gather, gather_all
+from derive.frontend.torch_ops_joins import OPS as JOINS
 from derive.frontend.torch_places import decide, put, within
 from derive.frontend.torch_shadow import Shadow, at
+from derive.frontend.torch_trace import is_symbolic
 from derive.frontend.torch_views import find_axis, insert_axis
 from derive.ir.nodes import ONE, TRUE, ZERO, Expr, Index, Reduce
 from derive.ir.nodes import Call as Function
 
 if TYPE_CHECKING:
-    from derive.frontend.torch_trace import Trace
+    pass
 
 
 def _take(call: Call) -> Shadow:
     """index_select, embedding: whole slices at places of one axis."""
     if call.name == "embedding":
-        places, shadow, axis = call.shadow(0), call.shadow(1, "weight"), 0
+        places, shadow, axis = *_read_embedding(call), 0
     else:
         shadow, places = call.shadow(0), call.shadow(2, "index")
         axis = find_axis(call.get(1, "dim"), shadow.rank)
-    return gather_all(call.trace, shadow, [Gather(axis, places)])
+    return gather_all(call.trace, shadow, [Gather(axis, places, wraps=False)])
+
+
+def _read_embedding(call: Call) -> tuple[Shadow, Shadow]:
+    """Places and rows: the layer's function and torch's own have them in contrary order."""
+    first = call.args[0] if call.args else None
+    if "indices" in call.named or (first is not None and call.trace.shadow(first).kind == "real"):
+        return call.shadow(1, "indices"), call.shadow(0, "weight")
+    if call.get(3, "max_norm") is not None:
+        raise call.trace.refuse("lift-op", "an embedding with max_norm writes into its weight")
+    return call.shadow(0), call.shadow(1, "weight")
 
 
 def _gather(call: Call) -> Shadow:
@@ -77,7 +89,7 @@ def _repeat(call: Call) -> Shadow:
     counts = [1] * (shadow.rank - len(counts)) + counts
     letters, olds = [], []
     for letter, count in zip(shadow.letters, counts, strict=True):
-        if plain(count) == 1:
+        if not is_symbolic(count) and count == 1:
             letters.append(trace.letters.copy(letter))
             olds.append(at(letters[-1]))
             continue
@@ -145,7 +157,7 @@ def _pad(call: Call) -> Shadow:
     for number in range(len(widths) // 2):
         before, after = widths[2 * number], widths[2 * number + 1]
         k = shadow.rank - 1 - number
-        if plain(before) == 0 == plain(after):
+        if not is_symbolic(before) and not is_symbolic(after) and before == 0 == after:
             continue
         length = trace.to_int(shadow.shape[k]) + before + after
         letters[k] = trace.letter(trace.extent(length))
@@ -154,53 +166,6 @@ def _pad(call: Call) -> Shadow:
     border = to_expr(0 if value is None else value)
     found = trace.read_number(shadow, olds)
     return trace.make(letters, choose(all_of(*inside), found, border), shadow.kind)
-
-
-def _concatenate(call: Call) -> Shadow:
-    tensors = call.get(0, "tensors")
-    trace = call.trace
-    parts = [trace.shadow(tensor) for tensor in tensors]
-    parts = [part for part in parts if part.rank != 1 or trace.number(part.shape[0])]
-    rank = parts[0].rank
-    default = {"hstack": 1 if rank > 1 else 0, "vstack": 0}.get(call.name, 0)
-    axis = find_axis(call.get(1, "dim", call.named.get("axis", default)), rank)
-    return join(trace, parts, axis)
-
-
-def join(trace: Trace, parts: Sequence[Shadow], axis: int) -> Shadow:
-    """Parts one after the other along an axis."""
-    total = 0
-    starts = []
-    for part in parts:
-        starts.append(total)
-        total = total + trace.to_int(part.shape[axis])
-    letters = list(trace.like(*parts[0].letters))
-    letters[axis] = trace.letter(trace.extent(total))
-    kind = "real" if any(part.kind == "real" for part in parts) else parts[0].kind
-    value: Expr | None = None
-    for part, start in reversed(list(zip(parts, starts, strict=True))):
-        olds: list[Expr] = [at(letter) for letter in letters]
-        olds[axis] = subtract(at(letters[axis]), to_expr(start))
-        for k, letter in enumerate(letters):
-            if k != axis:
-                trace.unify(part.shape[k], letter.extent)
-        here = trace.read_number(part, olds) if kind == "real" else trace.read(part, olds)
-        if value is None:
-            value = here
-            end = start
-        else:
-            value = choose(decide("<", at(letters[axis]), to_expr(end)), here, value)
-            end = start
-    assert value is not None
-    return trace.make(letters, value, kind)
-
-
-def _stack(call: Call) -> Shadow:
-    tensors = call.get(0, "tensors")
-    trace = call.trace
-    parts = [trace.shadow(tensor) for tensor in tensors]
-    axis = find_axis(call.get(1, "dim", 0), parts[0].rank + 1)
-    return join(trace, [insert_axis(trace, part, axis) for part in parts], axis)
 
 
 def _triangle(call: Call) -> Shadow:
@@ -217,11 +182,41 @@ def _triangle(call: Call) -> Shadow:
     return trace.make(letters, choose(inside, value, ZERO), shadow.kind)
 
 
+def _read_choice(call: Call) -> tuple[Any, Any, Any]:
+    """Condition and values: `torch.where(m, x, y)` and `x.where(m, y)` have the same name."""
+    if call.args and "condition" in call.named:
+        return call.named["condition"], call.args[0], call.get(1, "other")
+    given = tuple(call.get(k, name) for k, name in enumerate(("condition", "input", "other")))
+    if any(each is None for each in given):
+        raise call.trace.refuse("lift-op", "where of a condition alone depends on data")
+    one, two, three = given
+    if not _is_mask(two):
+        return one, two, three
+    if not _is_mask(one):
+        return two, one, three
+    if one is two or (three is False and one.dtype == two.dtype):  # both are one function
+        return one, two, three
+    ways = [way for way in (given, (two, one, three)) if _gives(way, call.out)]
+    if len(ways) != 1:
+        raise call.trace.refuse("lift-unsure", "which mask is the condition of where is not seen")
+    return ways[0]
+
+
+def _is_mask(value: Any) -> bool:
+    import torch
+
+    return getattr(value, "dtype", None) in (torch.bool, torch.uint8)
+
+
+def _gives(given: tuple[Any, Any, Any], out: Any) -> bool:
+    import torch
+
+    return torch.equal(torch.where(*given), out)
+
+
 def _where(call: Call) -> Shadow:
     trace = call.trace
-    parts = [
-        trace.shadow(call.get(k, name)) for k, name in enumerate(("condition", "input", "other"))
-    ]
+    parts = [trace.shadow(each) for each in _read_choice(call)]
     letters = trace.broadcast(*parts)
     condition = to_condition(trace.spread(parts[0], letters), parts[0].kind)
     return _choose(call, letters, condition, parts[1:])
@@ -256,9 +251,9 @@ def _mesh(call: Call) -> tuple[Shadow, ...]:
         order[:2] = [1, 0]
     axes = [parts[k].letters[0] for k in order]
     found = []
-    for part in parts:
+    for number, part in enumerate(parts):
         letters = trace.like(*axes)
-        own = letters[axes.index(part.letters[0])]
+        own = letters[order.index(number)]
         found.append(trace.make(letters, trace.read(part, [at(own)]), part.kind))
     return tuple(found)
 
@@ -292,20 +287,30 @@ def _add_at(call: Call) -> Shadow:
 
 
 def _diagonal_matrix(call: Call) -> Shadow:
-    """A matrix with these elements on its diagonal; of a matrix, its diagonal."""
+    """A matrix with these elements on its diagonal."""
     trace, shadow = call.trace, call.shadow(0)
-    offset = int(call.get(1, "diagonal" if call.name == "diag" else "offset", 0))
-    if offset or (call.name == "diag" and shadow.rank == 2):
-        raise trace.refuse(
-            "lift-op", f"{call.name} of a matrix or beside the diagonal is not known"
-        )
+    axes = (call.get(2, "dim1", -2), call.get(3, "dim2", -1))
+    if int(call.get(1, "offset", 0)) or axes != (-2, -1):
+        raise trace.refuse("lift-op", "diag_embed beside the diagonal is not known")
     letters = (*trace.like(*shadow.letters), trace.letters.copy(shadow.letters[-1]))
     same = compare("==", at(letters[-2]), at(letters[-1]))
     value = trace.read_number(shadow, [at(letter) for letter in letters[:-1]])
     return trace.make(letters, choose(same, value, ZERO), call.kind)
 
 
+def _diagonal(input: Any, diagonal: int = 0) -> Any:
+    """Of a vector the matrix, of a matrix the diagonal."""
+    if input.dim() == 1:
+        return input.diag_embed(diagonal)
+    return input.diagonal(diagonal).clone()
+
+
+def _take_flat(input: Any, index: Any) -> Any:
+    return input.flatten()[index]
+
+
 OPS = (
+    *JOINS,
     op(
         "index_add scatter_add",
         _add_at,
@@ -313,7 +318,11 @@ OPS = (
         "x[N, D]; m[E, D]; int t[E, D] < N: x.scatter_add(0, t, m)",
         "x[N, D]; m[E, D]; int t[E] < N: torch.zeros_like(x).index_add_(0, t, m)",
     ),
-    op("diag diag_embed", _diagonal_matrix, "x[S]: torch.diag(x)", "x[B, S]: x.diag_embed()"),
+    op("diag_embed", _diagonal_matrix, "x[B, S]: x.diag_embed()"),
+    composite("diag", _diagonal, "x[S]: torch.diag(x)", "x[S, S]: torch.diag(x, 1)"),
+    composite("take", _take_flat, "x[B, V]; int t[S] < V: x.take(t)"),
+    composite("fliplr", lambda input: input.flip(1), "x[B, S]: x.fliplr()"),
+    composite("flipud", lambda input: input.flip(0), "x[B, S]: x.flipud()"),
     op("index_select", _take, "x[S, D]; int t[B] < S: torch.index_select(x, 0, t)"),
     op("embedding", _take, "E[V, D]; int t[B, S] < V: torch.nn.functional.embedding(t, E)"),
     op("gather take_along_dim", _gather, "x[B, V]; int t[B] < V: x.gather(1, t[:, None])[:, 0]"),
@@ -323,19 +332,21 @@ OPS = (
     op("flip", _flip, "x[B, S]: x.flip(1)"),
     op("roll", _roll, "x[B, S]: x.roll(1, 1)"),
     op("pad", _pad, "x[B, S]: torch.nn.functional.pad(x, (1, 2))"),
-    op(
-        "cat concat concatenate hstack vstack",
-        _concatenate,
-        "x[B, S]; y[B, T]: torch.cat((x, y), 1)",
-        "x[B, S]; y[B, S]: torch.cat((x, y, x), -1)",
-    ),
-    op("stack", _stack, "x[B, S]; y[B, S]: torch.stack((x, y), -1)"),
     op("tril triu", _triangle, "x[S, T]: x.tril()", "x[S, T]: x.triu(1)"),
-    op("where", _where, "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x, y)"),
+    op(
+        "where",
+        _where,
+        "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x, y)",
+        "x[B, S]; bool m[S]: x.where(m, 0.0)",
+        "x[B, S]; y[B, S]; bool m[S]: (x > 1).where(m, y > 1)",
+        "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x > 1, y > 1)",
+    ),
     op("masked_fill", _masked_fill, "x[B, S]; bool m[S]: x.masked_fill(m, 0.5)"),
     op(
         "meshgrid",
         _mesh,
         "x[S]; y[T]: sum(torch.meshgrid(x, y, indexing='ij'))",
+        "x[S]: torch.meshgrid(x, x, indexing='ij')[1]",
+        "x[S]: torch.meshgrid(x, x, indexing='xy')[1]",
     ),
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import unravel
-from derive.frontend.torch_call import Call, op
+from derive.frontend.torch_call import Call, composite, op
 from derive.frontend.torch_exprs import add, multiply
 from derive.frontend.torch_numbers import plain, to_expr, to_form
 from derive.frontend.torch_shadow import Shadow, at
-from derive.frontend.torch_views import drop_axis, find_axis, find_place, narrow, remap
+from derive.frontend.torch_views import clamp, drop_axis, find_axis, find_place, narrow, remap
 from derive.ir.nodes import Expr
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def _narrow(call: Call) -> Shadow:
     shadow = call.shadow(0)
     axis = find_axis(call.get(1, "dim"), shadow.rank)
-    line = (call.get(2, "start"), 1)
+    line = (find_place(call.get(2, "start"), shadow.shape[axis]), 1)
     return narrow(call.trace, shadow, axis, call.get(3, "length"), line)
 
 
@@ -110,8 +110,11 @@ def _split_evenly(call: Call) -> tuple[Shadow, ...]:
     axis = find_axis(call.get(2, "dim", 0), shadow.rank)
     total = trace.to_int(shadow.shape[axis])
     if isinstance(asked, (tuple, list)):
-        ends = [*asked, total]
-        return _cut_at(trace, shadow, axis, [b - a for a, b in zip((0, *asked), ends, strict=True)])
+        ends = [*(clamp(each, total) for each in asked), total]
+        lengths = [end - start for start, end in zip((0, *ends), ends, strict=False)]
+        if any(length < 0 for length in lengths):
+            raise trace.refuse("lift-op", "pieces that overlap are not known")
+        return _cut_at(trace, shadow, axis, lengths)
     count = int(asked)
     if total % count == 0:
         return _cut_at(trace, shadow, axis, [total // count] * count)
@@ -143,8 +146,18 @@ def _unbind(call: Call) -> tuple[Shadow, ...]:
     return tuple(drop_axis(shadow, axis, to_expr(number)) for number in range(count))
 
 
+def _trace(input: Any) -> Any:
+    return input.diagonal().sum()
+
+
 OPS = (
-    op("narrow", _narrow, "x[B, S]: x.narrow(1, 1, x.shape[1] - 1)", is_view=True),
+    op(
+        "narrow",
+        _narrow,
+        "x[B, S]: x.narrow(1, 1, x.shape[1] - 1)",
+        "x[B, S]: x.narrow(-1, -1, 1)",
+        is_view=True,
+    ),
     op("select", _select, "x[B, S]: x.select(1, -1)", is_view=True),
     op("diagonal", _diagonal, "x[S, S]: x.diagonal()", "x[S, S]: x.diagonal(1)", is_view=True),
     op("unfold", _unfold, "x[B, S]: x.unfold(1, 2, 1)", is_view=True),
@@ -158,4 +171,5 @@ OPS = (
         is_view=True,
     ),
     op("unbind", _unbind, "x[B, S]: x.unbind(0)[1]", is_view=True),
+    composite("trace", _trace, "x[S, S]: x.trace()"),
 )

@@ -94,3 +94,13 @@ def find_place(number: int, extent: Expr) -> Expr:
     """A place of an axis, counted from the end where it is negative."""
     place = to_expr(number)
     return add(place, extent) if number < 0 else place
+
+
+def clamp(value: Any, total: int) -> int:
+    """A bound of a slice: from the end where it is negative, no further than the axis."""
+    if value < 0:
+        value = total + value
+    if value > total:
+        return total
+    number: int = 0 if value < 0 else value
+    return number
