@@ -221,6 +221,8 @@ def _tie(call: Call, tensors: tuple[Any, ...], found: Any, *, is_view: bool) -> 
             continue
         shared = not is_view or _is_shared(tensor, call.args[0])
         trace.tie(tensor, shadow if shared else trace.copy(shadow))
+        if is_view:
+            trace.note_view(shadow)
 
 
 def _check(call: Call, tensor: Any, shadow: Shadow) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import find_range, simplify_place, to_affine
+from derive.analysis.affine_form import Affine
 from derive.analysis.affine_sizes import is_never_negative, negate
 from derive.frontend.torch_exprs import all_of, any_of, choose, compare, negate_truth
 from derive.ir.nodes import (
@@ -117,7 +118,28 @@ def decide(relation: str, left: Expr, right: Expr) -> Expr:
     yes, no = known[relation]
     if yes or no:
         return TRUE if yes else FALSE
-    return Compare(relation, simplify_place(left), simplify_place(right))
+    if not gap.terms:
+        return Compare(relation, simplify_place(left), simplify_place(right))
+    return _turn(relation, gap)
+
+
+def _turn(relation: str, gap: Affine) -> Expr:
+    """`left relation right` for right - left: t > s, i < S - 1, and not -s + t >= 1."""
+    signs = {a: is_never_negative(each) for a, each in gap.terms.items()}
+    left = Affine({a: negate(each) for a, each in gap.terms.items() if not signs[a]})
+    right = Affine({a: each for a, each in gap.terms.items() if signs[a]}, gap.constant)
+    if not left.terms:
+        left = Affine(right.terms)
+        right = Affine({}, negate(right.constant))
+        relation = _TURNED.get(relation, relation)
+    step, strict = _STRICT.get(relation, (0, relation))
+    if right.terms and right.constant == Polynomial.of(step):
+        relation, right = strict, Affine(right.terms)
+    return Compare(relation, left.to_expr(), right.to_expr())
+
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_STRICT = {">=": (1, ">"), "<=": (-1, "<"), "<": (1, "<="), ">": (-1, ">=")}
 
 
 def within(place: Expr, extent: Expr) -> Expr:

@@ -63,6 +63,15 @@ class Step:
     spot: Spot
 
 
+@dataclass(frozen=True)
+class View:
+    """A view with a name: what an element is, as an access of a step's tensor."""
+
+    name: str
+    letters: tuple[Index, ...]
+    value: Access
+
+
 class Trace:
     """What one run of the code is found to compute."""
 
@@ -80,6 +89,7 @@ class Trace:
         self.hints: dict[Expr, str] = {}
         self.failed: Exception | None = None
         self.memory = Memory()
+        self.views: list[View] = []
 
     def extent(self, value: Expr | Polynomial | int) -> Expr:
         """An extent in its one form, sizes that are numbers put in."""
@@ -253,6 +263,13 @@ class Trace:
                     seen.add(part.tensor)
                     todo.append(values[part.tensor])
         return False
+
+    def note_view(self, shadow: Shadow) -> None:
+        """A view that goes into a variable of the code, as it is now."""
+        if self.spot.name and shadow.kind == "real":
+            value = self.read(shadow, shadow.letters)
+            if isinstance(value, Access):
+                self.views.append(View(self.spot.name, shadow.letters, value))
 
     def refuse(self, code: str, says: str, help: str = "") -> DeriveError:
         """A refusal that names the line of the code."""

@@ -13,7 +13,7 @@ from derive.analysis.affine_form import Affine
 from derive.analysis.affine_sizes import NOTHING, is_never_negative, is_positive
 from derive.frontend.torch_exprs import all_of, choose
 from derive.frontend.torch_places import decide, put, tidy, within
-from derive.ir.nodes import ZERO, Expr, Index
+from derive.ir.nodes import ZERO, Access, Expr, Index, Number
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 
@@ -31,7 +31,7 @@ def write(trace: Trace, target: Shadow, value: Shadow) -> None:
         new = trace.read_number(value, ()) if not value.rank else new
     placed = put(new, target.letters, letters)
     buffer.value = tidy(choose(condition, placed, buffer.value))
-    if buffer.kind == "real":
+    if buffer.kind == "real" and not isinstance(buffer.value, (Access, Number)):
         _define_again(trace, target)
 
 
@@ -76,9 +76,7 @@ def _invert_by_axes(target: Shadow) -> tuple[list[Expr], dict[Index, Expr]] | No
     return conditions, found
 
 
-def _invert_by_strides(
-    trace: Trace, target: Shadow
-) -> tuple[list[Expr], dict[Index, Expr]] | None:
+def _invert_by_strides(trace: Trace, target: Shadow) -> tuple[list[Expr], dict[Index, Expr]] | None:
     """Along the flat position in the buffer: start + sum of stride * letter, none overlapping."""
     shape = [axis.extent for axis in target.buffer.axes]
     line = ravel(target.places, shape)
