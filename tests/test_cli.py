@@ -21,7 +21,7 @@ def test_help_names_every_verb(run):
     answer = run("--help")
     verbs = [line.split()[0] for line in answer.out.split("Commands:\n")[1].splitlines() if line]
     assert answer.code == 0
-    assert verbs == ["list", "show", "build", "new", "einsum", "check", "lint", "bench"]
+    assert verbs == ["list", "show", "build", "new", "einsum", "check", "bench", "lint"]
 
 
 @pytest.mark.parametrize("verb", ["list", "show", "build", "new", "einsum", "check", "lint"])
@@ -60,12 +60,6 @@ def test_usage_errors(run, arguments, says):
     answer = run(*arguments)
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.splitlines()[-1].startswith(says)
-
-
-@pytest.mark.parametrize("verb", ["bench"])
-def test_reserved_verbs_say_so_in_one_line(run, verb):
-    answer = run(verb, "file.py", "--against", "formula")
-    assert answer == Answer(2, "", f"not-yet: derive {verb} is not built yet\n")
 
 
 def test_an_interrupt_is_no_traceback(run, monkeypatch):

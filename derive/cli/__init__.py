@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from derive.errors import DeriveError, Diagnostic, refuse
+from derive.errors import DeriveError, Diagnostic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,9 +176,6 @@ def _einsum(
     print_einsum(equation, parse_sizes(sizes), as_json)
 
 
-_LATER = {"allow_extra_args": True, "ignore_unknown_options": True}
-
-
 @app.command("check")
 def _check(  # noqa: PLR0913, PLR0917 - one for each option
     code: Annotated[str, typer.Argument(metavar=CODE, help=CODE_IS, show_default=False)],
@@ -208,6 +205,34 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
             seconds=seconds,
             as_json=as_json,
         )
+    )
+
+
+@app.command("bench")
+def _bench(  # noqa: PLR0913, PLR0917 - one for each option
+    where: Where,
+    against: Annotated[
+        str, typer.Option("--against", metavar="FILE.py:FUNCTION", help="Code by hand.")
+    ] = "",
+    sizes: Sizes = "",
+    backward: Annotated[bool, typer.Option("--backward", help="Time gradients too.")] = False,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of torch.")] = 1,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Interleaved runs.")] = 7,
+    as_json: Json = False,
+) -> None:
+    """Time the generated function against code by hand and one einsum call."""
+    from derive.cli.bench import print_bench
+    from derive.cli.formulas import find_one
+    from derive.cli.sizes import parse_sizes
+
+    print_bench(
+        find_one(where),
+        against,
+        parse_sizes(sizes),
+        backward=backward,
+        threads=threads,
+        runs=runs,
+        as_json=as_json,
     )
 
 
@@ -249,16 +274,6 @@ def _lint(  # noqa: PLR0913, PLR0917 - one for each option
             select or (), ignore or (), exclude or (), least, "json" if as_json else form
         )
         raise typer.Exit(print_findings(paths or (), wishes, statistics))
-
-
-@app.command("bench", context_settings=_LATER)
-def _bench() -> None:
-    """How fast is this code? Not built yet."""
-    raise _refuse_verb("bench")
-
-
-def _refuse_verb(verb: str) -> DeriveError:
-    return refuse("not-yet", f"derive {verb} is not built yet")
 
 
 def _leave(diagnostic: Diagnostic) -> None:
