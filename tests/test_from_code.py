@@ -133,6 +133,13 @@ def test_build_from_code_writes_what_is_proved_the_same(file, tmp_path):
         ('def f(q: Float[Tensor, "b s"], k):', "", {"q": "q[B, S]"}),
         ('def f(q: Bool[Tensor, "b s"], k):', "", {"q": "bool q[B, S]"}),
         ("def f(q, k):", '"""Attends (see the paper)."""', {}),
+        ("def f(q, k):  # q, k: (B, D)", "", {"q": "q[B, D]", "k": "k[B, D]"}),
+        ('def f(q: "(B, D)", k: "D E"):', "", {"q": "q[B, D]", "k": "k[D, E]"}),
+        ("def f(\n    q,  # (B, D)\n    k,  # (D, E)\n):", "", {"q": "q[B, D]", "k": "k[D, E]"}),
+        ("def f(q, k):", '"""q (Tensor): features, shape [B, D]"""', {"q": "q[B, D]"}),
+        ("def f(q, k):", '"""k (Tensor): the keys"""', {}),
+        ("def f(q, k):", '"""k (queries): [B, S] bool"""', {"k": "bool k[B, S]"}),
+        ("def f(q, k):", '"""q times k is [B, E]."""', {}),
     ],
 )
 def test_shapes_are_read_from_the_text(head, body, declared):

@@ -141,6 +141,8 @@ def judge_gradients(program: Program, draw: Draw) -> Outcome:
     values = draw.make_inputs()
     names = [n for n, v in values.items() if isinstance(v, torch.Tensor) and v.is_floating_point()]
 
+    returned = [len(draw.system.results)]  # what the code does not return is left out
+
     def differentiate(of_code: bool) -> tuple[Any, ...]:
         leaves = {k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()}
         for name in names:
@@ -148,13 +150,14 @@ def judge_gradients(program: Program, draw: Draw) -> Outcome:
         if of_code:
             with precisely():
                 results = program.run(leaves, draw.sizes)
+            returned.append(len(results))
         else:
             found = evaluate_system(draw.system, leaves, draw.sizes)
             wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
             results = tuple(value for _, value in find_expected(program, wanted))
         generator = torch.Generator().manual_seed(draw.seed)
         total = torch.zeros((), dtype=torch.float64)
-        for result in results[: len(draw.system.results)]:
+        for result in results[: min(returned)]:
             weight = torch.randn(result.shape, generator=generator, dtype=torch.float64)
             total = total + (result * weight).sum()
         return torch.autograd.grad(total, [leaves[name] for name in names], allow_unused=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STANDARD_INPUT = "standard input"
-MOST_LITERAL = 64  # beyond it a number is no block that a small draw could reach
+MOST_LITERAL = 2048  # beyond it a number is no length that a draw could reach
 FEWEST_STATEMENTS = 3  # that compute outside of functions, in a script; fewer are a demonstration
 _EINSUM = re.compile(r"\s*[A-Za-z., ]*[A-Za-z.][A-Za-z., ]*(->[A-Za-z. ]*)?\s*")
 # What snippets take for granted.

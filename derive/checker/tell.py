@@ -25,6 +25,7 @@ def tell(job: Job, picked: Picked, verdict: Verdict) -> Verdict:
     Sizes of the verdict beyond the draws are those at which alone the code differs. What differs at
     no draw does so at large inputs.
     """
+    job = _leave_out_missing(job, picked)
     far = [replace(picked.draws[0], sizes=sizes) for sizes in verdict.sizes[len(picked.draws) :]]
     draws = [*far, *picked.draws]
     found = _explain_at(job, picked, draws, 1.0)
@@ -37,6 +38,15 @@ def tell(job: Job, picked: Picked, verdict: Verdict) -> Verdict:
         edit=found.edit,
         annotations=found.annotations,
     )
+
+
+def _leave_out_missing(job: Job, picked: Picked) -> Job:
+    """The job without the results of the formula that the code does not return."""
+    draw = picked.draws[0]
+    results, _ = run_quietly(picked.program, draw.make_inputs(), draw.sizes)
+    if not 0 < len(results) < len(job.system.results):
+        return job
+    return replace(job, system=replace(job.system, results=job.system.results[: len(results)]))
 
 
 def _explain_at(job: Job, picked: Picked, draws: Sequence[Draw], scale: float) -> Explanation:

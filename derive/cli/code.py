@@ -68,6 +68,8 @@ def find_checked(argument: str, inputs: str, name: str | None, others: Sequence[
             facts=str(verdict).splitlines(),
         )
     print_line(f"{argument} is the formula, {verdict.grade}: {'; '.join(verdict.reasons)}", "dim")
+    for says in (*found.notes, *(finding.says for finding in verdict.findings)):
+        print_line(f"  {says}")
     return found
 
 

@@ -99,7 +99,8 @@ def _find_declared(function: Any, parameters: Mapping[str, Any], source: str) ->
         raise refuse(
             "lift-shapes",
             f"the shapes of {', '.join(names) or 'the arguments'} are not known",
-            help=f"declare them: {names[0] if names else 'x'}[B, S, D]; ... , a size per extent",
+            help=f'declare them, as in "{names[0] if names else "x"}[B, S, D]; bool mask[B, S]", '
+            "by --inputs on the command line",
         )
     return "; ".join(told.values())
 
@@ -123,7 +124,8 @@ def _match(
         raise refuse(
             "lift-argument",
             f"nothing tells what {free[0]} of {name} is",
-            help=f"declare it: {free[0]}[..] for a tensor, size {free[0]}, scalar {free[0]}",
+            help=f"declare it, by --inputs on the command line: {free[0]}[..] for a tensor, "
+            f"size {free[0]}, scalar {free[0]}",
         )
     return {each: known[each] for each in parameters if each in known}
 
