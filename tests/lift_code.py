@@ -134,9 +134,15 @@ def heads_in_the_batch(X, W_q, W_k, W_v, W_o, *, H, D):
     return functional.linear(o, W_o.t())
 
 
+def heads_by_split(X, W_q, W_k, W_v, W_o, *, H, D):
+    q, k, v = (torch.stack((X @ w).split(D, -1), 1) for w in (W_q, W_k, W_v))
+    a = torch.softmax(q @ k.mT / math.sqrt(D), -1)
+    return torch.cat((a @ v).unbind(1), -1) @ W_o
+
+
 SAME = {
     ATTENTION: (by_einsum, by_bmm, by_matmul, by_sums, by_torch),
     CAUSAL: (causal_filled, causal_filled_in_place, causal_added, causal_chosen, causal_by_torch),
     MULTI_HEAD: (heads_by_view, heads_by_chunk, heads_in_the_batch),
 }
-LOOPS = (over_heads, over_heads_in_place)
+LOOPS = ((over_heads, ATTENTION), (over_heads_in_place, ATTENTION), (heads_by_split, MULTI_HEAD))

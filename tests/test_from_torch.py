@@ -40,9 +40,9 @@ def test_code_is_proved_equal_to_its_formula_for_all_sizes(function, text):
         assert find_gap(function, formula, sizes, lifted, number) < 1e-9
 
 
-@pytest.mark.parametrize("function", LOOPS)
-def test_a_loop_over_heads_holds_for_its_number_of_heads(function):
-    formula, lifted = lift_against(function, ATTENTION)
+@pytest.mark.parametrize(("function", "text"), LOOPS)
+def test_a_loop_over_heads_holds_for_its_number_of_heads(function, text):
+    formula, lifted = lift_against(function, text)
     assert list(lifted.fixed) == ["H"]
     assert not lifted.every_size
     assert prove(lifted.system, formula, lifted.fixed) is not None

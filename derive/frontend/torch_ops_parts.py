@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import unravel
+from derive.analysis.ranges import divide_exactly
 from derive.frontend.torch_call import Call, composite, op
 from derive.frontend.torch_exprs import add, multiply
 from derive.frontend.torch_numbers import plain, to_expr, to_form
@@ -71,15 +72,13 @@ def _split(call: Call) -> tuple[Shadow, ...]:
 def _cut(trace: Trace, total: int, each: int) -> list[int]:
     """Lengths of pieces of one size; how many there are is a matter of this run."""
     number = -(-int(plain(total)) // int(plain(each)))
-    if (total - each * number) == 0 and _is_whole(total, each, number):
+    count = divide_exactly(to_form(total), to_form(each))
+    if count is not None:
+        trace.watch.lose(count.to_expr())
         return [each] * number
     trace.watch.lose(to_expr(total), to_expr(each))
     left = int(plain(total)) - (number - 1) * int(plain(each))
     return [int(plain(each))] * (number - 1) + [left]
-
-
-def _is_whole(total: int, each: int, number: int) -> bool:
-    return not (to_form(total) - to_form(each) * to_form(number)).terms
 
 
 def _cut_at(trace: Trace, shadow: Shadow, axis: int, lengths: Sequence[int]) -> tuple[Shadow, ...]:
