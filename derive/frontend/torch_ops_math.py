@@ -27,7 +27,6 @@ from derive.frontend.torch_numbers import SymbolicFloat, to_expr
 from derive.frontend.torch_shadow import Shadow, at
 from derive.ir.nodes import MINUS_ONE, ONE, ZERO, Expr, Infinity, Number, Truth
 from derive.ir.nodes import Call as Function
-from derive.ir.pieces import to_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,11 +59,13 @@ def _function(name: str) -> Callable[[Call], Shadow]:
     return _map(lambda value: Function(name, (value,)))
 
 
-def _scaled(call: Call, act: Act) -> Shadow:
-    """Sums and differences with alpha."""
+def _scaled(call: Call, act: Act, backward: bool = False) -> Shadow:
+    """Sums and differences with alpha; `rsub` takes its first from its second."""
     alpha = call.named.get("alpha", 1)
     one, other = call.get(0, "input"), call.get(1, "other")
-    factor = to_expr(alpha) if isinstance(alpha, (int, float)) else ONE
+    if backward:
+        one, other = other, one
+    factor = to_expr(alpha)
     return apply(call, lambda a, b: act(a, multiply(factor, b)), one, other)
 
 
@@ -217,23 +218,29 @@ def _slope(call: Call, name: str, default: float) -> Shadow:
 
 
 def _softplus(call: Call) -> Shadow:
-    if call.get(1, "beta", 1) != 1:
-        raise call.trace.refuse("lift-op", "softplus with a beta is not known")
-    return _function("softplus")(call)
+    """Torch gives x itself where beta * x is above its threshold; at 20 nothing is lost by that."""
+    beta, threshold = call.get(1, "beta", 1), call.get(2, "threshold", 20)
+    if threshold < 20:
+        raise call.trace.refuse("lift-op", "softplus with a threshold below 20 is not known")
+    if not isinstance(beta, SymbolicFloat) and beta == 1:
+        return _function("softplus")(call)
+    factor = to_expr(beta)
+    return _map(lambda v: divide(Function("softplus", (multiply(factor, v),)), factor))(call)
 
 
 def _is_infinite(call: Call) -> Shadow:
-    """Whether infinite, of what is seen to be an infinity or a number."""
+    """isinf, isposinf, isneginf, isfinite: nan is neither infinite nor finite."""
     trace, shadow = call.trace, call.shadow(0)
     letters = trace.like(*shadow.letters)
-    value = trace.read(shadow, [at(letter) for letter in letters])
-    if shadow.kind == "real" and not isinstance(value, (Infinity, Number)):
-        relation = compare("==", value, Infinity(True))
-        if call.name == "isneginf" or isinstance(relation, Truth):
-            return trace.make(letters, relation, "bool")
-        raise trace.refuse("lift-op", f"{call.name} of {to_text(value)} is not known")
-    infinite = isinstance(value, Infinity) and (call.name == "isinf" or value.negative)
-    return trace.make(letters, Truth(infinite), "bool")
+    value = trace.read_number(shadow, [at(letter) for letter in letters])
+    if shadow.kind != "real":
+        return trace.make(letters, Truth(call.name == "isfinite"), "bool")
+    if call.name == "isfinite":
+        below, above = compare("<", value, Infinity()), compare(">", value, Infinity(True))
+        return trace.make(letters, all_of(below, above), "bool")
+    signs = {"isneginf": (True,), "isposinf": (False,), "isinf": (True, False)}[call.name]
+    relations = (compare("==", value, Infinity(negative)) for negative in signs)
+    return trace.make(letters, any_of(*relations), "bool")
 
 
 def _mix(call: Call) -> Shadow:
@@ -278,7 +285,12 @@ def _pair(name: str) -> Callable[[Call], Shadow]:
 OPS = (
     op("add", partial(_scaled, act=add), "x[B, S]; y[S]: x + y", "x[S]: 1 + x"),
     op("sub subtract", partial(_scaled, act=subtract), "x[B, S]; y[S]: x - y"),
-    op("rsub", _map(lambda a, b: subtract(b, a), 2), "x[S]: 1 - x"),
+    op(
+        "rsub",
+        partial(_scaled, act=subtract, backward=True),
+        "x[S]: 1 - x",
+        "x, y[S]: torch.rsub(x, y, alpha=2)",
+    ),
     op("mul multiply", _map(multiply, 2), "x[B, S]; y[S]: x * y"),
     op("div divide true_divide", _divide, "x[B, S]; y[S]: x / y"),
     op("rdiv", _map(lambda a, b: divide(b, a), 2), "x[S]: 1 / x"),
@@ -312,7 +324,12 @@ OPS = (
         "x[S]: torch.nn.functional.gelu(x)",
         "x[S]: torch.nn.functional.gelu(x, approximate='tanh')",
     ),
-    op("softplus", _softplus, "x[S]: torch.nn.functional.softplus(x)"),
+    op(
+        "softplus",
+        _softplus,
+        "x[S]: torch.nn.functional.softplus(x)",
+        "x[S]: torch.nn.functional.softplus(x, 2.0)",
+    ),
     op(
         "leaky_relu",
         partial(_slope, name="negative_slope", default=0.01),
@@ -345,9 +362,11 @@ OPS = (
         is_view=True,
     ),
     op(
-        "isinf isneginf",
+        "isinf isneginf isposinf isfinite",
         _is_infinite,
         "x[S]: torch.where(torch.isinf(torch.zeros(3)[0]), x, 2 * x)",
+        "x[S]; bool m[S]: x * torch.isinf(torch.where(m, torch.inf, 0.0))",
+        "x[S]; bool m[S]: x * torch.isfinite(x.masked_fill(m, -torch.inf) - 1)",
     ),
     op("lerp", _mix, "x[S]; y[S]: torch.lerp(x, y, 0.25)"),
     op("addcmul addcdiv", _add_product, "x[S]; y[S]; z[S]: torch.addcmul(x, y, z, value=2)"),

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from derive.frontend.torch_call import Call, op
-from derive.frontend.torch_exprs import divide, multiply, power, subtract, to_number
-from derive.frontend.torch_numbers import to_expr
+from derive.frontend.torch_exprs import (
+    compare,
+    divide,
+    multiply,
+    negate,
+    power,
+    subtract,
+    to_condition,
+    to_number,
+)
+from derive.frontend.torch_numbers import SymbolicFloat, to_expr
 from derive.frontend.torch_shadow import Shadow, at
 from derive.frontend.torch_views import find_axis
-from derive.ir.nodes import ONE, TRUE, Along, Expr, Index, Number, Reduce
+from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Along, Expr, Index, Number, Reduce
 from derive.ir.nodes import Call as Function
 from derive.ir.polynomial import Polynomial
 
@@ -47,8 +57,15 @@ def _reduce(call: Call, kind: str, position: int = 1) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     axes = call.axes(position, shadow.rank)
     keepdim = call.flag(position + 1, "keepdim")
+    _refuse_cut(call)
     letters, bound, value = open_axes(trace, shadow, axes, keepdim)
     return trace.make(letters, fold(kind, bound, value), call.kind)
+
+
+def _refuse_cut(call: Call) -> None:
+    """`dtype=torch.int64` cuts real numbers before they are reduced."""
+    if call.kind != "real" and call.shadow(0).kind == "real":
+        raise call.trace.refuse("lift-op", "real numbers cut to integers are not known")
 
 
 def _extreme(call: Call, kind: str) -> Any:
@@ -68,10 +85,17 @@ def _extreme(call: Call, kind: str) -> Any:
     keepdim = call.flag(2, "keepdim")
     letters, bound, value = open_axes(trace, shadow, (axis,), keepdim)
     found = trace.make(letters, fold(kind, bound, value), shadow.kind)
+    return found, _find_place(trace, shadow, f"arg{kind}", (axis, keepdim))
+
+
+def _find_place(trace: Trace, shadow: Shadow, name: str, along: tuple[int, bool]) -> Shadow:
+    """The place of the largest; of the smallest, that of the largest of the contrary."""
+    axis, keepdim = along
     letters, bound, value = open_axes(trace, shadow, (axis,), keepdim)
     if not bound:
-        raise trace.refuse("lift-op", f"{kind} along an axis of length 1 is not known")
-    return found, trace.make(letters, Reduce(f"arg{kind}", bound, TRUE, value), "int")
+        return trace.make(letters, ZERO, "int")
+    value = value if name == "argmax" else negate(value)
+    return trace.make(letters, Reduce("argmax", bound, TRUE, value), "int")
 
 
 def _arg(call: Call) -> Shadow:
@@ -79,13 +103,25 @@ def _arg(call: Call) -> Shadow:
     if call.get(1, "dim") is None:
         raise trace.refuse("lift-op", f"{call.name} over all axes is not known")
     axis = find_axis(call.get(1, "dim"), shadow.rank)
-    letters, bound, value = open_axes(trace, shadow, (axis,), call.flag(2, "keepdim"))
-    return trace.make(letters, Reduce(call.name, bound, TRUE, value), "int")
+    return _find_place(trace, shadow, call.name, (axis, call.flag(2, "keepdim")))
 
 
 def _logic(call: Call) -> Shadow:
-    """Truth of any or all is refused."""
-    raise call.trace.refuse("lift-op", f"{call.name} over an axis is not known")
+    """Any, all: of 1 and 0 the largest, the smallest is 1."""
+    trace, shadow = call.trace, call.shadow(0)
+    axes, keepdim = call.axes(1, shadow.rank), call.flag(2, "keepdim")
+    letters, bound, value = open_axes(trace, shadow, axes, keepdim)
+    truth = value if shadow.kind == "bool" else to_number(to_condition(value, "real"), "bool")
+    found = fold("max" if call.name == "any" else "min", bound, truth)
+    return trace.make(letters, compare(">", found, ZERO), "bool")
+
+
+def _count(call: Call) -> Shadow:
+    """How many elements are not 0."""
+    trace, shadow = call.trace, call.shadow(0)
+    letters, bound, value = open_axes(trace, shadow, call.axes(1, shadow.rank), False)
+    truth = value if shadow.kind == "bool" else to_number(to_condition(value, "real"), "bool")
+    return trace.make(letters, fold("sum", bound, truth), "int")
 
 
 def _spread(call: Call) -> Any:
@@ -124,14 +160,23 @@ def _norm(call: Call) -> Shadow:
     name = "p" if call.name == "norm" else "ord"
     order = call.get(1, name, 2)
     order = 2 if order is None or order == "fro" else order
+    told = call.get(1, name)
     axes = call.axes(2, shadow.rank)
+    if call.name == "linalg_norm" and told not in {None, "fro"} and len(axes) > 1:
+        raise trace.refuse("lift-op", f"a norm of matrices of order {told} is not known")
     letters, bound, value = open_axes(trace, shadow, axes, call.flag(3, "keepdim"))
+    if isinstance(order, (str, SymbolicFloat)) or not order > 0:
+        raise trace.refuse("lift-op", f"a norm of order {order} is not known")
     if order == 2:
         square = fold("sum", bound, power(value, Number(Fraction(2))))
         return trace.make(letters, power(square, HALF), "real")
+    size = Function("abs", (value,))
+    if order == math.inf:
+        return trace.make(letters, fold("max", bound, size), "real")
     if order == 1:
-        return trace.make(letters, fold("sum", bound, Function("abs", (value,))), "real")
-    raise trace.refuse("lift-op", f"a norm of order {order} is not known")
+        return trace.make(letters, fold("sum", bound, size), "real")
+    total = fold("sum", bound, power(size, to_expr(order)))
+    return trace.make(letters, power(total, power(to_expr(order), MINUS_ONE)), "real")
 
 
 def _along(call: Call, kind: str) -> Shadow:
@@ -144,9 +189,26 @@ def _along(call: Call, kind: str) -> Shadow:
     index = letters[axis]
     if kind == "softmax" and trace.may_be_empty(value):
         trace.empty_rows["zeros" if call.name.startswith("_safe") else "nan"] = None
+    _refuse_cut(call)
     if index.extent is ONE:
-        return trace.make(letters, _alone(kind, value), "real")
-    return trace.make(letters, Along(kind, index, TRUE, value), "real")
+        return trace.make(letters, _alone(kind, value), call.kind)
+    return trace.make(letters, Along(kind, index, TRUE, value), call.kind)
+
+
+def _running(call: Call, kind: str) -> Shadow:
+    """A reduction over the places up to each place."""
+    trace, shadow = call.trace, call.shadow(0)
+    axis = find_axis(call.get(1, "dim"), shadow.rank)
+    letters = trace.like(*shadow.letters)
+    places = [at(letter) for letter in letters]
+    _refuse_cut(call)
+    if letters[axis].extent is ONE:
+        return trace.make(letters, trace.read_number(shadow, places), call.kind)
+    inner = trace.letters.copy(letters[axis])
+    places[axis] = inner
+    upto = compare("<=", inner, letters[axis])
+    found = Reduce(kind, (inner,), upto, trace.read_number(shadow, places))
+    return trace.make(letters, found, call.kind)
 
 
 def _alone(kind: str, value: Expr) -> Expr:
@@ -166,8 +228,14 @@ OPS = (
     op("logsumexp", partial(_reduce, kind="logsumexp"), "x[B, S]: x.logsumexp(1)"),
     op("max", partial(_extreme, kind="max"), "x[B, S]: x.max(1).values", "x[B, S]: x.max()"),
     op("min", partial(_extreme, kind="min"), "x[B, S]; y[S]: torch.min(x, y)"),
-    op("argmax argmin", _arg, "x[B, S]; y[S]: y[x.argmax(1)]"),
-    op("any all", _logic),
+    op("argmax argmin", _arg, "x[B, S]; y[S]: y[x.argmax(1)]", "x[B, S]; y[S]: y[x.argmin(1)]"),
+    op(
+        "any all",
+        _logic,
+        "x[B]; bool m[B, S]: torch.where(m.any(1), x, 0.0)",
+        "x[B, S]: torch.where((x > 0).all(1, keepdim=True), x, 0.0)",
+    ),
+    op("count_nonzero", _count, "x[B, S]: torch.count_nonzero(x.relu(), 1) * 1.0"),
     op(
         "var std var_mean std_mean",
         _spread,
@@ -175,7 +243,13 @@ OPS = (
         "x[B, S]: x.std(-1, unbiased=False, keepdim=True)",
         "x[B, S]: torch.var_mean(x, 1, correction=0)[0]",
     ),
-    op("norm vector_norm linalg_vector_norm linalg_norm", _norm, "x[B, S]: x.norm(dim=1)"),
+    op(
+        "norm vector_norm linalg_vector_norm linalg_norm",
+        _norm,
+        "x[B, S]: x.norm(dim=1)",
+        "x[B, S]: torch.linalg.norm(x, ord=torch.inf, dim=-1)",
+        "x[B, S]: torch.linalg.vector_norm(x, 3, dim=-1)",
+    ),
     op(
         "softmax _safe_softmax",
         partial(_along, kind="softmax"),
@@ -183,5 +257,12 @@ OPS = (
         "x[B, S]; bool m[B, S]: torch._safe_softmax(x.masked_fill(~m, -torch.inf), -1)",
     ),
     op("log_softmax", partial(_along, kind="log_softmax"), "x[B, S]: x.log_softmax(-1)"),
-    op("cumsum", partial(_along, kind="cumsum"), "x[B, S]: x.cumsum(1)"),
+    op(
+        "cumsum",
+        partial(_along, kind="cumsum"),
+        "x[B, S]: x.cumsum(1)",
+        "x[B, S]; bool m[B, S]: x * m.cumsum(1)",
+    ),
+    op("cumprod", partial(_running, kind="prod"), "x[B, S]: x.cumprod(1)"),
+    op("logcumsumexp", partial(_running, kind="logsumexp"), "x[B, S]: x.logcumsumexp(-1)"),
 )
