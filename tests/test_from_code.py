@@ -100,6 +100,13 @@ def test_a_refusal_names_the_line(file):
     assert "line 15" in output
 
 
+def test_a_function_that_is_not_there_is_told_from_those_that_are(file):
+    exit_code, output = run("show", f"{file}:attendd")
+    assert exit_code != 0
+    assert "its functions are attend, heads, branch" in output
+    assert "did you mean attend" in output
+
+
 def test_show_prints_the_formula_of_code_and_its_latex(file):
     exit_code, output = run("show", f"{file}:attend")
     assert exit_code == 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derive.cli.formulas import Found, show_path
+from derive.cli.formulas import Found, list_functions, show_path
 from derive.errors import refuse
 
 if TYPE_CHECKING:
@@ -21,12 +20,7 @@ def is_code(argument: str) -> bool:
     path, _, member = argument.rpartition(":")
     if not path.endswith(".py") or not member.isidentifier():
         return False
-    try:
-        tree = ast.parse(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, SyntaxError, ValueError):
-        return False
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    return any(isinstance(node, kinds) and node.name == member for node in tree.body)
+    return member in list_functions(Path(path))
 
 
 def find_code(argument: str, inputs: str, name: str | None = None) -> Found:

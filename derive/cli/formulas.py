@@ -11,6 +11,7 @@ A path is shown as it was given, so that the header of a generated file names no
 
 from __future__ import annotations
 
+import ast
 import shlex
 import sys
 from dataclasses import dataclass, replace
@@ -158,7 +159,18 @@ def _from_file(path: Path) -> tuple[Found, ...]:
 
 
 def _find_member(path: Path, member: str) -> Found:
-    found = {each.name: each for each in _from_file(path)}
+    try:
+        found = {each.name: each for each in _from_file(path)}
+    except DeriveError as error:
+        functions = list_functions(path)
+        if error.diagnostic.code != "file-empty" or not functions:
+            raise
+        raise refuse(
+            "formula-unknown",
+            f"{show_path(path)} has no formula and no function {member or 'without a name'}",
+            facts=[f"its functions are {', '.join(functions)}"],
+            help=suggest(member, functions) or f"write {show_path(path)}:{functions[0]}",
+        ) from error
     if member not in found:
         raise refuse(
             "formula-unknown",
@@ -167,6 +179,16 @@ def _find_member(path: Path, member: str) -> Found:
             help=suggest(member, found),
         )
     return found[member]
+
+
+def list_functions(path: Path) -> list[str]:
+    """The functions and classes that a Python file defines."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8-sig"))
+    except (OSError, SyntaxError, ValueError):
+        return []
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return [node.name for node in tree.body if isinstance(node, kinds)]
 
 
 def _from_library(name: str) -> Found:
