@@ -74,6 +74,7 @@ def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
     if name in {"numel", "nelement"}:
         return _multiply(trace, shadow, 0)
     if name == "__len__":
+        trace.watch.lose(shadow.shape[0])  # `len(x)` hands a plain number on
         return lengths[0]
     if name == "stride":
         if not tensor.is_contiguous():
