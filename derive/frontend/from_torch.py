@@ -5,16 +5,13 @@ lift(attend, {"q": Tensor("q", (B, S, D)), ..}, {"B": 2, "S": 3, "D": 5})
 
 from __future__ import annotations
 
-import builtins
-import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError, refuse
 from derive.frontend.torch_collect import collect
+from derive.frontend.torch_heard import heard_numbers
 from derive.frontend.torch_judge import (
     call_plainly,
     find_other_draws,
@@ -24,7 +21,7 @@ from derive.frontend.torch_judge import (
 )
 from derive.frontend.torch_memory import find_tensors
 from derive.frontend.torch_mode import make_mode
-from derive.frontend.torch_numbers import HeardRange, SymbolicFloat, plain, take_function
+from derive.frontend.torch_numbers import SymbolicFloat, plain
 from derive.frontend.torch_shadow import Buffer, Shadow, at
 from derive.frontend.torch_trace import PoisonedError, RestartError, Trace
 from derive.ir.nodes import Access, Scalar, ScalarInput, Size, Tensor
@@ -180,7 +177,7 @@ def _run(
             torch.manual_seed(_SEED)
             given = {name: _make(trace, entry) for name, entry in arguments.items()}
             values = _keep(arguments, given)
-            with _symbolic_math(), make_mode(trace, path):
+            with heard_numbers(), make_mode(trace, path):
                 found = function(**given)
     except PoisonedError as error:
         raise error.error from error
@@ -238,20 +235,3 @@ def _make(trace: Trace, entry: Tensor | ScalarInput | Size) -> Any:
     places = tuple(map(at, letters))
     trace.tie(value, Shadow(letters, places, Buffer(letters, Access(entry, places), entry.kind)))
     return value
-
-
-@contextmanager
-def _symbolic_math() -> Iterator[None]:
-    """`math.sqrt(d)` and its like keep what a size carries; a `range(h)` makes it a number."""
-    names = ("sqrt", "exp", "log")
-    before = {name: getattr(math, name) for name in names}
-    for name, own in before.items():
-        setattr(math, name, partial(take_function, name, plain_function=own))
-    counting = builtins.range
-    builtins.range = HeardRange  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        builtins.range = counting  # type: ignore[misc]
-        for name, own in before.items():
-            setattr(math, name, own)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _CLOSE = 1e-6  # of the largest element
 _SEED = 11
+_TRIES = 6  # at other sizes
 
 
 def is_equal_at(
@@ -58,16 +59,28 @@ def find_other_draws(
     yield dict(sizes), draw_inputs(system, sizes, _SEED)
     if len(fixed) == len(sizes):
         return
-    for others in choose_sizes(system, 1, seed=_SEED):
-        whole = {name: fixed.get(name, others.get(name, size)) for name, size in sizes.items()}
-        values = draw_inputs(system, whole, _SEED)
-        positive = {
-            name: value.abs() + 0.5
-            if isinstance(value, torch.Tensor) and value.is_floating_point()
-            else value
-            for name, value in values.items()
-        }
-        yield whole, positive
+    whole = _choose_others(system, sizes, fixed)
+    values = draw_inputs(system, whole, _SEED)
+    positive = {
+        name: value.abs() + 0.5
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else value
+        for name, value in values.items()
+    }
+    yield whole, positive
+
+
+def _choose_others(
+    system: System, sizes: Mapping[str, int], fixed: Mapping[str, int]
+) -> dict[str, int]:
+    """Other sizes, as many of those that are free as can be had unlike the ones of the run."""
+    found: list[dict[str, int]] = []
+    for seed in range(_SEED, _SEED + _TRIES):
+        others = choose_sizes(system, 1, seed=seed)[0]
+        found.append({name: fixed.get(name, others.get(name, n)) for name, n in sizes.items()})
+        if all(found[-1][name] != n for name, n in sizes.items() if name not in fixed):
+            break
+    return max(found, key=lambda whole: sum(whole[name] != n for name, n in sizes.items()))
 
 
 def call_plainly(

@@ -10,12 +10,11 @@ Both are ordinary numbers to torch and to Python. A `Watch` hears where what the
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.ranges import divide_exactly, is_nonnegative
 from derive.frontend.torch_exprs import add, from_float, multiply, power
-from derive.ir.nodes import MINUS_ONE, Call, Expr, Number, Scalar, Size
+from derive.ir.nodes import MINUS_ONE, Call, Expr, Scalar, Size
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
@@ -97,9 +96,6 @@ class SymbolicInt(int):
     def __round__(self, digits: Any = None) -> int:
         return self
 
-    def __hash__(self) -> int:
-        return int.__hash__(self)
-
     def __bool__(self) -> bool:
         return bool(_decide(self, ">", 0))
 
@@ -138,9 +134,6 @@ class SymbolicFloat(float):
     def __float__(self) -> float:
         self.watch.lose(self.expr)
         return float.__add__(self, 0.0)
-
-    def __hash__(self) -> int:
-        return float.__hash__(self)
 
     def __bool__(self) -> bool:
         self.watch.lose(self.expr)
@@ -353,44 +346,17 @@ def _lose(name: str, base: type) -> Callable[..., Any]:
 
 
 _LOSING = {
-    SymbolicInt: "divmod rdivmod lshift rlshift rshift rrshift and rand or ror xor rxor invert",
-    SymbolicFloat: "divmod rdivmod",
+    SymbolicInt: "__lshift__ __rlshift__ __rshift__ __rrshift__ __and__ __rand__ __or__ __ror__ "
+    "__xor__ __rxor__ __invert__ bit_length bit_count to_bytes",
+    SymbolicFloat: "__round__ is_integer hex",
 }
+_LOSING_ALL = "__divmod__ __rdivmod__ __hash__ __str__ __repr__ __format__ as_integer_ratio"
 for _cls, _names in _LOSING.items():
-    for _name in _names.split():
-        setattr(_cls, f"__{_name}__", _lose(f"__{_name}__", _cls.__base__ or int))
+    for _name in (*_names.split(), *_LOSING_ALL.split()):
+        setattr(_cls, _name, _lose(_name, _cls.__base__ or int))
 for _cls in (SymbolicInt, SymbolicFloat):
     for _name in _PLAIN:
         setattr(_cls, f"__{_name}__", _forward(_name))
         setattr(_cls, f"__r{_name}__", _backward(_name))
     for _name in _RELATIONS:
         setattr(_cls, f"__{_name}__", _relate(_name))
-
-
-def take_function(name: str, value: Any, plain_function: Callable[..., float]) -> float:
-    """`math.sqrt` and its like of a number; what a symbolic one carries goes on."""
-    number = plain_function(plain(value))
-    if not isinstance(value, (SymbolicInt, SymbolicFloat)):
-        return number
-    expr = to_expr(value)
-    root = power(expr, Number(Fraction(1, 2))) if name == "sqrt" else Call(name, (expr,))
-    return SymbolicFloat(number, root, value.watch)
-
-
-_counting = range
-
-
-class _RangeMeta(type):
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, _counting)
-
-
-class HeardRange(metaclass=_RangeMeta):
-    """`range` while code is lifted: Python never asks a subclass of int for its plain number."""
-
-    def __new__(cls, *bounds: Any) -> Any:
-        """A plain range; sizes in its bounds count as lost."""
-        for bound in bounds:
-            if isinstance(bound, SymbolicInt):
-                bound.watch.lose(to_expr(bound))
-        return _counting(*map(plain, bounds))

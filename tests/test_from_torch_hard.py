@@ -1,0 +1,55 @@
+"""Code that a lifter is easily wrong about: right at every size and value, or refused."""
+
+import math
+
+import pytest
+from lifting import lift_example
+
+from derive import DeriveError, from_torch
+from derive.frontend.from_text import parse
+from derive.frontend.system import to_system
+
+SIZES = {"B": 3, "S": 7}
+
+
+def lift_at(function, declared="x[B, S]"):
+    """What a function is lifted to at sizes 3 and 7."""
+    return lift_example(function, to_system(parse(f"{declared}\nnothing = 0")), SIZES)
+
+
+UNHEARD = {
+    "gcd": lambda x: x * math.gcd(x.shape[1], 4),
+    "isqrt": lambda x: x * math.isqrt(x.shape[1]),
+    "log2": lambda x: x * math.log2(x.shape[1]),
+    "log to a base": lambda x: x * math.log(x.shape[1], 2),
+    "bits": lambda x: x * x.shape[1].bit_length(),
+    "text": lambda x: x * len(f"{x.shape[1]}"),
+    "text and back": lambda x: x * int(str(x.shape[1])),
+    "a table": lambda x: x * {4: 2, 5: 3}.get(x.shape[1], 1),
+    "a set": lambda x: x * (1 + (x.shape[1] in {4, 5})),
+}
+
+
+@pytest.mark.parametrize("name", UNHEARD)
+def test_a_size_that_goes_where_nothing_is_heard_is_a_number(name):
+    assert dict(lift_at(UNHEARD[name]).fixed) == {"S": 7}
+
+
+READ_OUT = {
+    "rounded": lambda x, a: x * round(a),
+    "floor": lambda x, a: x * math.floor(a),
+    "whole": lambda x, a: x * a.is_integer(),
+    "a table": lambda x, a: x * {1.5: 2}.get(a, 1),
+}
+
+
+@pytest.mark.parametrize("name", READ_OUT)
+def test_a_scalar_that_is_read_out_is_refused(name):
+    with pytest.raises(DeriveError, match="another way for other values of a"):
+        from_torch(READ_OUT[name], "x[B, S]; scalar a")
+
+
+def test_functions_of_numbers_keep_what_a_scalar_carries():
+    declared = "x[B, S]; scalar a"
+    lifted = lift_at(lambda x, a: x * math.tanh(a) + math.sin(a), declared)
+    assert not lifted.fixed
