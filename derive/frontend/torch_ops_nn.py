@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from derive.frontend import torch_ops_activations, torch_ops_windows
 from derive.frontend.torch_call import Call, composite, op
 from derive.frontend.torch_shadow import Shadow
 
 
 def _dropout(call: Call) -> Shadow:
     """Nothing in eval mode; random numbers in training."""
-    training = call.get(2, "training", call.name != "feature_alpha_dropout")
+    training = call.get(2, "train" if "train" in call.named else "training", True)
     if training and call.get(1, "p", 0.5):
         raise call.trace.refuse("lift-random", "dropout draws random numbers", "call .eval()")
     return call.shadow(0)
@@ -77,6 +78,28 @@ def _group_norm(
     return found if bias is None else found + bias.reshape(shape)
 
 
+def _instance_norm(  # noqa: PLR0913, PLR0917 - torch's
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    shape = (-1, *([1] * (input.dim() - 2)))
+    dims = tuple(range(2, input.dim()))
+    if use_input_stats:
+        mean, spread = input.mean(dims, keepdim=True), input.var(dims, correction=0, keepdim=True)
+    else:
+        mean, spread = running_mean.reshape(shape), running_var.reshape(shape)
+    found = (input - mean) / (spread + eps).sqrt()
+    if weight is not None:
+        found = found * weight.reshape(shape)
+    return found if bias is None else found + bias.reshape(shape)
+
+
 def _attention(  # noqa: PLR0913, PLR0917 - torch's
     query: Any,
     key: Any,
@@ -112,6 +135,12 @@ def _cosine(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     return product / (x1.norm(dim=dim).clamp(min=eps) * x2.norm(dim=dim).clamp(min=eps))
 
 
+def _pair_distance(
+    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Any:
+    return (x1 - x2 + eps).norm(p=p, dim=-1, keepdim=keepdim)
+
+
 def _normalize(
     input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None
 ) -> Any:
@@ -129,6 +158,7 @@ OPS = (
         "dropout alpha_dropout feature_dropout",
         _dropout,
         "x[B, S]: torch.nn.functional.dropout(x, 0.1, False)",
+        "x[B, S]: torch.dropout(x, 0.1, train=False)",
         is_view=True,
     ),
     composite(
@@ -152,6 +182,11 @@ OPS = (
         "x[B, S]; w[S]: torch.nn.functional.group_norm(x, 1, w)",
     ),
     composite(
+        "instance_norm",
+        _instance_norm,
+        "x[B, C, S]; w[C]: torch.nn.functional.instance_norm(x, weight=w)",
+    ),
+    composite(
         "scaled_dot_product_attention",
         _attention,
         "q[B, S, D]; k, v[B, T, D]: torch.nn.functional.scaled_dot_product_attention(q, k, v)",
@@ -165,6 +200,13 @@ OPS = (
         _cosine,
         "x, y[B, S]: torch.nn.functional.cosine_similarity(x, y)",
     ),
+    composite(
+        "pairwise_distance",
+        _pair_distance,
+        "x, y[B, S]: torch.nn.functional.pairwise_distance(x, y)",
+    ),
     composite("normalize", _normalize, "x[B, S]: torch.nn.functional.normalize(x)"),
     composite("logsigmoid log_sigmoid", _log_sigmoid, "x[S]: torch.nn.functional.logsigmoid(x)"),
+    *torch_ops_activations.OPS,
+    *torch_ops_windows.OPS,
 )

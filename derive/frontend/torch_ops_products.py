@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from derive.frontend.torch_call import Call, op
+from derive.errors import refuse
+from derive.frontend.torch_call import Call, composite, op
 from derive.frontend.torch_exprs import add, multiply, to_number
 from derive.frontend.torch_numbers import to_expr
 from derive.frontend.torch_ops_sums import fold
@@ -68,6 +69,16 @@ def _matmul(call: Call) -> Shadow:
 
 def _rmatmul(call: Call) -> Shadow:
     return matmul(call.trace, call.shadow(1, "other"), call.shadow(0))
+
+
+def _inner(call: Call) -> Shadow:
+    """The last axes are summed; all others stay."""
+    one, other = call.shadow(0), call.shadow(1, "other")
+    if not one.rank or not other.rank:
+        raise call.trace.refuse("lift-op", f"{call.name} of a number is not known")
+    left = [*(f"l{k}" for k in range(one.rank - 1)), "k"]
+    right = [*(f"r{k}" for k in range(other.rank - 1)), "k"]
+    return contract(call.trace, (one, other), (left, right), [*left[:-1], *right[:-1]])
 
 
 def _outer(call: Call) -> Shadow:
@@ -210,9 +221,44 @@ def _chain(call: Call) -> Shadow:
     return found
 
 
+def _add_outer(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    product = alpha * vec1[:, None] * vec2
+    return product if beta == 0 else beta * input + product
+
+
+def _add_batches(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    product = alpha * (batch1 @ batch2).sum(0)
+    return product if beta == 0 else beta * input + product
+
+
+def _vector_products(x: Any, y: Any, *, dim: int = -1) -> Any:
+    return (x * y).sum(dim)
+
+
+def _matrix_norm(
+    A: Any,  # noqa: N803 - torch's
+    ord: Any = "fro",
+    dim: Any = (-2, -1),
+    keepdim: bool = False,
+) -> Any:
+    import torch
+
+    if ord != "fro":
+        raise refuse("lift-op", f"a norm of matrices of order {ord} is not known")
+    return torch.linalg.vector_norm(A, 2, dim, keepdim)
+
+
+def _distances(x1: Any, x2: Any, p: float = 2.0, *_: Any, **__: Any) -> Any:
+    return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p=p, dim=-1)
+
+
+def _distance(input: Any, other: Any, p: float = 2) -> Any:
+    return (input - other).norm(p=p)
+
+
 OPS = (
     op(
-        "matmul mm bmm mv dot inner vdot",
+        "matmul mm bmm mv dot vdot",
         _matmul,
         "x[B, S, D]; y[D, E]: x @ y",
         "x[B, S, D]; y[B, T, D]: x @ y.mT",
@@ -220,6 +266,7 @@ OPS = (
         "x[B, S]; y[S]: torch.mv(x, y)",
     ),
     op("rmatmul", _rmatmul),
+    op("inner", _inner, "x, y[S, S]: torch.inner(x, y)", "x[B, S]; y[T, S]: torch.inner(x, y)"),
     op("outer ger", _outer, "x[S]; y[T]: torch.outer(x, y)"),
     op(
         "addmm baddbmm addmv",
@@ -245,4 +292,16 @@ OPS = (
         _chain,
         "x[B, S]; y[S, T]; z[T, D]: torch.linalg.multi_dot((x, y, z))",
     ),
+    composite("addr", _add_outer, "x[B]; y[S]; z[B, S]: torch.addr(z, x, y, alpha=2)"),
+    composite(
+        "addbmm", _add_batches, "x[B, T, S]; y[B, S, D]; z[T, D]: torch.addbmm(z, x, y, beta=0.5)"
+    ),
+    composite(
+        "linalg_vecdot vecdot", _vector_products, "x, y[S, D]: torch.linalg.vecdot(x, y, dim=0)"
+    ),
+    composite(
+        "linalg_matrix_norm matrix_norm", _matrix_norm, "x[B, S, D]: torch.linalg.matrix_norm(x)"
+    ),
+    composite("cdist", _distances, "x[B, T, D]; y[B, S, D]: torch.cdist(x, y)"),
+    composite("dist", _distance, "x, y[S, D]: torch.dist(x, y)"),
 )
