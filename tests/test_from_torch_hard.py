@@ -2,7 +2,9 @@
 
 import math
 
+import numpy as np
 import pytest
+import torch
 from lifting import lift_example
 
 from derive import DeriveError, from_torch
@@ -53,3 +55,15 @@ def test_functions_of_numbers_keep_what_a_scalar_carries():
     declared = "x[B, S]; scalar a"
     lifted = lift_at(lambda x, a: x * math.tanh(a) + math.sin(a), declared)
     assert not lifted.fixed
+
+
+NUMPY = {
+    "a number": lambda x: x / np.prod(x.shape),
+    "a table": lambda x: x * torch.tensor(np.arange(x.shape[1])),
+}
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_what_numpy_makes_of_sizes_is_refused(name):
+    with pytest.raises(DeriveError, match="does not tell which sizes"):
+        lift_at(NUMPY[name])

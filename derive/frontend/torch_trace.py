@@ -138,6 +138,9 @@ class Trace:
                 "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "real"
             )
             return self.constant(value, kind)
+        if type(value).__module__ == "numpy":
+            says = "a number or table of numpy does not tell which sizes it is made of"
+            raise self.refuse("lift-constant", says, "use torch or math")
         found = value.__dict__.get(SHADOW)
         if found is None or found[0] is not self:
             return self._recognise(value)
