@@ -88,3 +88,13 @@ def test_the_equations_read_as_a_person_would_write_them(function, text, lines):
     _, lifted = lift_against(function, text)
     found = [line for line in to_lines(lifted.system) if " = " in line]
     assert found == lines.split("\n")
+
+
+def test_a_size_that_is_used_unheard_is_the_only_one_that_becomes_a_number():
+    def scale(Q, K, V):
+        scores = Q @ K.transpose(-2, -1) * (1.0 / Q.shape[-1]) * Q.shape[-1] ** 0.5
+        return scores.softmax(-1) @ V
+
+    formula, lifted = lift_against(scale, ATTENTION)
+    assert list(lifted.fixed) == ["D"]
+    assert prove(lifted.system, formula, lifted.fixed) is not None

@@ -80,9 +80,10 @@ def lift(
             fixed = _extend(fixed, lost)
             continue
         lifted = _finish(trace, run.shadows, arguments, (name, fixed))
-        if _judge(lifted, function, arguments, run, sizes):
+        unheard = _judge(lifted, function, arguments, run, sizes)
+        if not unheard:
             return lifted
-        fixed = _extend(fixed, tuple(sizes))
+        fixed = _extend(fixed, unheard)
     raise refuse("lift-sizes", "the code runs another way each time that a size becomes a number")
 
 
@@ -125,24 +126,30 @@ def _judge(
     arguments: Mapping[str, Tensor | ScalarInput | Size],
     run: Run,
     sizes: Mapping[str, int],
-) -> bool:
-    """Do the equations give what the code gives, also at other sizes? DeriveError if not here."""
-    if not _is_equal_at(lifted.system, run.values, run.tensors, sizes):
-        raise refuse(
-            "lift-unsure", "the equations that were lifted do not give what the code gives"
-        )
-    for others, values in find_other_draws(lifted.system, sizes, lifted.fixed):
+) -> tuple[str, ...]:
+    """Sizes that went into numbers unheard: the equations hold for these. DeriveError if not so."""
+
+    def compare(others: Mapping[str, int], values: Mapping[str, Any]) -> bool | None:
         try:
             with in_double(), make_double():
                 found = call_plainly(function, arguments, values, others)
         except Exception:  # code may be made for certain sizes or numbers only
-            continue
-        if not _is_equal_at(lifted.system, values, list_tensors(found), others):
-            if others == sizes:
-                says = "the equations that were lifted do not give what the code gives"
-                raise refuse("lift-unsure", says)
-            return False
-    return True
+            return None
+        return _is_equal_at(lifted.system, values, list_tensors(found), others)
+
+    here, *elsewhere = find_other_draws(lifted.system, sizes, lifted.fixed)
+    equal = _is_equal_at(lifted.system, run.values, run.tensors, sizes)
+    if not equal or compare(*here) is False:
+        says = "the equations that were lifted do not give what the code gives"
+        raise refuse("lift-unsure", says)
+    if all(compare(*draw) is not False for draw in elsewhere):
+        return ()
+    for name in sizes:  # `1.0 / S` asks S for nothing
+        held = {**lifted.fixed, name: sizes[name]}
+        _, *others = find_other_draws(lifted.system, sizes, held)
+        if name not in lifted.fixed and all(compare(*draw) for draw in others):
+            return (name,)
+    return tuple(sizes)
 
 
 def _is_equal_at(
