@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.load import CannotRunError
 from derive.checker.program import precisely
 from derive.errors import DeriveError
+from derive.ir.nodes import Call, Reduce
+from derive.ir.walk import walk
 from derive.verify.compare import compare_values
 from derive.verify.evaluate import evaluate_system
 from derive.verify.loops import evaluate_loops
@@ -98,10 +100,36 @@ def judge_far(program: Program, draw: Draw, scale: float = 1.0) -> Outcome:
 
     Only a clear difference of finite values counts: large inputs lose digits, and may overflow.
     """
-    import torch
-
     values = draw.make_inputs()
     values = {name: scale_value(draw, name, value, scale) for name, value in values.items()}
+    what = f" for inputs {scale:g} times as large" if scale != 1.0 else ""
+    return _judge_at(program, draw, values, what)
+
+
+def judge_whole(program: Program, draw: Draw) -> Outcome:
+    """The same at small whole numbers: zeros, ones and equal values decide what `==` and `<` say.
+
+    Not where a largest of equal values has to be chosen, or a number is rounded down.
+    """
+    import torch
+
+    atoms = [part for each in draw.system.equations for part in walk(each.value)]
+    if any(isinstance(a, Reduce) and a.kind.startswith("arg") for a in atoms):
+        return Outcome(None)
+    if any(isinstance(a, Call) and a.function in {"floor", "mod", "floordiv"} for a in atoms):
+        return Outcome(None)
+    generator = torch.Generator().manual_seed(draw.seed)
+    values = draw.make_inputs()
+    for name, value in values.items():
+        if _is_free_real(draw, name, value):
+            whole = torch.randint(-2, 3, value.shape, generator=generator)
+            values[name] = whole.to(value.dtype)
+    return _judge_at(program, draw, values, " for inputs that are whole numbers")
+
+
+def _judge_at(program: Program, draw: Draw, values: Mapping[str, Any], what: str) -> Outcome:
+    import torch
+
     found = evaluate_system(draw.system, values, draw.sizes)
     try:
         results, _ = run_quietly(program, values, draw.sizes)
@@ -121,17 +149,21 @@ def judge_far(program: Program, draw: Draw, scale: float = 1.0) -> Outcome:
         off = ((one - other).abs() / (size + CLEAR**2)).max()
         if float(off) > CLEAR:
             _, where = compare_values(name, one, other)
-            what = f" for inputs {scale:g} times as large" if scale != 1.0 else ""
             return Outcome(False, f"{where}{what}", float(off))
     return Outcome(True)
 
 
 def scale_value(draw: Draw, name: str, value: Any, scale: float) -> Any:
     """A real tensor without a domain, scaled; what has bounds or is no real tensor stays."""
+    return value * scale if scale != 1.0 and _is_free_real(draw, name, value) else value
+
+
+def _is_free_real(draw: Draw, name: str, value: Any) -> bool:
+    """Is it a tensor of reals without a domain?"""
     bounded = [t.name for t in draw.system.inputs if getattr(t, "lower", None) is not None]
     bounded += [t.name for t in draw.system.inputs if getattr(t, "upper", None) is not None]
     real = hasattr(value, "is_floating_point") and value.is_floating_point()
-    return value * scale if real and scale != 1.0 and name not in bounded else value
+    return bool(real) and name not in bounded
 
 
 def judge_gradients(program: Program, draw: Draw) -> Outcome:

@@ -15,6 +15,7 @@ from derive.checker.judge import (
     judge_far,
     judge_floats,
     judge_gradients,
+    judge_whole,
     run_quietly,
 )
 from derive.checker.load import CannotRunError, Code, find_literals
@@ -69,7 +70,12 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Send) -> tuple[Picked, V
 
 
 def _judge_further(job: Job, picked: Picked, verdict: Verdict, send: Send) -> Verdict:
-    """Sizes beyond the numbers in the code, large inputs, and gradients if they are asked for."""
+    """Whole numbers, large inputs, sizes beyond the code's numbers; gradients if asked for."""
+    for draw in picked.draws:
+        outcome = judge_whole(picked.program, draw)
+        if outcome.same is False:
+            verdict = replace(verdict, difference=outcome.difference)
+            return _say(verdict, send, False, "different")
     first = picked.draws[0]
     numbers = find_literals(picked.program.code)
     tries = [(draw, 1.0) for draw in find_far_draws(first, numbers, job.sizes)]
