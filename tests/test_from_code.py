@@ -1,6 +1,7 @@
 """Formulas out of code: `from_torch`, `derive show FILE.py:NAME`, `derive build --from`."""
 
 import math
+from math import sqrt
 
 import pytest
 import torch
@@ -57,6 +58,10 @@ def take_root(x):
     return x / math.sqrt(x.shape[0])
 
 
+def take_own_root(x):
+    return x / sqrt(x.shape[0])
+
+
 def test_a_function_becomes_a_formula_in_its_own_names():
     assert show(from_torch(attend, INPUTS)).splitlines() == [
         INPUTS,
@@ -105,6 +110,17 @@ def test_a_function_that_is_not_there_is_told_from_those_that_are(file):
     assert exit_code != 0
     assert "its functions are attend, heads, branch" in output
     assert "did you mean attend" in output
+
+
+def test_what_holds_for_some_sizes_alone_is_a_warning():
+    with pytest.warns(UserWarning, match="S < 100|S <= 100"):
+        from_torch(lambda x: x[:, :100].sum(1), "x[B, S]")
+    with pytest.warns(UserWarning, match="the formula is for H="):
+        from_torch(lambda x: sum(x[h] for h in range(x.shape[0])), "x[H, D]")
+
+
+def test_functions_taken_out_of_math_keep_sizes():
+    assert "sqrt(N)" in show(from_torch(take_own_root, "x[N]"))
 
 
 def test_show_prints_the_formula_of_code_and_its_latex(file):

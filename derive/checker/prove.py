@@ -28,6 +28,7 @@ def find_proof(job: Job, picked: Picked) -> str | None:
         values = {name: value for name, value in given.items() if name not in names}
         return program.call(values, {name: given[name] for name in names})
 
+    call.__wrapped__ = program.code.target  # type: ignore[attr-defined]
     arguments: dict[str, Any] = {entry.name: entry for entry in job.system.inputs}
     arguments |= {name: Size(name) for name in names}
     numbers: list[str] = []

@@ -12,8 +12,6 @@ from derive.errors import refuse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from derive.frontend.from_code import FromCode
-
 
 def is_code(argument: str) -> bool:
     """Is it FILE.py:NAME, and NAME a function or a class of the file?"""
@@ -43,7 +41,7 @@ def find_code(argument: str, inputs: str, name: str | None = None) -> Found:
     shown = f"{show_path(Path(path))}:{member}"
     rebuild = f"derive build --from {shlex.quote(shown)}"
     rebuild += f" --inputs {shlex.quote(inputs)}" if inputs else ""
-    return Found(found.formula.name or member, found.formula, shown, rebuild, notes=_note(found))
+    return Found(found.formula.name or member, found.formula, shown, rebuild, notes=found.say())
 
 
 def find_checked(argument: str, inputs: str, name: str | None, others: Sequence[str] = ()) -> Found:
@@ -65,11 +63,3 @@ def find_checked(argument: str, inputs: str, name: str | None, others: Sequence[
     for says in (*found.notes, *(finding.says for finding in verdict.findings)):
         print_line(f"  {says}")
     return found
-
-
-def _note(found: FromCode) -> tuple[str, ...]:
-    notes = [f"the code runs so while {note}" for note in found.notes]
-    if found.fixed:
-        sizes = " ".join(f"{size}={number}" for size, number in found.fixed.items())
-        notes.append(f"the code takes sizes as numbers: the formula is for {sizes}")
-    return tuple(notes)

@@ -6,6 +6,7 @@ from_torch(attend, "q[B, S, D]; k, v[B, T, D]")
 from __future__ import annotations
 
 import inspect
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,14 @@ class FromCode:
     fixed: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
+    def say(self) -> tuple[str, ...]:
+        """The same in words."""
+        words = [f"the code runs so while {note}" for note in self.notes]
+        if self.fixed:
+            sizes = " ".join(f"{size}={number}" for size, number in self.fixed.items())
+            words.append(f"the code takes sizes as numbers: the formula is for {sizes}")
+        return tuple(words)
+
 
 def from_torch(
     function: Any,
@@ -48,9 +57,13 @@ def from_torch(
     `inputs` declares its arguments in the notation, `"q[B, S, D]; k[B, T, D]; size H"`, by their
     names; without it the shapes are read from annotations, the docstring or comments. `sizes` are
     those at which the code runs once. Raises DeriveError, with the line, for what no formula says:
-    branches on data, numbers read out, random numbers.
+    branches on data, numbers read out, random numbers. Warns where the formula holds for some sizes
+    alone.
     """
-    return lift_code(function, inputs, name=name, sizes=sizes).formula
+    found = lift_code(function, inputs, name=name, sizes=sizes)
+    for note in found.say():
+        warnings.warn(note, stacklevel=2)
+    return found.formula
 
 
 def lift_code(

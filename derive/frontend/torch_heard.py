@@ -7,10 +7,12 @@ number out of a subclass of int and tell nobody, the size counts as lost: it bec
 from __future__ import annotations
 
 import builtins
+import inspect
 import math
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 from derive.frontend.torch_exprs import power
@@ -45,23 +47,43 @@ def lose_numbers(plain_function: Callable[..., Any], *values: Any, **named: Any)
     return plain_function(*map(plain, values), **named)
 
 
+def find_globals(function: Callable[..., Any]) -> dict[str, Any]:
+    """The names that a function's file has: of a module, those of its `forward`."""
+    inner: Any = inspect.unwrap(function)
+    inner = getattr(inner, "forward", inner)
+    found: dict[str, Any] = getattr(getattr(inner, "__func__", inner), "__globals__", {})
+    return found
+
+
 @contextmanager
-def heard_numbers() -> Iterator[None]:
-    """In here the functions of `math`, and `range`, hear which sizes they are given."""
+def heard_numbers(names: dict[str, Any]) -> Iterator[None]:
+    """In here `range` and the functions of `math` hear which sizes they are given.
+
+    `names` are those of the user's file, which may have taken functions out of `math`.
+    """
     before = {name: act for name, act in vars(math).items() if callable(act)}
-    for name, act in before.items():
-        if name in _KEEPING:
-            setattr(math, name, partial(take_function, name, plain_function=act))
-        elif name not in _ASKING and not name.startswith("_"):
-            setattr(math, name, partial(lose_numbers, act))
+    heard = {name: _hear(name, act) for name, act in before.items()}
+    taken = {name: act for name, act in names.items() if _is_of_math(act, before)}
+    vars(math).update(heard)
+    names.update({name: heard[act.__name__] for name, act in taken.items()})
     counting = builtins.range
     builtins.range = HeardRange  # type: ignore[misc]
     try:
         yield
     finally:
         builtins.range = counting  # type: ignore[misc]
-        for name, act in before.items():
-            setattr(math, name, act)
+        vars(math).update(before)
+        names.update(taken)
+
+
+def _hear(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
+    if name in _KEEPING:
+        return partial(take_function, name, plain_function=act)
+    return act if name in _ASKING or name.startswith("_") else partial(lose_numbers, act)
+
+
+def _is_of_math(value: Any, before: dict[str, Any]) -> bool:
+    return isinstance(value, BuiltinFunctionType) and before.get(value.__name__) is value
 
 
 _counting = range
