@@ -119,12 +119,12 @@ def _work_and_leave(work: Callable[[Send], None], sink: int) -> NoReturn:
         send(error.diagnostic)
         code = 0
     except BaseException as error:  # a last word, whatever it is
-        _say_last(error)
+        log_error(error)
     finally:
         os._exit(code)
 
 
-def _say_last(error: BaseException) -> None:
+def log_error(error: BaseException) -> None:
     """For whoever debugs the checker: its own mistakes go to a file that is asked for."""
     wanted = os.environ.get("DERIVE_CHECK_LOG")
     if wanted:

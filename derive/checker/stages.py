@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.child import log_error
 from derive.checker.conclude import judge_exactly
 from derive.checker.draws import find_far_draws
 from derive.checker.judge import (
@@ -175,10 +176,15 @@ def _prove(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
     """Proved, if the code can be lifted and both sides have one normal form."""
     if job.backward:
         return
-    with suppress(CannotRunError, DeriveError):
+    try:
         proof = find_proof(job, picked)
-        if proof is not None:
-            send(replace(verdict, grade="proved", reasons=(proof,)))
+    except (CannotRunError, DeriveError):
+        return
+    except Exception as error:  # a mistake of ours takes nothing from what is known already
+        log_error(error)
+        return
+    if proof is not None:
+        send(replace(verdict, grade="proved", reasons=(proof,)))
 
 
 def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:

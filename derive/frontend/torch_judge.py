@@ -74,9 +74,12 @@ def _choose_others(
     system: System, sizes: Mapping[str, int], fixed: Mapping[str, int]
 ) -> dict[str, int]:
     """Other sizes, as many of those that are free as can be had unlike the ones of the run."""
-    found: list[dict[str, int]] = []
+    found = [dict(sizes)]
     for seed in range(_SEED, _SEED + _TRIES):
-        others = choose_sizes(system, 1, seed=seed)[0]
+        try:
+            others = choose_sizes(system, 1, seed=seed)[0]
+        except ArithmeticError:  # a quotient by a size that these sizes make zero
+            continue
         found.append({name: fixed.get(name, others.get(name, n)) for name, n in sizes.items()})
         if all(found[-1][name] != n for name, n in sizes.items() if name not in fixed):
             break
