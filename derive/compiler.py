@@ -13,7 +13,9 @@ from derive.backend.to_module import Header, to_module
 from derive.errors import DeriveError, refuse
 from derive.frontend.system import refuse_depth, to_system
 from derive.ir.sizes import find_sizes
-from derive.plan.build import make_plan
+from derive.plan.machine import DEFAULT, Machine
+from derive.plan.memory import WIDTH, parse_memory
+from derive.plan.search import Wish, find_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,6 +43,12 @@ class Built:
         """The laws that the plan used beyond tidying up, and warnings."""
         return self.plan.notes
 
+    @property
+    def variants(self) -> tuple[dict[str, int], ...]:
+        """The keywords that a judge tries: without any, and blocks of one and of two positions."""
+        tile = self.plan.tile
+        return ({},) if tile is None else ({}, {tile.block: 1}, {tile.block: 2})
+
     @cached_property
     def function(self) -> Callable[..., Any]:
         """The generated function, called by name or in order of declaration."""
@@ -54,7 +62,9 @@ class Built:
         from derive.verify.samples import choose_sizes
 
         draws = choose_sizes(self.system, count=count)
-        judgement = judge_source(self.source, self.name, self.formula, self.system, draws)
+        judgement = judge_source(
+            self.source, self.name, self.formula, self.system, draws, variants=self.variants
+        )
         raise_unless_agrees(judgement, self.name)
         return judgement
 
@@ -79,22 +89,29 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     memory: int | str | None = None,
     name: str | None = None,
     *,
+    fast_math: bool = False,
+    cells: bool = True,
+    machine: Machine | None = None,
     origin: str = "a formula",
     rebuild: str = "",
 ) -> Built:
     """The generated file of a formula, planned for `sizes` (else its typical sizes).
 
-    `origin` and `rebuild` are what the file's header says of where it comes from. Raises
-    DeriveError for a formula that cannot be used.
+    `memory`: bytes, or text such as "256MiB", that the tensors alive at once may take at those
+    sizes in float32, the arguments aside. `fast_math`: rules that lose digits may be used.
+    `cells=False`: no call of torch that lacks second derivatives. `machine`: what operations cost,
+    if not what they cost on an ordinary one. `origin` and `rebuild` are what the file's header says
+    of where it comes from. Raises DeriveError for a formula that cannot be used, and for a memory
+    that no plan keeps to.
     """
-    if memory is not None:
-        raise refuse("not-yet", "a memory budget is not used yet", help="leave `memory` out")
+    most = None if memory is None else parse_memory(memory) // WIDTH
+    wish = Wish(machine or DEFAULT, most, fast_math, cells)
     with refuse_depth():
         system = to_system(formula, name)
         unplanned = find_unplanned(system)
         if unplanned is not None:
             raise DeriveError(unplanned)
-        plan = make_plan(system, _find_typical(system, formula, sizes))
+        plan = find_plan(system, _find_typical(system, formula, sizes), wish)
         command = rebuild or f"derive build {system.name}"
         header = Header(formula.title, formula.source, origin, command)
         source = to_module(plan, system.name, header)

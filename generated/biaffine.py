@@ -30,18 +30,18 @@ def biaffine(
         2*B*N*R elements alive at once.
     """
     _check_shapes(h_dep, h_head, U, W_dep, W_head, bias)
-    # h_dep_U[b,r,i,e] = sum[d](h_dep[b,i,d] * U[r,d,e])  [B, R, N, D]
-    h_dep_U = torch.einsum("bid,rde->brie", h_dep, U)
-    # h_head_h_dep_U[b,r,i,j] = sum[e](h_head[b,j,e] * h_dep_U[b,r,i,e])  [B, R, N, N]
-    h_head_h_dep_U = torch.einsum("bje,brie->brij", h_head, h_dep_U)
-    # W_dep_h_dep[b,r,i] = sum[d](W_dep[r,d] * h_dep[b,i,d])  [B, R, N]
-    W_dep_h_dep = torch.einsum("rd,bid->bri", W_dep, h_dep)
+    # h_dep_U[b,i,r,e] = sum[d](h_dep[b,i,d] * U[r,d,e])  [B, N, R, D]
+    h_dep_U = torch.einsum("bid,rde->bire", h_dep, U)
+    # h_head_h_dep_U[b,i,r,j] = sum[e](h_head[b,j,e] * h_dep_U[b,i,r,e])  [B, N, R, N]
+    h_head_h_dep_U = torch.einsum("bje,bire->birj", h_head, h_dep_U)
+    # W_dep_h_dep[b,i,r] = sum[d](W_dep[r,d] * h_dep[b,i,d])  [B, N, R]
+    W_dep_h_dep = torch.einsum("rd,bid->bir", W_dep, h_dep)
     # W_head_h_head[b,r,j] = sum[d](W_head[r,d] * h_head[b,j,d])  [B, R, N]
     W_head_h_head = torch.einsum("rd,bjd->brj", W_head, h_head)
-    # s_part[b,r,i,j] = h_head_h_dep_U[b,r,i,j] + W_dep_h_dep[b,r,i]  [B, R, N, N]
+    # s_part[b,i,r,j] = h_head_h_dep_U[b,i,r,j] + W_dep_h_dep[b,i,r]  [B, N, R, N]
     s_part = h_head_h_dep_U + W_dep_h_dep[..., None]
-    # s[b,r,i,j] = s_part[b,r,i,j] + W_head_h_head[b,r,j] + bias[r]  [B, R, N, N]
-    return s_part + W_head_h_head[:, :, None] + bias[:, None, None]
+    # s[b,r,i,j] = s_part[b,i,r,j] + W_head_h_head[b,r,j] + bias[r]  [B, R, N, N]
+    return (s_part + W_head_h_head[:, None] + bias[:, None]).transpose(1, 2)
 
 
 def _check_shapes(

@@ -11,26 +11,35 @@ import torch
 from torch import Tensor
 
 
-def fock_matrix(h: Tensor, D: Tensor, eri: Tensor) -> Tensor:
+def fock_matrix(h: Tensor, D: Tensor, eri: Tensor, *, block: int | None = None) -> Tensor:
     """Closed-shell Fock matrix from the density and the two-electron integrals (mn|rs).
 
-    h    [m,n]      [N, N]
-    D    [r,s]      [N, N]
-    eri  [m,n,r,s]  [N, N, N, N]
+    h      [m,n]      [N, N]
+    D      [r,s]      [N, N]
+    eri    [m,n,r,s]  [N, N, N, N]
+    block             int           keyword: positions of m at a time
 
     Returns F[m,n] [N, N].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*N**4 + N**2 operations; 2*N**4 elements alive at once.
+    Cost: 4*N**4 + N**2 operations; 2*N**3*block + N**2 elements alive at once.
     """
-    _check_shapes(h, D, eri)
-    # D_eri_minus_eri[m,n] = sum[r, s](D[r,s] * (eri[m,n,r,s] - eri[m,r,n,s] * 0.5))  [N, N]
-    D_eri_minus_eri = torch.einsum("rs,mnrs->mn", D, eri - (eri * 0.5).transpose(1, 2))
-    # F[m,n] = h[m,n] + D_eri_minus_eri[m,n]  [N, N]
-    return h + D_eri_minus_eri
+    N = _check_shapes(h, D, eri)
+    if torch.compiler.is_compiling():  # it would unroll the loop
+        block = N or 1
+    elif block is None:
+        block = 524288 // (N**3 or 1) or 1
+    F_blocks = []
+    for eri_m, h_m in zip(eri.split(block, 0), h.split(block, 0), strict=True):
+        # D_eri_minus_eri[m,n] = sum[r, s](D[r,s] * (eri_m[m,n,r,s] - eri_m[m,r,n,s] * 0.5))
+        #     [block, N]
+        D_eri_minus_eri = torch.einsum("rs,mnrs->mn", D, eri_m - (eri_m * 0.5).transpose(1, 2))
+        # F[m,n] = h_m[m,n] + D_eri_minus_eri[m,n]  [block, N]
+        F_blocks.append(h_m + D_eri_minus_eri)
+    return torch.cat(F_blocks, dim=0)
 
 
-def _check_shapes(h: Tensor, D: Tensor, eri: Tensor) -> None:
-    """Compare the shapes; ValueError where they do not fit."""
+def _check_shapes(h: Tensor, D: Tensor, eri: Tensor) -> int:
+    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if h.ndim != 2:
         raise ValueError(f"h[m,n] has 2 places, got {list(h.shape)}")
     N = h.shape[0]
@@ -43,3 +52,4 @@ def _check_shapes(h: Tensor, D: Tensor, eri: Tensor) -> None:
             f"eri[m,n,r,s] must be [N={N}, N={N}, N={N}, N={N}], "
             f"got {list(eri.shape)}"
         )
+    return N

@@ -15,33 +15,40 @@ import torch
 from torch import Tensor
 
 
-def linear_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
+def linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | None = None) -> Tensor:
     """Linear attention with the feature map elu(x) + 1.
 
-    Q  [b,h,i,d]  [B, H, N, D]
-    K  [b,h,j,d]  [B, H, N, D]
-    V  [b,h,j,e]  [B, H, N, E]
+    Q      [b,h,i,d]  [B, H, N, D]
+    K      [b,h,j,d]  [B, H, N, D]
+    V      [b,h,j,e]  [B, H, N, E]
+    block             int           keyword: positions of b at a time
 
     Returns z[b,h,i,e] [B, H, N, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*B*D*E*H*N + 7*B*D*H*N + B*E*H*N operations; B*D*E*H + 2*B*D*H*N + 2*B*E*H*N + B*H*N
-        elements alive at once.
+    Cost: 4*B*D*E*H*N + 7*B*D*H*N + B*E*H*N operations; 2*B*E*H*N elements alive at once.
     """
-    _check_shapes(Q, K, V)
-    # q[b,h,i,d] = elu(Q[b,h,i,d]) + 1  [B, H, N, D]
-    q = torch.nn.functional.elu(Q) + 1
-    # k[b,h,j,d] = elu(K[b,h,j,d]) + 1  [B, H, N, D]
-    k = torch.nn.functional.elu(K) + 1
-    # memory[b,h,d,e] = sum[j](k[b,h,j,d] * V[b,h,j,e])  [B, H, D, E]
-    memory = torch.einsum("bhjd,bhje->bhde", k, V)
-    # q_sum_k[b,h,i] = sum[d](q[b,h,i,d] * sum[j](k[b,h,j,d]))  [B, H, N]
-    q_sum_k = torch.einsum("bhid,bhd->bhi", q, k.sum(2))
-    # z[b,h,i,e] = sum[d](q[b,h,i,d] * memory[b,h,d,e]) / q_sum_k[b,h,i]  [B, H, N, E]
-    return torch.einsum("bhid,bhde->bhie", q, memory) / q_sum_k[..., None]
+    B, H, N, D, E = _check_shapes(Q, K, V)
+    if torch.compiler.is_compiling():  # it would unroll the loop
+        block = B or 1
+    elif block is None:
+        block = 524288 // (D * H * N or 1) or 1
+    z_blocks = []
+    for Q_b, K_b, V_b in zip(Q.split(block, 0), K.split(block, 0), V.split(block, 0), strict=True):
+        # q[b,h,i,d] = elu(Q_b[b,h,i,d]) + 1  [block, H, N, D]
+        q = torch.nn.functional.elu(Q_b) + 1
+        # k[b,h,j,d] = elu(K_b[b,h,j,d]) + 1  [block, H, N, D]
+        k = torch.nn.functional.elu(K_b) + 1
+        # memory[b,h,d,e] = sum[j](k[b,h,j,d] * V_b[b,h,j,e])  [block, H, D, E]
+        memory = torch.einsum("bhjd,bhje->bhde", k, V_b)
+        # q_sum_k[b,h,i] = sum[d](q[b,h,i,d] * sum[j](k[b,h,j,d]))  [block, H, N]
+        q_sum_k = torch.einsum("bhid,bhd->bhi", q, k.sum(2))
+        # z[b,h,i,e] = sum[d](q[b,h,i,d] * memory[b,h,d,e]) / q_sum_k[b,h,i]  [block, H, N, E]
+        z_blocks.append(torch.einsum("bhid,bhde->bhie", q, memory) / q_sum_k[..., None])
+    return torch.cat(z_blocks, dim=0)
 
 
-def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> None:
-    """Compare the shapes; ValueError where they do not fit."""
+def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> tuple[int, int, int, int, int]:
+    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if Q.ndim != 4:
         raise ValueError(f"Q[b,h,i,d] has 4 places, got {list(Q.shape)}")
     B, H, N, D = Q.shape
@@ -52,3 +59,4 @@ def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> None:
         raise ValueError(f"K[b,h,j,d] must be [B={B}, H={H}, N={N}, D={D}], got {list(K.shape)}")
     if V.shape != (B, H, N, E):
         raise ValueError(f"V[b,h,j,e] must be [B={B}, H={H}, N={N}, E={E}], got {list(V.shape)}")
+    return B, H, N, D, E

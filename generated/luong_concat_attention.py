@@ -16,28 +16,38 @@ from torch import Tensor
 
 
 def luong_concat_attention(
-    s: Tensor, h: Tensor, W_s: Tensor, W_h: Tensor, v_a: Tensor
+    s: Tensor, h: Tensor, W_s: Tensor, W_h: Tensor, v_a: Tensor, *, block: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Luong attention with the concat score, its weight in two blocks of columns.
 
-    s    [b,t,d]  [B, T, D]
-    h    [b,j,e]  [B, S, E]
-    W_s  [a,d]    [A, D]
-    W_h  [a,e]    [A, E]
-    v_a  [a]      [A]
+    s      [b,t,d]  [B, T, D]
+    h      [b,j,e]  [B, S, E]
+    W_s    [a,d]    [A, D]
+    W_h    [a,e]    [A, E]
+    v_a    [a]      [A]
+    block           int        keyword: positions of j at a time
 
     Returns c[b,t,e] [B, T, E], alpha[b,t,j] [B, T, S].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*A*B*D*T + 2*A*B*E*S + 4*A*B*S*T + 2*B*E*S*T + 5*B*S*T operations; 2*A*B*S*T + A*B*S +
-        A*B*T elements alive at once.
+    Cost: 2*A*B*D*T + 2*A*B*E*S + 4*A*B*S*T + 2*B*E*S*T + 5*B*S*T operations; 2*A*B*T*block + A*B*S
+        + A*B*T + B*S*T elements alive at once.
     """
-    _check_shapes(s, h, W_s, W_h, v_a)
+    B, T, S, A = _check_shapes(s, h, W_s, W_h, v_a)
     # W_s_s[a,b,t] = sum[d](W_s[a,d] * s[b,t,d])  [A, B, T]
     W_s_s = torch.einsum("ad,btd->abt", W_s, s)
     # W_h_h[a,b,j] = sum[e](W_h[a,e] * h[b,j,e])  [A, B, S]
     W_h_h = torch.einsum("ae,bje->abj", W_h, h)
-    # score[b,t,j] = sum[a](v_a[a] * tanh(W_s_s[a,b,t] + W_h_h[a,b,j]))  [B, T, S]
-    score = torch.einsum("a,abtj->btj", v_a, torch.tanh(W_s_s[..., None] + W_h_h[:, :, None]))
+    if torch.compiler.is_compiling():  # it would unroll the loop
+        block = S or 1
+    elif block is None:
+        block = 524288 // (A * B * T or 1) or 1
+    score_blocks = []
+    for W_h_h_j in W_h_h.split(block, 2):
+        # score[b,t,j] = sum[a](v_a[a] * tanh(W_s_s[a,b,t] + W_h_h_j[a,b,j]))  [B, T, block]
+        score_blocks.append(
+            torch.einsum("a,abtj->btj", v_a, torch.tanh(W_s_s[..., None] + W_h_h_j[:, :, None]))
+        )
+    score = torch.cat(score_blocks, dim=2)
     # alpha[b,t,j] = softmax[j](score[b,t,j])  [B, T, S]
     alpha = torch.softmax(score, dim=-1)
     # c[b,t,e] = sum[j](alpha[b,t,j] * h[b,j,e])  [B, T, E]
@@ -45,8 +55,10 @@ def luong_concat_attention(
     return c, alpha
 
 
-def _check_shapes(s: Tensor, h: Tensor, W_s: Tensor, W_h: Tensor, v_a: Tensor) -> None:
-    """Compare the shapes; ValueError where they do not fit."""
+def _check_shapes(
+    s: Tensor, h: Tensor, W_s: Tensor, W_h: Tensor, v_a: Tensor
+) -> tuple[int, int, int, int]:
+    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if s.ndim != 3:
         raise ValueError(f"s[b,t,d] has 3 places, got {list(s.shape)}")
     B, T, D = s.shape
@@ -65,3 +77,4 @@ def _check_shapes(s: Tensor, h: Tensor, W_s: Tensor, W_h: Tensor, v_a: Tensor) -
         raise ValueError(f"W_h[a,e] must be [A={A}, E={E}], got {list(W_h.shape)}")
     if v_a.shape != (A,):
         raise ValueError(f"v_a[a] must be [A={A}], got {list(v_a.shape)}")
+    return B, T, S, A

@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def masked_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *, block: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention with one mask for all heads; empty rows are zeros.
 
@@ -22,25 +22,46 @@ def masked_attention(
     key    [b,h,m,c]  [B, H, M, C]
     value  [b,h,m,e]  [B, H, M, E]
     mask   [b,n,m]    [B, N, M]     truth values
+    block             int           keyword: positions of b at a time
 
     Returns z[b,h,n,e] [B, H, N, E], p[b,h,n,m] [B, H, N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*C*H*M*N + 2*B*E*H*M*N + B*C*H*N + 7*B*H*M*N operations; 4*B*H*M*N elements alive at
-        once.
+    Cost: 2*B*C*H*M*N + 2*B*E*H*M*N + B*C*H*N + 7*B*H*M*N operations; 2*B*E*H*N + 2*B*H*M*N elements
+        alive at once.
     """
-    C = _check_shapes(query, key, value, mask)
-    # query_key[b,h,n,m] = sum[c](query[b,h,n,c] / sqrt(C) * key[b,h,m,c])  [B, H, N, M]
-    query_key = torch.einsum("bhnc,bhmc->bhnm", query * C**-0.5, key)
-    # query_key_masked[b,h,n,m] = where(mask[b,n,m], query_key[b,h,n,m], -oo)  [B, H, N, M]
-    query_key_masked = query_key.masked_fill(~mask[:, None], -torch.inf)
-    # p[b,h,n,m] = where(mask[b,n,m], softmax[m](query_key_masked[b,h,n,m]), 0)  [B, H, N, M]
-    p = torch.softmax(query_key_masked, dim=-1).masked_fill(~mask[:, None], 0)
-    # z[b,h,n,e] = sum[m](p[b,h,n,m] * value[b,h,m,e])  [B, H, N, E]
-    z = torch.einsum("bhnm,bhme->bhne", p, value)
+    B, H, N, C, M, E = _check_shapes(query, key, value, mask)
+    if torch.compiler.is_compiling():  # it would unroll the loop
+        block = B or 1
+    elif block is None:
+        block = 524288 // (H * M * N or 1) or 1
+    p_blocks = []
+    z_blocks = []
+    for query_b, key_b, mask_b, value_b in zip(
+        query.split(block, 0),
+        key.split(block, 0),
+        mask.split(block, 0),
+        value.split(block, 0),
+        strict=True,
+    ):
+        # query_key[b,h,n,m] = sum[c](query_b[b,h,n,c] / sqrt(C) * key_b[b,h,m,c])  [block, H, N, M]
+        query_key = torch.einsum("bhnc,bhmc->bhnm", query_b * C**-0.5, key_b)
+        # query_key_masked[b,h,n,m] = where(mask_b[b,n,m], query_key[b,h,n,m], -oo)
+        #     [block, H, N, M]
+        query_key_masked = query_key.masked_fill(~mask_b[:, None], -torch.inf)
+        # p[b,h,n,m] = where(mask_b[b,n,m], softmax[m](query_key_masked[b,h,n,m]), 0)
+        #     [block, H, N, M]
+        p = torch.softmax(query_key_masked, dim=-1).masked_fill(~mask_b[:, None], 0)
+        p_blocks.append(p)
+        # z[b,h,n,e] = sum[m](p[b,h,n,m] * value_b[b,h,m,e])  [block, H, N, E]
+        z_blocks.append(torch.einsum("bhnm,bhme->bhne", p, value_b))
+    p = torch.cat(p_blocks, dim=0)
+    z = torch.cat(z_blocks, dim=0)
     return z, p
 
 
-def _check_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> int:
+def _check_shapes(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor
+) -> tuple[int, int, int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if query.ndim != 4:
         raise ValueError(f"query[b,h,n,c] has 4 places, got {list(query.shape)}")
@@ -65,4 +86,4 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> in
         raise ValueError(f"mask[b,n,m] must be [B={B}, N={N}, M={M}], got {list(mask.shape)}")
     if mask.dtype != torch.bool:
         raise ValueError(f"mask[b,n,m] must hold truth values, got {mask.dtype}")
-    return C
+    return B, H, N, C, M, E

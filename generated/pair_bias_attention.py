@@ -26,21 +26,22 @@ def pair_bias_attention(
 
     Returns o[s,i,h,c] [S, N, H, C].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*C*H*N**2*S + 2*C*H*N*S + 8*H*N**2*S operations; 2*C*H*N*S + 4*H*N**2*S elements alive at
+    Cost: 4*C*H*N**2*S + 2*C*H*N*S + 7*H*N**2*S operations; 2*C*H*N*S + H*N**2*S elements alive at
         once.
     """
     C = _check_shapes(q, k, v, gate, bias, mask)
-    # q_k[s,h,i,j] = sum[c](q[s,i,h,c] / sqrt(C) * k[s,j,h,c])  [S, H, N, N]
-    q_k = torch.einsum("sihc,sjhc->shij", q * C**-0.5, k)
-    # q_k_plus_bias_masked[s,h,i,j] = where(mask[s,j], q_k[s,h,i,j] + bias[h,i,j], -oo)
-    #     [S, H, N, N]
-    q_k_plus_bias_masked = (q_k + bias).masked_fill(~mask[:, None, None], -torch.inf)
-    # alpha_softmax[s,h,i,j] = softmax[j](q_k_plus_bias_masked[s,h,i,j])  [S, H, N, N]
-    alpha_softmax = torch.softmax(q_k_plus_bias_masked, dim=-1)
-    # alpha[s,h,i,j] = where(mask[s,j], alpha_softmax[s,h,i,j], 0)  [S, H, N, N]
-    alpha = alpha_softmax.masked_fill(~mask[:, None, None], 0)
-    # alpha_v[s,i,h,c] = sum[j](alpha[s,h,i,j] * v[s,j,h,c])  [S, N, H, C]
-    alpha_v = torch.einsum("shij,sjhc->sihc", alpha, v)
+    # alpha_v[s,i,h,c] = sum[j](softmax[j](sum[c](q[s,i,h,c] / sqrt(C) * k[s,j,h,c]) +
+    #     where(mask[s,j], bias[h,i,j], -oo)) * v[s,j,h,c])  [S, N, H, C]
+    alpha_v = (
+        torch.nn.functional.scaled_dot_product_attention(
+            (q * C**-0.5).transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attn_mask=torch.where(mask[:, None, None], bias, -torch.inf),
+            scale=1.0).transpose(1,
+            2
+        )
+    )
     # o[s,i,h,c] = gate[s,i,h,c] * alpha_v[s,i,h,c]  [S, N, H, C]
     return gate * alpha_v
 

@@ -16,24 +16,32 @@ from torch import Tensor
 
 
 def relative_attention(
-    X: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor, A_K: Tensor, A_V: Tensor
+    X: Tensor,
+    W_Q: Tensor,
+    W_K: Tensor,
+    W_V: Tensor,
+    A_K: Tensor,
+    A_V: Tensor,
+    *,
+    block: int | None = None,
 ) -> Tensor:
     """Self-attention with relative position representations.
 
-    X    [b,i,h,d]  [B, S, H, D]
-    W_Q  [h,d,e]    [H, D, D]
-    W_K  [h,d,e]    [H, D, D]
-    W_V  [h,d,e]    [H, D, D]
-    A_K  [i,j,h,e]  [S, S, H, D]
-    A_V  [i,j,h,e]  [S, S, H, D]
+    X      [b,i,h,d]  [B, S, H, D]
+    W_Q    [h,d,e]    [H, D, D]
+    W_K    [h,d,e]    [H, D, D]
+    W_V    [h,d,e]    [H, D, D]
+    A_K    [i,j,h,e]  [S, S, H, D]
+    A_V    [i,j,h,e]  [S, S, H, D]
+    block             int           keyword: positions of h at a time
 
     Returns z[b,i,h,e] [B, S, H, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 8*B*D*H*S**2 + 6*B*D**2*H*S + 2*B*D*H*S + 6*B*H*S**2 operations; 4*B*D*H*S + 4*B*H*S**2
-        elements alive at once.
+    Cost: 8*B*D*H*S**2 + 6*B*D**2*H*S + 2*B*D*H*S + 6*B*H*S**2 operations; 5*B*D*H*S +
+        4*B*S**2*block elements alive at once.
     By distribute_product: sum_e q * (k + a) = sum_e q * k + sum_e q * a.
     """
-    D = _check_shapes(X, W_Q, W_K, W_V, A_K, A_V)
+    B, S, H, D = _check_shapes(X, W_Q, W_K, W_V, A_K, A_V)
     # q[b,h,i,e] = sum[d](X[b,i,h,d] * W_Q[h,d,e])  [B, H, S, D]
     q = torch.einsum("bihd,hde->bhie", X, W_Q)
     # k[b,h,j,e] = sum[d](X[b,j,h,d] * W_K[h,d,e])  [B, H, S, D]
@@ -42,23 +50,37 @@ def relative_attention(
     v = torch.einsum("bjhd,hde->bhje", X, W_V)
     # q_scaled[b,h,i,e] = q[b,h,i,e] / sqrt(D)  [B, H, S, D]
     q_scaled = q * D**-0.5
-    # q_k[b,h,i,j] = sum[e](q_scaled[b,h,i,e] * k[b,h,j,e])  [B, H, S, S]
-    q_k = torch.einsum("bhie,bhje->bhij", q_scaled, k)
-    # q_A_K[b,h,i,j] = sum[e](q_scaled[b,h,i,e] * A_K[i,j,h,e])  [B, H, S, S]
-    q_A_K = torch.einsum("bhie,ijhe->bhij", q_scaled, A_K)
-    # alpha[b,h,i,j] = softmax[j](q_k[b,h,i,j] + q_A_K[b,h,i,j])  [B, H, S, S]
-    alpha = torch.softmax(q_k + q_A_K, dim=-1)
-    # alpha_v[b,i,h,e] = sum[j](alpha[b,h,i,j] * v[b,h,j,e])  [B, S, H, D]
-    alpha_v = torch.einsum("bhij,bhje->bihe", alpha, v)
-    # alpha_A_V[b,i,h,e] = sum[j](alpha[b,h,i,j] * A_V[i,j,h,e])  [B, S, H, D]
-    alpha_A_V = torch.einsum("bhij,ijhe->bihe", alpha, A_V)
-    # z[b,i,h,e] = alpha_v[b,i,h,e] + alpha_A_V[b,i,h,e]  [B, S, H, D]
-    return alpha_v + alpha_A_V
+    if torch.compiler.is_compiling():  # it would unroll the loop
+        block = H or 1
+    elif block is None:
+        block = 524288 // (B * S**2 or 1) or 1
+    z_blocks = []
+    for q_scaled_h, k_h, A_K_h, v_h, A_V_h in zip(
+        q_scaled.split(block, 1),
+        k.split(block, 1),
+        A_K.split(block, 2),
+        v.split(block, 1),
+        A_V.split(block, 2),
+        strict=True,
+    ):
+        # q_k[b,h,i,j] = sum[e](q_scaled_h[b,h,i,e] * k_h[b,h,j,e])  [B, block, S, S]
+        q_k = torch.einsum("bhie,bhje->bhij", q_scaled_h, k_h)
+        # q_A_K[b,h,i,j] = sum[e](q_scaled_h[b,h,i,e] * A_K_h[i,j,h,e])  [B, block, S, S]
+        q_A_K = torch.einsum("bhie,ijhe->bhij", q_scaled_h, A_K_h)
+        # alpha[b,h,i,j] = softmax[j](q_k[b,h,i,j] + q_A_K[b,h,i,j])  [B, block, S, S]
+        alpha = torch.softmax(q_k + q_A_K, dim=-1)
+        # alpha_v[b,i,h,e] = sum[j](alpha[b,h,i,j] * v_h[b,h,j,e])  [B, S, block, D]
+        alpha_v = torch.einsum("bhij,bhje->bihe", alpha, v_h)
+        # alpha_A_V[b,i,h,e] = sum[j](alpha[b,h,i,j] * A_V_h[i,j,h,e])  [B, S, block, D]
+        alpha_A_V = torch.einsum("bhij,ijhe->bihe", alpha, A_V_h)
+        # z[b,i,h,e] = alpha_v[b,i,h,e] + alpha_A_V[b,i,h,e]  [B, S, block, D]
+        z_blocks.append(alpha_v + alpha_A_V)
+    return torch.cat(z_blocks, dim=2)
 
 
 def _check_shapes(
     X: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor, A_K: Tensor, A_V: Tensor
-) -> int:
+) -> tuple[int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if X.ndim != 4:
         raise ValueError(f"X[b,i,h,d] has 4 places, got {list(X.shape)}")
@@ -79,4 +101,4 @@ def _check_shapes(
             f"A_V[i,j,h,e] must be [S={S}, S={S}, H={H}, D={D}], "
             f"got {list(A_V.shape)}"
         )
-    return D
+    return B, S, H, D

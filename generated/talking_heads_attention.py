@@ -16,34 +16,46 @@ import torch
 from torch import Tensor
 
 
-def talking_heads_attention(Q: Tensor, K: Tensor, V: Tensor, P_l: Tensor, P_w: Tensor) -> Tensor:
+def talking_heads_attention(
+    Q: Tensor, K: Tensor, V: Tensor, P_l: Tensor, P_w: Tensor, *, block: int | None = None
+) -> Tensor:
     """Talking-heads attention: heads are mixed before and after the softmax.
 
-    Q    [b,n,h,d]  [B, N, H, D]
-    K    [b,m,h,d]  [B, M, H, D]
-    V    [b,m,g,e]  [B, M, G, E]
-    P_l  [h,l]      [H, L]
-    P_w  [l,g]      [L, G]
+    Q      [b,n,h,d]  [B, N, H, D]
+    K      [b,m,h,d]  [B, M, H, D]
+    V      [b,m,g,e]  [B, M, G, E]
+    P_l    [h,l]      [H, L]
+    P_w    [l,g]      [L, G]
+    block             int           keyword: positions of b at a time
 
     Returns O[b,n,g,e] [B, N, G, E].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*D*H*M*N + 2*B*E*G*M*N + 2*B*G*L*M*N + 2*B*H*L*M*N + B*D*H*N + 5*B*L*M*N operations;
-        B*E*G*N + B*G*M*N + B*H*M*N + 2*B*L*M*N elements alive at once.
+        B*E*G*N + E*G*N*block + G*M*N*block + H*M*N*block + 2*L*M*N*block elements alive at once.
     """
-    D = _check_shapes(Q, K, V, P_l, P_w)
-    # J[b,h,n,m] = sum[d](Q[b,n,h,d] / sqrt(D) * K[b,m,h,d])  [B, H, N, M]
-    J = torch.einsum("bnhd,bmhd->bhnm", Q * D**-0.5, K)
-    # J_l[b,l,n,m] = sum[h](P_l[h,l] * J[b,h,n,m])  [B, L, N, M]
-    J_l = torch.einsum("hl,bhnm->blnm", P_l, J)
-    # W[b,l,n,m] = softmax[m](J_l[b,l,n,m])  [B, L, N, M]
-    W = torch.softmax(J_l, dim=-1)
-    # U[b,g,n,m] = sum[l](P_w[l,g] * W[b,l,n,m])  [B, G, N, M]
-    U = torch.einsum("lg,blnm->bgnm", P_w, W)
-    # O[b,n,g,e] = sum[m](U[b,g,n,m] * V[b,m,g,e])  [B, N, G, E]
-    return torch.einsum("bgnm,bmge->bnge", U, V)
+    B, N, H, D, M, G, E, L = _check_shapes(Q, K, V, P_l, P_w)
+    if torch.compiler.is_compiling():  # it would unroll the loop
+        block = B or 1
+    elif block is None:
+        block = 524288 // (H * M * N or 1) or 1
+    O_blocks = []
+    for Q_b, K_b, V_b in zip(Q.split(block, 0), K.split(block, 0), V.split(block, 0), strict=True):
+        # J[b,h,n,m] = sum[d](Q_b[b,n,h,d] / sqrt(D) * K_b[b,m,h,d])  [block, H, N, M]
+        J = torch.einsum("bnhd,bmhd->bhnm", Q_b * D**-0.5, K_b)
+        # J_l[b,l,n,m] = sum[h](P_l[h,l] * J[b,h,n,m])  [block, L, N, M]
+        J_l = torch.einsum("hl,bhnm->blnm", P_l, J)
+        # W[l,b,n,m] = softmax[m](J_l[b,l,n,m])  [L, block, N, M]
+        W = torch.softmax(J_l.transpose(0, 1), dim=-1)
+        # U[b,g,n,m] = sum[l](P_w[l,g] * W[l,b,n,m])  [block, G, N, M]
+        U = torch.einsum("lg,lbnm->bgnm", P_w, W)
+        # O[b,n,g,e] = sum[m](U[b,g,n,m] * V_b[b,m,g,e])  [block, N, G, E]
+        O_blocks.append(torch.einsum("bgnm,bmge->gbne", U, V_b).permute(1, 2, 0, 3))
+    return torch.cat(O_blocks, dim=0)
 
 
-def _check_shapes(Q: Tensor, K: Tensor, V: Tensor, P_l: Tensor, P_w: Tensor) -> int:
+def _check_shapes(
+    Q: Tensor, K: Tensor, V: Tensor, P_l: Tensor, P_w: Tensor
+) -> tuple[int, int, int, int, int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if Q.ndim != 4:
         raise ValueError(f"Q[b,n,h,d] has 4 places, got {list(Q.shape)}")
@@ -66,4 +78,4 @@ def _check_shapes(Q: Tensor, K: Tensor, V: Tensor, P_l: Tensor, P_w: Tensor) -> 
         raise ValueError(f"P_l[h,l] must be [H={H}, L={L}], got {list(P_l.shape)}")
     if P_w.shape != (L, G):
         raise ValueError(f"P_w[l,g] must be [L={L}, G={G}], got {list(P_w.shape)}")
-    return D
+    return B, N, H, D, M, G, E, L

@@ -33,8 +33,8 @@ def token_attention(
 
     Returns y[b,i,e] [B, S, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 8*B*D*E*H*S + 4*B*D*H*S**2 + B*D*H*S + 5*B*H*S**2 operations; 4*B*D*H*S + 2*B*H*S**2 +
-        B*E*S elements alive at once.
+    Cost: 8*B*D*E*H*S + 4*B*D*H*S**2 + B*D*H*S + 5*B*H*S**2 operations; 5*B*D*H*S elements alive at
+        once.
     """
     D = _check_shapes(x, W_q, W_k, W_v, W_o, H)
     # Q[b,h,i,d] = sum[e](x[b,i,e] * W_q[e,h*D + d])  [B, H, S, D]
@@ -43,12 +43,17 @@ def token_attention(
     K = torch.einsum("bje,ehd->bhjd", x, W_k.unflatten(1, (H, D)))
     # V[b,h,j,d] = sum[e](x[b,j,e] * W_v[e,h*D + d])  [B, H, S, D]
     V = torch.einsum("bje,ehd->bhjd", x, W_v.unflatten(1, (H, D)))
-    # Q_K[b,h,i,j] = sum[d](Q[b,h,i,d] / sqrt(D) * K[b,h,j,d])  [B, H, S, S]
-    Q_K = torch.einsum("bhid,bhjd->bhij", Q * D**-0.5, K)
-    # p[b,h,i,j] = softmax[j](Q_K[b,h,i,j])  [B, H, S, S]
-    p = torch.softmax(Q_K, dim=-1)
-    # z[b,i,h,d] = sum[j](p[b,h,i,j] * V[b,h,j,d])  [B, S, H, D]
-    z = torch.einsum("bhij,bhjd->bihd", p, V)
+    # z[b,i,h,d] = sum[j](softmax[j](sum[d](Q[b,h,i,d] / sqrt(D) * K[b,h,j,d])) * V[b,h,j,d])
+    #     [B, S, H, D]
+    z = (
+        torch.nn.functional.scaled_dot_product_attention(
+            Q * D**-0.5,
+            K,
+            V,
+            scale=1.0).transpose(1,
+            2
+        )
+    )
     # y[b,i,e] = sum[h, d](z[b,i,h,d] * W_o[h*D + d,e])  [B, S, E]
     return torch.einsum("bihd,hde->bie", z, W_o.unflatten(0, (H, D)))
 

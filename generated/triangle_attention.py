@@ -23,15 +23,21 @@ def triangle_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gate: Tens
 
     Returns o[i,j,h,c] [N, N, H, C].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*C*H*N**3 + 2*C*H*N**2 + 6*H*N**3 operations; 3*H*N**3 elements alive at once.
+    Cost: 4*C*H*N**3 + 2*C*H*N**2 + 6*H*N**3 operations; 2*C*H*N**2 elements alive at once.
     """
     C = _check_shapes(q, k, v, bias, gate)
-    # q_k[i,j,h,n] = sum[c](q[i,j,h,c] / sqrt(C) * k[i,n,h,c])  [N, N, H, N]
-    q_k = torch.einsum("ijhc,inhc->ijhn", q * C**-0.5, k)
-    # alpha[i,j,h,n] = softmax[n](q_k[i,j,h,n] + bias[j,n,h])  [N, N, H, N]
-    alpha = torch.softmax(q_k + bias.mT, dim=-1)
-    # alpha_v[i,j,h,c] = sum[n](alpha[i,j,h,n] * v[i,n,h,c])  [N, N, H, C]
-    alpha_v = torch.einsum("ijhn,inhc->ijhc", alpha, v)
+    # alpha_v[i,j,h,c] = sum[n](softmax[n](sum[c](q[i,j,h,c] / sqrt(C) * k[i,n,h,c]) + bias[j,n,h])
+    #     * v[i,n,h,c])  [N, N, H, C]
+    alpha_v = (
+        torch.nn.functional.scaled_dot_product_attention(
+            (q * C**-0.5).transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attn_mask=bias.permute(2, 0, 1)[None],
+            scale=1.0).transpose(1,
+            2
+        )
+    )
     # o[i,j,h,c] = gate[i,j,h,c] * alpha_v[i,j,h,c]  [N, N, H, C]
     return gate * alpha_v
 

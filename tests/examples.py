@@ -26,8 +26,8 @@ class Example:
     def __str__(self):
         return self.name
 
-    def build(self):
-        return _build(self)
+    def build(self, *, cells=True):
+        return _build(self, cells)
 
     def draw(self, sizes=None, dtype=torch.float64, seed=0):
         """Random inputs in order of declaration, and the keyword sizes."""
@@ -46,8 +46,8 @@ class Example:
 
 
 @cache
-def _build(example):
-    return build(parse(example.text, example.name, empty_row=example.empty_row))
+def _build(example, cells):
+    return build(parse(example.text, example.name, empty_row=example.empty_row), cells=cells)
 
 
 def relative(*, X, W_Q, W_K, W_V, A_K, A_V):

@@ -32,12 +32,12 @@ each_core = pytest.mark.parametrize("example", CORE, ids=str)
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
 
 
-def split_inputs(example, **draw):
+def split_inputs(example, *, cells=True, **draw):
     """(function of the floating inputs alone, those inputs)."""
     tensors, sizes = example.draw(**draw)
     names = [n for n, v in tensors.items() if v.is_floating_point()]
     fixed = {n: v for n, v in tensors.items() if n not in names}
-    function = example.build().function
+    function = example.build(cells=cells).function
 
     def call(*values):
         return function(**dict(zip(names, values, strict=True)), **fixed, **sizes)
@@ -63,7 +63,7 @@ def test_gradients_are_right(example):
 
 @each_core
 def test_forward_and_batched_gradients_are_right(example):
-    call, values = split_inputs(example, sizes=SMALL[example])
+    call, values = split_inputs(example, cells=False, sizes=SMALL[example])
     leaves = [v.requires_grad_() for v in values]
     assert torch.autograd.gradcheck(
         call,
@@ -77,7 +77,7 @@ def test_forward_and_batched_gradients_are_right(example):
 @pytest.mark.slow
 @each_core
 def test_second_gradients_are_right(example):
-    call, values = split_inputs(example, sizes=SMALL[example])
+    call, values = split_inputs(example, cells=False, sizes=SMALL[example])
     leaves = [v.requires_grad_() for v in values]
     assert torch.autograd.gradgradcheck(call, leaves)
 
@@ -100,7 +100,7 @@ def test_gradients_equal_those_of_hand_written_code(example):
 @each_core
 def test_vmap(example):
     """Over every floating input in turn, the others shared."""
-    call, values = split_inputs(example)
+    call, values = split_inputs(example, cells=False)
     for k, value in enumerate(values):
         stack = torch.stack([value, 2 * value, value - 1])
         places = [0 if n == k else None for n in range(len(values))]
@@ -112,7 +112,7 @@ def test_vmap(example):
 def test_vmap_over_a_mask():
     tensors, _ = MASKED_ZEROS.draw()
     masks = torch.stack([tensors["m"], ~tensors["m"]])
-    function = MASKED_ZEROS.build().function
+    function = MASKED_ZEROS.build(cells=False).function
     q, k, v = (tensors[n] for n in "qkv")
     batched = vmap(lambda m: function(q, k, v, m))(masks)
     torch.testing.assert_close(batched, torch.stack([function(q, k, v, m) for m in masks]))
@@ -120,7 +120,7 @@ def test_vmap_over_a_mask():
 
 @each_core
 def test_func_transforms_agree_with_each_other(example):
-    call, values = split_inputs(example, sizes=SMALL[example])
+    call, values = split_inputs(example, cells=False, sizes=SMALL[example])
     generator = torch.Generator().manual_seed(1)
     tangents = tuple(torch.randn(v.shape, generator=generator, dtype=v.dtype) for v in values)
     value, forward = jvp(call, tuple(values), tangents)
@@ -144,7 +144,7 @@ def test_per_sample_gradients():
 
 
 def test_hessian_is_symmetric():
-    call, values = split_inputs(CAUSAL, sizes=SMALL[CAUSAL])
+    call, values = split_inputs(CAUSAL, cells=False, sizes=SMALL[CAUSAL])
     second = hessian(lambda q: call(q, *values[1:]).pow(2).sum())(values[0])
     n = values[0].numel()
     matrix = second.reshape(n, n)

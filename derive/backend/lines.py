@@ -30,19 +30,53 @@ def fit_signature(name: str, arguments: list[str], returns: str) -> str:
     return f"def {name}(\n{rows}) -> {returns}:"
 
 
-def fit_assignment(name: str, value: str) -> list[str]:
+def fit_assignment(name: str, value: str, room: int = WIDTH - len(INDENT)) -> list[str]:
     """`name = value`, or `return value`, over several lines in parentheses where it is too long."""
     head = f"{name} = " if name else "return "
-    if len(INDENT) + len(head) + len(value) <= WIDTH:
+    if len(head) + len(value) <= room:
         return [f"{head}{value}"]
     return [f"{head}(", *(f"{INDENT}{line}" for line in _break(value)), ")"]
+
+
+def fit_append(name: str, value: str) -> list[str]:
+    """`name.append(value)` inside a loop."""
+    line = f"{name}.append({value})"
+    if len(line) <= WIDTH - 2 * len(INDENT):
+        return [line]
+    return [f"{name}.append(", *(f"{INDENT}{row}" for row in _break(value)), ")"]
+
+
+def fit_for(names: list[str], iterables: list[str]) -> list[str]:
+    """The line that begins a loop over one thing, or over several side by side."""
+    if len(names) == 1:
+        return [f"for {names[0]} in {iterables[0]}:"]
+    parts = [*iterables, "strict=True"]
+    line = f"for {', '.join(names)} in zip({', '.join(parts)}):"
+    if len(INDENT) + len(line) <= WIDTH:
+        return [line]
+    head = f"for {', '.join(names)} in zip("
+    rows = (
+        [head]
+        if len(INDENT) + len(head) <= WIDTH
+        else [
+            "for (",
+            *wrap_text(", ".join(names), INDENT, INDENT, WIDTH - len(INDENT)),
+            ") in zip(",
+        ]
+    )
+    return [*rows, *(f"{INDENT}{part}," for part in parts), "):"]
 
 
 def _break(value: str) -> list[str]:
     """A long expression, broken before the operators that stand outside all brackets.
 
-    A single call that is still too long is broken after its commas.
+    A choice is broken before its `if` and `else` alone, as far as they fit. A single call that is
+    still too long is broken after its commas.
     """
+    parts = _split(value, (" if ", " else "), 0)
+    if len(parts) > 1:
+        room = WIDTH - 2 * len(INDENT)
+        return [row for part in parts for row in ([part] if len(part) <= room else _break(part))]
     rows = _split(value, (" + ", " - ", " * ", " / ", " & ", " | ", " > ", " < "), 0)
     if len(rows) == 1 and len(value) + 2 * len(INDENT) > WIDTH and value.endswith(")"):
         open_at = value.index("(") + 1

@@ -44,15 +44,15 @@ def _sentence(text: str) -> str:
 
 def write_docstring(plan: Plan, header: Header) -> str:
     """What the function computes, its arguments by index, its results, errors and cost."""
-    system = plan.system
     title = header.title or plan.system.name.replace("_", " ").capitalize()
-    lines = [_sentence(title), "", *_table(system), *_results(plan), *_letters(plan), *_notes(plan)]
+    lines = [_sentence(title), "", *_table(plan), *_results(plan), *_letters(plan), *_notes(plan)]
     first, *rest = lines
     text = "\n".join(f"{INDENT}{line}" if line else "" for line in rest)
     return f'{INDENT}"""{first}\n{text}\n{INDENT}"""'
 
 
-def _table(system: System) -> list[str]:
+def _table(plan: Plan) -> list[str]:
+    system = plan.system
     rows = []
     for entry in system.inputs:
         if isinstance(entry, Tensor):
@@ -63,6 +63,9 @@ def _table(system: System) -> list[str]:
         else:
             rows.append((entry.name, "", "number", ""))
     rows += [(size.name, "", "size", "keyword") for size in system.sizes]
+    if plan.tile is not None:
+        words = f"keyword: positions of {plan.tile.index.name} at a time"
+        rows.append((plan.tile.block, "", "int", words))
     widths = [max(len(row[k]) for row in rows) for k in range(3)] if rows else []
     return [
         "  ".join(c.ljust(w) for c, w in zip(row, (*widths, 0), strict=True)).rstrip()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from derive.backend.lines import INDENT, WIDTH, fit_assignment, fit_call, fit_signature, wrap_text
+from derive.backend.lines import INDENT, fit_assignment, fit_call, fit_signature
 from derive.backend.to_checks import CHECK, write_check
 from derive.backend.to_docstring import Header, write_docstring, write_header
+from derive.backend.to_loop import write_loop, write_step
 from derive.backend.to_python import to_python
 from derive.backend.to_torch import Printer
-from derive.ir.nodes import Call, Expr, Pow, Scalar, ScalarInput, System, Tensor
-from derive.ir.text import to_text
+from derive.ir.nodes import Call, Expr, Pow, Scalar, ScalarInput, Tensor
 from derive.ir.walk import walk
-from derive.plan.meaning import to_step_equation
 from derive.plan.ops import Fill, Num, NumTensor
 from derive.plan.steps import find_letters, walk_ops
 
@@ -38,7 +37,7 @@ def to_module(plan: Plan, name: str, header: Header) -> str:
     parts = [
         write_header(system, name, header),
         f"\n{imports}from torch import Tensor\n\n\n",
-        f"{_sign(system, name, len(plan.results))}\n{write_docstring(plan, header)}\n{text}\n",
+        f"{_sign(plan, name)}\n{write_docstring(plan, header)}\n{text}\n",
     ]
     return "".join([*parts, "\n\n", check] if check else parts)
 
@@ -46,12 +45,16 @@ def to_module(plan: Plan, name: str, header: Header) -> str:
 def _write_body(plan: Plan) -> list[str]:
     """A comment and a line for each step; a lone last result is returned without a name."""
     printer = _make_printer(plan)
-    body: list[str] = []
-    body += _write_scalars(printer)
+    body = _write_scalars(printer)
     last = _find_returned(plan)
-    for step in plan.steps:
-        name = "" if step is last else step.name
-        body += [*_comment(step), *fit_assignment(name, printer.text(step.op))]
+    at = plan.tile
+    before = plan.steps if at is None else plan.steps[: at.first]
+    for step in before:
+        body += write_step(step, printer, "" if step is last else step.name)
+    if at is not None:
+        body += write_loop(plan, at, printer, last)
+        for step in plan.steps[at.last + 1 :]:
+            body += write_step(step, printer, "" if step is last else step.name)
     if last is None:
         body += fit_assignment("", ", ".join(printer.text(op) for op in plan.results))
     return body
@@ -114,18 +117,9 @@ def _make_printer(plan: Plan) -> Printer:
     return Printer("torch.empty(())", "torch.get_default_dtype()", *names)
 
 
-def _comment(step: Step) -> list[str]:
-    """What the line computes, and its shape."""
-    text = to_text(to_step_equation(step))
-    shape = f"[{', '.join(to_python(i.extent) for i in step.axes)}]".replace(" * ", "*")
-    lines = wrap_text(f"# {text}", later="#     ", width=WIDTH - len(INDENT))
-    if len(INDENT) + len(lines[-1]) + 2 + len(shape) <= WIDTH:
-        return [*lines[:-1], f"{lines[-1]}  {shape}"]
-    return [*lines, f"#     {shape}"]
-
-
-def _sign(system: System, name: str, results: int) -> str:
+def _sign(plan: Plan, name: str) -> str:
     """The line that begins the function: tensors and numbers, then keyword sizes."""
+    system, results = plan.system, len(plan.results)
     given = [_argument(entry) for entry in system.inputs]
     required = [a for a in given if " = " not in a]
     optional = [a for a in given if " = " in a]
@@ -133,6 +127,8 @@ def _sign(system: System, name: str, results: int) -> str:
         f"{s.name}: int" + (f" = {s.default}" if s.default is not None else "")
         for s in system.sizes
     ]
+    if plan.tile is not None:
+        sizes.append(f"{plan.tile.block}: int | None = None")
     keywords = ["*", *sizes] if sizes else []
     returns = "Tensor" if results == 1 else f"tuple[{', '.join(['Tensor'] * results)}]"
     return fit_signature(name, [*required, *optional, *keywords], returns)

@@ -105,8 +105,24 @@ class Printer:
                 return f"torch.where({parts})", ATOM
             case ops.Cast(arg):
                 return f"{self.text(arg, ATOM)}.to({self.dtype})", ATOM
+            case ops.Cell(call, args, _, _, ""):
+                return self._cell(call, args), ATOM
+            case ops.Cell(call, args, whole, _, when):
+                plain = self.text(whole)
+                return f"{self._cell(call, args)} if {self._cell(when, args)} else {plain}", OR
             case _:
                 return self._view(op), ATOM
+
+    def _cell(self, call: str, args: tuple[Op, ...]) -> str:
+        """The call with its arguments; one that is followed by brackets or a method holds tight.
+
+        {like} is the tensor that new ones are made like, {dtype} the formula's dtype.
+        """
+        texts = []
+        for number, arg in enumerate(args):
+            after = call.partition(f"{{{number}}}")[2]
+            texts.append(self.text(arg, ATOM if after[:1] in {"[", "."} else 0))
+        return call.format(*texts, like=self.like, dtype=self.dtype)
 
     def _view(self, op: Op) -> str:
         match op:

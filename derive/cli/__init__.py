@@ -32,6 +32,18 @@ Sizes = Annotated[
     str, typer.Option("--sizes", metavar="S=4096,...", help="Numbers to plan and count for.")
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where files go.")]
+Memory = Annotated[
+    str, typer.Option("--memory", metavar="256MiB", help="The most that intermediates may take.")
+]
+FastMath = Annotated[
+    bool, typer.Option("--fast-math", help="Use rules that lose digits: x - y far apart only.")
+]
+Cells = Annotated[
+    bool, typer.Option(" /--no-cells", help="No torch call without second derivatives.")
+]
+MachineFile = Annotated[
+    Path | None, typer.Option("--machine", metavar="FILE", help="Costs, by bench --calibrate.")
+]
 Name = Annotated[str | None, typer.Option("--name", metavar="N", help="The function's name.")]
 Inputs = Annotated[
     str,
@@ -133,6 +145,10 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
         str, typer.Option("--from", metavar="FILE.py:FUNCTION", help="Lift code and improve it.")
     ] = "",
     inputs: Inputs = "",
+    memory: Memory = "",
+    fast_math: FastMath = False,
+    cells: Cells = True,
+    machine: MachineFile = None,
     as_json: Json = False,
 ) -> None:
     """Write checked PyTorch functions.
@@ -140,15 +156,17 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     Without arguments for all formulas of the library.
     """
     from derive.cli.build import Order, check_all, find_order, write_all
+    from derive.cli.options import Options
     from derive.cli.sizes import parse_sizes
 
+    options = Options(memory, fast_math, cells, machine)
     if code:
         from derive.cli.code import find_checked
 
         found = find_checked(code, inputs, name, tuple(where or ()))
-        order = Order((found,), out, parse_sizes(sizes), ())
+        order = Order((found,), out, parse_sizes(sizes), (), options)
     else:
-        order = find_order(where or (), out, parse_sizes(sizes), name)
+        order = find_order(where or (), out, parse_sizes(sizes), name, options)
     raise typer.Exit((check_all if check else write_all)(order, as_json))
 
 
@@ -210,30 +228,45 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
 
 @app.command("bench")
 def _bench(  # noqa: PLR0913, PLR0917 - one for each option
-    where: Where,
+    where: Annotated[
+        str | None, typer.Argument(metavar=FORMULA, help=FROM, show_default=False)
+    ] = None,
     against: Annotated[
         str, typer.Option("--against", metavar="FILE.py:FUNCTION", help="Code by hand.")
     ] = "",
     sizes: Sizes = "",
+    over: Annotated[
+        str, typer.Option("--over", metavar="S=64..1024", help="Measure as one size grows.")
+    ] = "",
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw that; or a .png.")
+    ] = None,
     backward: Annotated[bool, typer.Option("--backward", help="Time gradients too.")] = False,
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of torch.")] = 1,
+    compiled: Annotated[bool, typer.Option("--compile", help="Time torch.compile too.")] = False,
+    threads: Annotated[
+        Words, typer.Option("--threads", metavar="N,..|all", help="A table for each.")
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="float32|bfloat16|float64", help="Of real tensors.")
+    ] = "float32",
     runs: Annotated[int, typer.Option("--runs", min=1, help="Interleaved runs.")] = 7,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option("--calibrate", metavar="FILE", help="Measure the machine's constants."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Time the generated function against code by hand and one einsum call."""
-    from derive.cli.bench import print_bench
-    from derive.cli.formulas import find_one
-    from derive.cli.sizes import parse_sizes
+    """Time the generated function against code by hand, one einsum call, and torch.compile."""
+    from derive.bench.run import Wishes
+    from derive.cli.bench import find_named, print_bench, print_calibration
+    from derive.cli.bench_options import parse_threads, read_order
 
-    print_bench(
-        find_one(where),
-        against,
-        parse_sizes(sizes),
-        backward=backward,
-        threads=threads,
-        runs=runs,
-        as_json=as_json,
-    )
+    if calibrate is not None:
+        print_calibration(calibrate, where, as_json)
+        return
+    wishes = Wishes(backward, compiled, parse_threads(threads or ()), runs, dtype)
+    order = read_order(against, sizes, over, plot, wishes)
+    print_bench(find_named(where), order, as_json)
 
 
 @app.command("lint")

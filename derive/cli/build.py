@@ -18,7 +18,9 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from derive.cli.formulas import LIBRARY, build_found, find_formulas, find_library, show_path
+from derive.cli.files import show_path
+from derive.cli.formulas import LIBRARY, build_found, find_formulas, find_library
+from derive.cli.options import NONE, Options
 from derive.cli.sizes import check_sizes, to_option
 from derive.cli.step_table import to_plan_data
 from derive.cli.tables import (
@@ -51,7 +53,8 @@ class Order:
     found: tuple[Found, ...]
     out: Path
     sizes: Mapping[str, int]
-    whole: tuple[str, ...]  # origins whose formulas are all here
+    whole: tuple[str, ...] = ()  # origins whose formulas are all here
+    options: Options = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,11 @@ class Outcome:
 
 
 def find_order(
-    arguments: Sequence[str], out: Path, sizes: Mapping[str, int], name: str | None
+    arguments: Sequence[str],
+    out: Path,
+    sizes: Mapping[str, int],
+    name: str | None,
+    options: Options,
 ) -> Order:
     """The formulas of the command line; without arguments those of the library."""
     if name is not None and len(arguments) != 1:
@@ -87,7 +94,7 @@ def find_order(
                 help="build one of them with --name, or into another --out",
             )
         taken[each.name] = each
-    return Order(found, out, sizes, tuple(whole))
+    return Order(found, out, sizes, tuple(whole), options)
 
 
 def write_all(order: Order, as_json: bool) -> int:
@@ -154,7 +161,8 @@ def _share_sizes(order: Order) -> dict[str, dict[str, int]]:
 
 def _build(found: Found, order: Order, sizes: Mapping[str, int]) -> Built:
     is_named = order.out != DEFAULT_OUT and not _is_elsewhere(order.out)
-    return build_found(found, sizes, f" --out {quote(show_path(order.out))}" if is_named else "")
+    out = f" --out {quote(show_path(order.out))}" if is_named else ""
+    return build_found(found, sizes, order.options, out)
 
 
 def _is_elsewhere(folder: Path) -> bool:

@@ -6,7 +6,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derive.cli.formulas import Found, list_functions, show_path
+from derive.cli.files import show_path
+from derive.cli.formulas import Found, list_functions
 from derive.errors import refuse
 
 if TYPE_CHECKING:

@@ -24,6 +24,14 @@ MODULE = "formula_file"  # the name under which a file runs; it hides no module 
 START = 'write one as a module-level variable, or start from "derive new NAME"'
 
 
+def show_path(path: Path) -> str:
+    """The path as it was given; an absolute one from where we stand, else its name alone."""
+    if not path.is_absolute():
+        return path.as_posix()
+    here = Path.cwd()
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
+
+
 def read_text(path: Path, shown: str) -> str:
     """The file's text; DeriveError where it cannot be read."""
     try:

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derive.cli.files import read_text, run_file
+from derive.cli.files import read_text, run_file, show_path
+from derive.cli.options import NONE, Options
 from derive.cli.sizes import to_option
 from derive.errors import DeriveError, refuse, suggest
 from derive.notation.formula import check_name
@@ -90,7 +91,9 @@ def find_one(argument: str) -> Found:
     return found[0]
 
 
-def build_found(found: Found, sizes: Mapping[str, int], options: str = "") -> Built:
+def build_found(
+    found: Found, sizes: Mapping[str, int], options: Options = NONE, out: str = ""
+) -> Built:
     """The formula's file, which names its origin and the command that makes it again."""
     from derive.compiler import build
 
@@ -100,16 +103,9 @@ def build_found(found: Found, sizes: Mapping[str, int], options: str = "") -> Bu
         sizes=dict(sizes) or None,
         name=found.name,
         origin=found.origin,
-        rebuild=f"{found.rebuild}{options}{at}{found.given}",
+        rebuild=f"{found.rebuild}{out}{at}{options.to_text()}{found.given}",
+        **options.to_arguments(),
     )
-
-
-def show_path(path: Path) -> str:
-    """The path as it was given; an absolute one from where we stand, else its name alone."""
-    if not path.is_absolute():
-        return path.as_posix()
-    here = Path.cwd()
-    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
 
 
 def _find(argument: str, name: str | None) -> tuple[Found, ...]:

@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from derive.cli.sizes import to_option
 from derive.cli.tables import print_line, print_table, to_short
-from derive.ir.polynomial import add_all
 from derive.ir.text import to_text
-from derive.plan.costs import find_flops, find_kept
+from derive.plan.costs import find_kept
 from derive.plan.meaning import to_step_equation
-from derive.plan.steps import walk_ops
 
 if TYPE_CHECKING:
     from derive.ir.nodes import Expr
-    from derive.ir.polynomial import Polynomial
     from derive.plan.steps import Plan, Step
 
 FLOAT_BYTES = 4  # float32, for the memory that is shown
@@ -27,7 +24,7 @@ def print_steps(plan: Plan) -> None:
             step.name,
             "\n".join(plan.find_einsums(step)),
             find_shape(step),
-            to_short(plan.at_sizes(_count(step))),
+            to_short(plan.at_sizes(plan.count_flops(step))),
             to_text(to_step_equation(step)),
         )
         for step in plan.steps
@@ -56,7 +53,7 @@ def to_plan_data(plan: Plan) -> dict[str, Any]:
                 "name": step.name,
                 "einsums": list(plan.find_einsums(step)),
                 "shape": [to_compact(index.extent) for index in step.axes],
-                "flops": plan.at_sizes(_count(step)),
+                "flops": plan.at_sizes(plan.count_flops(step)),
                 "elements": plan.at_sizes(find_kept(step.op)),
                 "equation": to_text(to_step_equation(step)),
             }
@@ -89,8 +86,3 @@ def to_bytes(count: int) -> str:
             return f"{value:.4g} {unit}"
         value /= 1024
     return f"{value:.4g} TiB"
-
-
-def _count(step: Step) -> Polynomial:
-    """The operations of one step."""
-    return add_all(find_flops(op) for op in walk_ops(step.op))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Size, System, Tensor
 from derive.ir.walk import walk
 from derive.plan.align import arrange
+from derive.plan.cells import use_cells
 from derive.plan.context import Context, layout_of
 from derive.plan.layout import find_layouts
 from derive.plan.lower import lower, lower_equation
 from derive.plan.ops import Flatten, Op, Source, merge_indices
 from derive.plan.share import replace_op, share_ops, split_long
 from derive.plan.steps import Plan, Step, walk_ops
+from derive.plan.strides import Memory
 from derive.rewrite.recipes import prepare
 
 if TYPE_CHECKING:
@@ -21,19 +24,39 @@ if TYPE_CHECKING:
     from derive.ir.nodes import Equation
 
 
-def make_plan(system: System, sizes: Mapping[str, int]) -> Plan:
-    """The plan of a system, its orders of contraction chosen at the given sizes."""
+def make_plan(system: System, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
+    """The plan of a system as its own rules leave it; `plan.search` looks for better ones."""
     prepared, notes = prepare(system)
-    context = Context(prepared, sizes, _reserved(system), lower)
-    context.layouts = find_layouts(prepared)
+    return lower_system(Draft(system, prepared, notes), sizes, cells=cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a plan is made from: the formula, what rules made of it, and orders of storage."""
+
+    system: System
+    prepared: System
+    notes: tuple[str, ...]
+    layouts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # other than the usual
+
+
+def lower_system(draft: Draft, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
+    """The plan of a draft, its orders of contraction chosen at the given sizes."""
+    system, prepared = draft.system, draft.prepared
+    context = Context(prepared, sizes, _reserved(prepared), lower)
+    context.layouts = {**find_layouts(prepared), **draft.layouts}
     sources: dict[str, tuple[Equation, Source]] = {}
     for equation in prepared.equations:
         sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
     results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
     steps = drop_unused(tuple(context.steps), results)
     steps, results = inline_result(steps, results)
-    steps = split_long(share_ops(steps, set(sources), context.names), context.names)
-    return Plan(system, steps, results, dict(sizes), (*notes, *context.notes))
+    steps = share_ops(steps, set(sources), context.names)
+    if cells:
+        steps, is_changed = use_cells(steps, results, Memory(sizes))
+        steps = drop_unused(steps, results) if is_changed else steps
+    steps = split_long(steps, context.names)
+    return Plan(system, steps, results, dict(sizes), (*draft.notes, *context.notes))
 
 
 def _reserved(system: System) -> set[str]:

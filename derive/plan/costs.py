@@ -12,6 +12,7 @@ from derive.plan.ops import (
     Apply,
     Arrange,
     Cast,
+    Cell,
     Choose,
     Einsum,
     Fill,
@@ -23,7 +24,7 @@ from derive.plan.ops import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from derive.ir.nodes import Index
 
@@ -50,8 +51,18 @@ def find_flops(op: Op) -> Polynomial:
             return count_elements(axes_of(arg)) * Polynomial.of(each)
         case Apply() | Choose() | Fill() | Cast():
             return count_elements(find_true_axes(op))
+        case Cell(_, args, whole):
+            return add_all(map(find_flops, find_inner(whole, args)))
         case _:
             return Polynomial({})
+
+
+def find_inner(whole: Op, given: tuple[Op, ...]) -> Iterator[Op]:
+    """The operations of a cell, without what it is given."""
+    if whole not in given:
+        yield whole
+        for arg in args_of(whole):
+            yield from find_inner(arg, given)
 
 
 def find_true_axes(op: Op) -> tuple[Index, ...]:

@@ -10,10 +10,11 @@ from functools import singledispatch
 
 from derive.ir import nodes
 from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Access, Equation, Expr, Number, Tensor
-from derive.ir.walk import substitute
+from derive.ir.walk import find_accesses, map_children, substitute
 from derive.plan import ops
 from derive.plan.ops import Op, axes_of
 from derive.plan.steps import Step
+from derive.rewrite.rules_products import rename_bound
 
 HALF = Number(Fraction(1, 2))
 RELATIONS = {"<", "<=", ">", ">=", "==", "!="}
@@ -166,3 +167,19 @@ def _(op: ops.Fill) -> Expr:
 @to_expr.register
 def _(op: ops.Choose) -> Expr:
     return nodes.Where(to_expr(op.condition), to_expr(op.then), to_expr(op.other))
+
+
+@to_expr.register
+def _(op: ops.Cell) -> Expr:
+    whole = to_expr(op.whole)
+    tensors = {access.tensor.name for access in find_accesses(whole)}
+    return _rename_apart(whole, tensors | {index.name for index in op.axes})
+
+
+def _rename_apart(expr: Expr, taken: set[str]) -> Expr:
+    """The same with each bound letter other than those around it."""
+    if isinstance(expr, nodes.Reduce):
+        bound, condition, body = rename_bound(expr, taken)
+        body = _rename_apart(body, taken | {index.name for index in bound})
+        return nodes.Reduce(expr.kind, bound, condition, body)
+    return map_children(expr, lambda child: _rename_apart(child, taken))

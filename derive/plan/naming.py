@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from derive.plan.ops import (
     Along,
     Apply,
+    Cell,
     Choose,
     Einsum,
     Fill,
@@ -69,6 +70,8 @@ def _describe(op: Op) -> str:
             return _join([kind, _describe(arg)])
         case Fill(arg, _, _, _):
             return _join([_describe(arg), "masked"])
+        case Cell(_, _, whole):
+            return _describe(whole)
         case Choose():
             return ""
         case Apply(function, args, _):

@@ -10,6 +10,7 @@
        | Einsum(args, axes) | Apply(function, args, axes)
        | Reduction(kind, arg, over) | Along(kind, arg, index)
        | Fill(arg, mask, value, where) | Choose(condition, then, other, axes) | Cast(arg)
+       | Cell(call, args, whole, axes, when)   one call of torch for several operations
 
 Here, and only from here on, axes have an order: `axes_of(op)` is a tuple of indices. `Arrange` may
 name axes that its argument lacks; they have size 1 there and broadcast.
@@ -191,6 +192,22 @@ class Cast:
     arg: Op
 
 
+@node
+class Cell:
+    """One call of torch that computes what several operations do.
+
+    `call` is its text, with {0}, {1}, .. for the arguments; `whole` are the operations, in terms of
+    the arguments. Where torch's function does not take all that the operations do, `when` is the
+    text of a condition: without it, the operations are written out beside the call.
+    """
+
+    call: str
+    args: tuple[Op, ...]
+    whole: Op
+    axes: tuple[Index, ...]
+    when: str = ""
+
+
 Op: TypeAlias = (
     Source
     | Num
@@ -211,6 +228,7 @@ Op: TypeAlias = (
     | Fill
     | Choose
     | Cast
+    | Cell
 )
 
 VIEWS = (Source, Select, Slice, Unflatten, Diagonal, Flatten, Arrange, Expand)
@@ -221,7 +239,7 @@ def axes_of(op: Op) -> tuple[Index, ...]:
     match op:
         case Source(_, axes, _) | Arrange(_, axes) | Expand(_, axes):
             return axes
-        case Einsum(_, axes) | Apply(_, _, axes) | Choose(_, _, _, axes):
+        case Einsum(_, axes) | Apply(_, _, axes) | Choose(_, _, _, axes) | Cell(_, _, _, axes):
             return axes
         case Num() | NumTensor():
             return ()
@@ -268,7 +286,7 @@ def to_place(parts: tuple[Index, ...]) -> Expr:
 def args_of(op: Op) -> tuple[Op, ...]:
     """The operations it works on."""
     match op:
-        case Einsum(args, _) | Apply(_, args, _):
+        case Einsum(args, _) | Apply(_, args, _) | Cell(_, args):
             return args
         case Choose(condition, then, other, _):
             return (condition, then, other)
@@ -313,6 +331,17 @@ def with_args(op: Op, args: tuple[Op, ...]) -> Op:
             return Along(kind, args[0], index)
         case Cast():
             return Cast(args[0])
+        case Cell(call, _, whole, axes, when):
+            new = dict(zip(op.args, args, strict=True))
+            return Cell(call, args, exchange(whole, new), axes, when)
+
+
+def exchange(op: Op, new: Mapping[Op, Op]) -> Op:
+    """The operation with some of those inside it exchanged."""
+    if op in new:
+        return new[op]
+    args = args_of(op)
+    return with_args(op, tuple(exchange(arg, new) for arg in args)) if args else op
 
 
 def rename_indices(op: Op, new: Mapping[Index, Index]) -> Op:
@@ -321,13 +350,16 @@ def rename_indices(op: Op, new: Mapping[Index, Index]) -> Op:
     def each(axes: tuple[Index, ...]) -> tuple[Index, ...]:
         return tuple(new.get(i, i) for i in axes)
 
-    op = with_args(op, tuple(rename_indices(arg, new) for arg in args_of(op)))
+    args = tuple(rename_indices(arg, new) for arg in args_of(op))
+    if isinstance(op, Cell):
+        return Cell(op.call, args, rename_indices(op.whole, new), each(op.axes), op.when)
+    op = with_args(op, args)
     match op:
         case Source(name, axes, kind):
             return Source(name, each(axes), kind)
-        case Einsum(args, axes):
+        case Einsum(_, axes):
             return Einsum(args, each(axes))
-        case Apply(function, args, axes):
+        case Apply(function, _, axes):
             return Apply(function, args, each(axes))
         case Choose(condition, then, other, axes):
             return Choose(condition, then, other, each(axes))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
+from derive.ir.nodes import MINUS_ONE, Mul, Pow, Size
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
-from derive.plan.costs import find_flops, find_held, find_kept
+from derive.plan.costs import count_elements, find_flops, find_held, find_kept
 from derive.plan.ops import Einsum, Op, args_of, axes_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,31 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Tile:
+    """Some of the steps run in a loop over blocks of an index, whose length is a keyword argument.
+
+    The index of those steps has the extent `block`. A block is as long as keeps the largest tensor
+    in it to `target` elements; each position adds `unit` elements to that tensor.
+    """
+
+    index: Index
+    block: str
+    first: int  # of the steps in the loop
+    last: int
+    sliced: tuple[tuple[str, Op], ...]  # the name of a block, and what it is a block of
+    joined: tuple[
+        tuple[str, str, int], ...
+    ]  # a step, the list of its blocks, the place of the index
+    unit: Polynomial
+    target: int
+
+    @property
+    def blocks(self) -> Polynomial:
+        """How many blocks there are, the last one counted by its share."""
+        return Polynomial.of(Mul((self.index.extent, Pow(Size(self.block), MINUS_ONE))))
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The steps in order, the operations that give the results, and the sizes it was made for."""
 
@@ -41,6 +67,7 @@ class Plan:
     results: tuple[Op, ...]
     sizes: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    tile: Tile | None = None
 
     @property
     def einsums(self) -> tuple[str, ...]:
@@ -56,26 +83,71 @@ class Plan:
     @property
     def flops(self) -> Polynomial:
         """Multiplications, additions and function values, as a polynomial over sizes."""
-        return add_all(find_flops(op) for s in self.steps for op in walk_ops(s.op))
+        return add_all(self.count_flops(step) for step in self.steps)
+
+    def count_flops(self, step: Step) -> Polynomial:
+        """Those of one step, in all blocks together."""
+        once = add_all(find_flops(op) for op in walk_ops(step.op))
+        if self.tile is None or not self.is_in_loop(step):
+            return once
+        return once * self.tile.blocks
+
+    def is_in_loop(self, step: Step) -> bool:
+        """Does it run once for each block?"""
+        at = self.tile
+        return at is not None and step in self.steps[at.first : at.last + 1]
 
     @property
     def peak_elements(self) -> Polynomial:
         """Elements alive together at the fullest moment, at the sizes of the plan.
 
         All named steps stay alive to the end; within a line, an operation's result and what it
-        works on. Views and the arguments count for nothing.
+        works on. Of a loop, the blocks of its results and one block of everything else, until it
+        ends and the blocks are joined. Views and the arguments count for nothing.
         """
-        moments = []
-        before = Polynomial({})
-        for step in self.steps:
-            moments += [before + find_held(op) for op in walk_ops(step.op)]
-            before = before + find_kept(step.op)
-        return max([*moments, before], key=self.at_sizes)
+        return find_peak(self)
+
+    def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The sizes, and the length of a block at them."""
+        if self.tile is None or self.tile.block in sizes:
+            return dict(sizes)
+        unit = self._evaluate(self.tile.unit, sizes)
+        extent = self._evaluate(Polynomial.of(self.tile.index.extent), sizes)
+        length = self.tile.target // max(1, unit)
+        return {**sizes, self.tile.block: max(1, min(length, extent))}
 
     def at_sizes(self, polynomial: Polynomial, sizes: Mapping[str, int] | None = None) -> int:
         """A cost as a number, at these sizes or at those of the plan."""
-        known = sizes or self.sizes
-        return int(polynomial.evaluate(lambda atom: evaluate_atom(atom, known)))
+        return self._evaluate(polynomial, self.complete(sizes or self.sizes))
+
+    @staticmethod
+    def _evaluate(polynomial: Polynomial, sizes: Mapping[str, int]) -> int:
+        return int(polynomial.evaluate(lambda atom: evaluate_atom(atom, sizes)))
+
+
+def find_peak(plan: Plan) -> Polynomial:
+    """Elements alive together at the fullest moment of a plan."""
+    none = Polynomial({})
+    moments, before, outside, joined = [none], none, none, none
+    at = plan.tile
+    for place, step in enumerate(plan.steps):
+        if at is not None and place == at.first:
+            outside = before
+            joined = add_all(_count_joined(at, s) for s in plan.steps[at.first : at.last + 1])
+            before = outside + joined
+        moments += [before + find_held(op) for op in walk_ops(step.op)]
+        before = before + find_kept(step.op)
+        if at is not None and place == at.last:
+            before = outside + joined
+            moments.append(before + joined)
+    return max([*moments, before], key=plan.at_sizes)
+
+
+def _count_joined(tile: Tile, step: Step) -> Polynomial:
+    """The elements of all blocks of a step that is joined after the loop."""
+    if step.name not in {name for name, _, _ in tile.joined}:
+        return Polynomial({})
+    return count_elements(step.axes) * tile.blocks
 
 
 def walk_ops(op: Op) -> Iterator[Op]:

@@ -9,6 +9,12 @@
 
 A rule looks at one node and returns None where it does not fit. The examples are run by one
 parametrised test, which also compares both sides' values on random tensors.
+
+A law that spans equations is a rule too, with `@system_rule` on a function of a system: it gives
+each system that applying the law once can lead to. At a single node it never fits.
+
+Laws hold for real numbers. A rule whose right side rounds worse than its left side says in `loses`
+what is lost; it is used only where that is asked for.
 """
 
 from __future__ import annotations
@@ -19,9 +25,9 @@ from typing import TYPE_CHECKING
 from derive.ir.walk import rewrite_bottom_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from derive.ir.nodes import Expr
+    from derive.ir.nodes import Expr, System
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ class Rule:
     after: str
     refuses: str
     act: Callable[[Expr], Expr | None]
+    loses: str = ""  # what is rounded worse than before; nothing where it is empty
+    across: Callable[[System], Iterator[System]] | None = None  # a law that spans equations
 
     def __call__(self, expr: Expr) -> Expr | None:
         """The node rewritten, or None where the rule does not fit."""
@@ -41,14 +49,29 @@ class Rule:
 
 
 def rule(
-    *, law: str, before: str, after: str, refuses: str
+    *, law: str, before: str, after: str, refuses: str, loses: str = ""
 ) -> Callable[[Callable[[Expr], Expr | None]], Rule]:
     """A function on one node as a Rule, with its law and its examples."""
 
     def wrap(act: Callable[[Expr], Expr | None]) -> Rule:
-        return Rule(act.__name__, law, before, after, refuses, act)
+        return Rule(act.__name__, law, before, after, refuses, act, loses)
 
     return wrap
+
+
+def system_rule(
+    *, law: str, before: str, after: str, refuses: str, loses: str = ""
+) -> Callable[[Callable[[System], Iterator[System]]], Rule]:
+    """A function on a system as a Rule, with its law and its examples."""
+
+    def wrap(across: Callable[[System], Iterator[System]]) -> Rule:
+        return Rule(across.__name__, law, before, after, refuses, _never, loses, across)
+
+    return wrap
+
+
+def _never(_: Expr) -> Expr | None:
+    return None
 
 
 def apply_rules(expr: Expr, rules: Sequence[Rule], used: list[Rule] | None = None) -> Expr:

@@ -11,6 +11,7 @@ import sys
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from inspect import signature
 from math import inf
@@ -54,10 +55,19 @@ def load_function(source: str, name: str) -> Callable[..., Any]:
     return found
 
 
-def judge_source(
-    source: str, name: str, formula: Formula, system: System, draws: Sequence[Mapping[str, int]]
+def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
+    source: str,
+    name: str,
+    formula: Formula,
+    system: System,
+    draws: Sequence[Mapping[str, int]],
+    *,
+    variants: Sequence[Mapping[str, int]] = ({},),
 ) -> Judgement:
-    """The judgement of a file's text at the drawn sizes; the last draw has a row masked out."""
+    """The judgement of a file's text at the drawn sizes; the last draw has a row masked out.
+
+    Every draw is called with the keywords of every variant: blocks of one length and another.
+    """
     try:
         function = load_function(source, name)
     except Exception as error:  # whatever a broken file raises is its judgement
@@ -70,11 +80,13 @@ def judge_source(
         inputs = draw_inputs(system, sizes, number, empty_row=empty_row)
         expected = evaluate_loops(formula, inputs)
         names = tuple(tensor.name for tensor in system.results)
-        off, where = _judge_call(function, inputs, names, expected)
-        worst = max(worst, off)
-        if where:
-            at = ", ".join(f"{size}={extent}" for size, extent in sizes.items())
-            return Judgement(False, tuple(judged), worst, f"{where}, at {at}" if at else where)
+        for variant in variants:
+            off, where = _judge_call(partial(function, **variant), inputs, names, expected)
+            worst = max(worst, off)
+            if where:
+                shown = {**sizes, **variant}
+                at = ", ".join(f"{size}={extent}" for size, extent in shown.items())
+                return Judgement(False, tuple(judged), worst, f"{where}, at {at}" if at else where)
     return Judgement(True, tuple(judged), worst)
 
 

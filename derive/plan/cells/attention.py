@@ -1,0 +1,247 @@
+"""softmax_j(q . k + bias) v is torch's scaled_dot_product_attention, which keeps no weights.
+
+Vaswani et al. 2017, eq. 1; Dao et al. 2022 for the kernel. It takes four places: one or two indices
+of the batch, the query's or the key's, the features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import MINUS_INFINITY, ZERO, Index
+from derive.plan.align import arrange
+from derive.plan.context import is_truth
+from derive.plan.costs import find_true_axes
+from derive.plan.lower_mask import fill
+from derive.plan.ops import (
+    Along,
+    Apply,
+    Arrange,
+    Cell,
+    Einsum,
+    Fill,
+    Flatten,
+    Num,
+    Op,
+    Triangle,
+    Unflatten,
+    axes_of,
+    merge_indices,
+)
+
+if TYPE_CHECKING:
+    from derive.plan.cells.opening import Opener
+
+NAME = "torch.nn.functional.scaled_dot_product_attention"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What stands under the softmax: the product, what is added to it, the mask."""
+
+    query: Op
+    key: Op
+    bias: Op | None = None
+    mask: Op | None = None
+
+
+@dataclass(frozen=True)
+class Places:
+    """The indices of an attention, by their part in it."""
+
+    batch: tuple[Index, ...]
+    group: Index | None  # of queries that share a head of keys
+    row: Index
+    column: Index
+    feature: Index  # of queries and keys
+    result: Index  # the feature of the value
+
+    @property
+    def merged(self) -> Index | None:
+        """The index of all heads, where torch wants a batch of heads in two places as one."""
+        if self.group is None or len(self.batch) < 2:
+            return None
+        return merge_indices((self.batch[1], self.group))
+
+
+def match_attention(op: Op, opener: Opener) -> Op | None:
+    """The weights times the value, where the weights are a softmax that nothing else reads."""
+    if not isinstance(op, Einsum) or len(op.args) != 2:
+        return None
+    for weights, value in (op.args, op.args[::-1]):
+        soft, emptied = _find_softmax(opener.peel(weights), opener)
+        scores = None if soft is None else _find_scores(opener.peel(soft.arg), opener)
+        if soft is None or scores is None:
+            continue
+        places = _find_places(op, soft, scores, value, opener)
+        if places is None:
+            continue
+        is_causal = _is_causal(scores.mask, places, opener) and scores.bias is None
+        is_same = emptied is scores.mask  # rows with nothing left are zeros in torch's function
+        if is_same or (is_causal and emptied is None):
+            return _make_cell(op, scores, strip(value), places, is_causal=is_causal)
+    return None
+
+
+def _find_softmax(op: Op, opener: Opener) -> tuple[Along | None, Op | None]:
+    """(the softmax, the mask by which empty rows become zeros)."""
+    match op:
+        case Along("softmax"):
+            return op, None
+        case Fill(arg, mask, Num(value), False) if value is ZERO:
+            inner = opener.peel(arg)
+            if isinstance(inner, Along) and inner.kind == "softmax":
+                return inner, strip(mask)
+    return None, None
+
+
+def strip(op: Op) -> Op:
+    """The operation without the order of its axes."""
+    return strip(op.arg) if isinstance(op, Arrange) else op
+
+
+def _find_scores(op: Op, opener: Opener) -> Scores | None:
+    match op:
+        case Fill(arg, mask, Num(value), False) if value is MINUS_INFINITY:
+            scores = _find_scores(opener.peel(arg), opener)
+            is_plain = scores is not None and scores.mask is None
+            return replace(scores, mask=strip(mask)) if scores and is_plain else None
+        case Apply("+", (one, other)):
+            for product, rest in ((one, other), (other, one)):
+                scores = _find_scores(opener.peel(product), opener)
+                if scores is not None and scores.mask is None:
+                    return replace(scores, bias=_add(scores.bias, strip(rest)))
+            return None
+        case Apply("*" | "/" as function, (product, Num() as scale)):
+            scores = _find_scores(opener.peel(product), opener)
+            if scores is None or scores.bias is not None or scores.mask is not None:
+                return None
+            scaled = Apply(function, (scores.query, scale), axes_of(scores.query))
+            return replace(scores, query=scaled)
+        case Einsum((query, key), _):
+            return Scores(strip(query), strip(key))
+        case _:
+            return None
+
+
+def _add(bias: Op | None, rest: Op) -> Op:
+    if bias is None:
+        return rest
+    axes = tuple(dict.fromkeys((*axes_of(bias), *axes_of(rest))))
+    return Apply("+", (arrange(bias, axes), arrange(rest, axes)), axes)
+
+
+def _find_places(
+    op: Einsum, soft: Along, scores: Scores, value: Op, opener: Opener
+) -> Places | None:
+    """The part of every index; None where they do not make an attention of four places."""
+    query, key, worth = map(axes_of, (scores.query, scores.key, value))
+    kept = axes_of(soft)
+    features = [i for i in query if i in key and i not in kept]
+    batch = tuple(i for i in query if i in key and i in kept)
+    rows = [i for i in query if i not in key]
+    results = [i for i in worth if i not in kept]
+    if len(features) != 1 or len(results) != 1 or not 1 <= len(rows) <= 2 or len(batch) > 2:
+        return None
+    group = rows[0] if len(rows) == 2 else None
+    found = Places(batch, group, rows[-1], soft.index, features[0], results[0])
+    fits = (
+        set(key) == {*batch, found.column, found.feature}
+        and set(worth) == {*batch, found.column, found.result}
+        and set(op.axes) == {*batch, *rows, found.result}
+        and set(kept) == {*batch, *rows, found.column}
+    )
+    others = [axes_of(part) for part in (scores.bias, scores.mask) if part is not None]
+    if not fits or any(
+        group in axes or (group and batch[-1:] and batch[-1] in axes) for axes in others
+    ):
+        return None
+    is_square = opener.memory.extent(found.feature) == opener.memory.extent(found.result)
+    return found if is_square else None  # else torch falls back to plain steps
+
+
+def _is_causal(mask: Op | None, places: Places, opener: Opener) -> bool:
+    """Is the mask j <= i, which torch makes itself?"""
+    match opener.look(mask) if mask is not None else None:
+        case Triangle(rows, columns, offset, False):
+            return rows is places.row and columns is places.column and offset is ZERO
+        case _:
+            return False
+
+
+def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, *, is_causal: bool) -> Op:
+    """The call, its result in the order of the operation's axes."""
+    batch, group, merged = places.batch, places.group, places.merged
+    heads = batch if group is None else (*batch, group)
+    columns = (*batch, places.column)
+    plain = query = arrange(scores.query, (*heads, places.row, places.feature))
+    key = arrange(scores.key, (*columns, places.feature))
+    worth = arrange(value, (*columns, places.result))
+    if merged is not None:
+        query = Flatten(query, 1, 2, merged)
+    pad = 4 - len(axes_of(query))
+    shared = ":, None" if group and len(batch) == 1 else ", ".join(["None"] * (2 - len(batch)))
+    texts = [f"{{0}}{_pick(pad * ['None'])}", *(f"{{{k}}}{_pick([shared])}" for k in (1, 2))]
+    args: list[Op] = [query, key, worth]
+    mask = None if is_causal else _make_mask(scores, (*heads, places.row, places.column))
+    if is_causal:
+        texts.append("is_causal=True")
+    elif mask is not None:
+        args.append(mask)
+        texts.append(f"attn_mask={{3}}{_pick(['None'] * (_count_places(mask) in (1, 3)))}")
+    texts.append("scale=1.0")  # a scale out of sizes would be a constant in a traced graph
+    if group is not None:
+        texts.append("enable_gqa=True")
+    axes = (*heads, places.row, places.result)
+    if merged is not None:
+        axes = (batch[0], merged, places.row, places.result)
+    call = f"{NAME}({', '.join(texts)}){_pick(pad * ['0'])}"
+    soft = _spell_weights(scores, (plain, key), places, mask, is_causal=is_causal)
+    whole = Einsum((soft, worth), op.axes)
+    cell: Op = Cell(call, tuple(args), whole, axes)
+    if group is not None and merged is not None:
+        cell = Unflatten(cell, 1, (batch[1], group))
+    return arrange(cell, op.axes)
+
+
+def _pick(parts: list[str]) -> str:
+    """`[None, None]`, or nothing."""
+    text = ", ".join(part for part in parts if part)
+    return f"[{text}]" if text else ""
+
+
+def _make_mask(scores: Scores, order: tuple[Index, ...]) -> Op | None:
+    """What is added to the scores or chooses among them, its places in this order."""
+    if scores.bias is None:
+        return None if scores.mask is None else arrange(scores.mask, order)
+    if scores.mask is None:
+        return arrange(scores.bias, order)
+    return arrange(fill(scores.bias, scores.mask, Num(MINUS_INFINITY), False, order), order)
+
+
+def _count_places(op: Op) -> int:
+    """How many places the text of an operand has: leading ones that it lacks are not written."""
+    axes, real = axes_of(op), find_true_axes(op)
+    first = next((k for k, index in enumerate(axes) if index in real), len(axes))
+    return len(axes) - first
+
+
+def _spell_weights(
+    scores: Scores, given: tuple[Op, Op], places: Places, mask: Op | None, *, is_causal: bool
+) -> Op:
+    """The softmax that the call stands for, in terms of its arguments."""
+    heads = places.batch if places.group is None else (*places.batch, places.group)
+    kept = (*heads, places.row, places.column)
+    logits: Op = Einsum(given, kept)
+    if is_causal:
+        causal = Triangle(places.row, places.column, ZERO, False)
+        logits = Fill(logits, causal, Num(MINUS_INFINITY), False)
+    elif mask is not None and is_truth(mask):
+        logits = Fill(logits, mask, Num(MINUS_INFINITY), False)
+    elif mask is not None:
+        logits = Apply("+", (logits, mask), kept)
+    weights: Op = Along("softmax", logits, places.column)
+    if mask is not None and is_truth(mask):
+        weights = Fill(weights, mask, Num(ZERO), False)
+    return weights

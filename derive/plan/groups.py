@@ -1,0 +1,195 @@
+"""Groups of steps that all keep an index, and what they read and leave: the body of a loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import ONE, Index
+from derive.plan.costs import find_true_axes
+from derive.plan.naming import free_name, name_op
+from derive.plan.ops import (
+    VIEWS,
+    Along,
+    Arrange,
+    Diagonal,
+    Op,
+    Source,
+    args_of,
+    axes_of,
+    rename_indices,
+    with_args,
+)
+from derive.plan.steps import Step, walk_ops
+from derive.plan.strides import Memory, find_copies, find_strides
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+LARGE = 1 << 19  # elements from which a tensor is worth a loop: 2 MiB of float32
+_ANY = Index("_", ONE)
+
+
+class BoundError(Exception):
+    """An operation sums over the index, normalises along it, or reads it under another letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Steps of a loop over blocks of `index`, those before and after it, and what crosses over."""
+
+    index: Index
+    before: tuple[Step, ...]
+    inside: tuple[Step, ...]
+    after: tuple[Step, ...]
+    sliced: tuple[tuple[str, Op], ...]  # the name in the loop, and what it is a block of
+    joined: tuple[str, ...]  # steps that are read after the loop
+
+    def find_step(self, name: str) -> Step:
+        """The step of the group by its name."""
+        return next(step for step in self.inside if step.name == name)
+
+    def cut(self, short: Index) -> tuple[Step, ...]:
+        """The steps on blocks: the index is exchanged for one of a block's extent."""
+        names = {_to_leaf_key(op, self.index): name for name, op in self.sliced}
+        return tuple(
+            Step(step.name, rename_indices(self._exchange(step.op, names), {self.index: short}))
+            for step in self.inside
+        )
+
+    def _exchange(self, op: Op, names: dict[Op, str]) -> Op:
+        name = names.get(_to_leaf_key(op, self.index))
+        if name is not None:
+            return Source(name, axes_of(op), op.kind if isinstance(op, Source) else "real")
+        args = args_of(op)
+        return with_args(op, tuple(self._exchange(a, names) for a in args)) if args else op
+
+
+def _to_leaf_key(op: Op, index: Index) -> Op:
+    """The leaf; a tensor cut at the same place is the same under whatever letters."""
+    if not isinstance(op, Source):
+        return op
+    return Source(op.name, tuple(i if i is index else _ANY for i in op.axes), op.kind)
+
+
+def find_group(
+    steps: Sequence[Step], results: Sequence[Op], index: Index, memory: Memory
+) -> Group | None:
+    """The steps worth a loop over this index; None where none is."""
+    inside, after = _find_members(steps, index)
+    core = _find_core(steps, inside, memory)
+    if not core:
+        return None
+    inside, after = _trim(steps, inside, after, core)
+    group = tuple(step for step in steps if step.name in inside)
+    later = tuple(step for step in steps if step.name in after)
+    read = {name for op in (*(s.op for s in later), *results) for name in _read_by(op)}
+    return Group(
+        index,
+        tuple(s for s in steps if s.name not in inside and s.name not in after),
+        group,
+        later,
+        _name_leaves(steps, group, index, inside),
+        tuple(s.name for s in group if s.name in read),
+    )
+
+
+def _read_by(op: Op) -> set[str]:
+    return {part.name for part in walk_ops(op) if isinstance(part, Source)}
+
+
+def _find_members(steps: Sequence[Step], index: Index) -> tuple[set[str], set[str]]:
+    """(steps that keep the index throughout, steps that need those and do not)."""
+    inside: set[str] = set()
+    after: set[str] = set()
+    for step in steps:
+        read = _read_by(step.op)
+        if not read & after and index in step.axes:
+            try:
+                find_leaves(step.op, index, inside)
+            except BoundError:
+                pass
+            else:
+                inside.add(step.name)
+                continue
+        if read & (inside | after):
+            after.add(step.name)
+    return inside, after
+
+
+def find_leaves(op: Op, index: Index, inside: set[str]) -> tuple[Op, ...]:
+    """What of an operation is a block of something outside; BoundError where it is not pointwise.
+
+    A leaf is a tensor from outside, or a view of one, whose axes have the index.
+    """
+    parts = list(walk_ops(op))
+    if not any(index in axes_of(part) for part in parts):
+        if _read_by(op) & inside:
+            raise BoundError
+        return ()
+    axes = axes_of(op)
+    if axes.count(index) != 1 or (isinstance(op, Along) and op.index is index):
+        raise BoundError
+    if isinstance(op, Source) and op.name in inside:
+        return ()
+    is_made_here = all(index not in axes_of(arg) for arg in args_of(op))
+    if isinstance(op, Arrange) and is_made_here:
+        return find_leaves(op.arg, index, inside)  # size 1 along the index, whatever the block
+    if isinstance(op, (Source, Diagonal)) or is_made_here:
+        if _read_by(op) & inside:
+            raise BoundError
+        return (op,)
+    return tuple(leaf for arg in args_of(op) for leaf in find_leaves(arg, index, inside))
+
+
+def _find_core(steps: Sequence[Step], inside: set[str], memory: Memory) -> set[str]:
+    """The members that copy something large, or make or read one of the largest tensors."""
+    copied: dict[str, int] = {}
+    made: dict[str, int] = {}
+    for step in steps:
+        parts = list(walk_ops(step.op))
+        copied[step.name] = max(find_copies(op, memory) for op in parts)
+        work = [op for op in parts if not isinstance(op, VIEWS)]
+        made[step.name] = max((memory.count(find_true_axes(op)) for op in work), default=0)
+        memory.strides[step.name] = find_strides(step.op, memory)
+    least = max(LARGE, max(made[name] for name in inside) // 2) if inside else LARGE
+    large = {name for name, count in made.items() if count >= least}
+    return {
+        step.name
+        for step in steps
+        if step.name in inside
+        and (step.name in large or copied[step.name] >= LARGE or _read_by(step.op) & large)
+    }
+
+
+def _trim(
+    steps: Sequence[Step], inside: set[str], after: set[str], core: set[str]
+) -> tuple[set[str], set[str]]:
+    """Without the members at either end that have nothing to do with what is large."""
+    inside, after = set(inside), set(after)
+    for step in steps:
+        if step.name in inside - core and not _read_by(step.op) & inside:
+            inside.discard(step.name)
+    for step in reversed(steps):
+        is_read = any(step.name in _read_by(s.op) for s in steps if s.name in inside)
+        if step.name in inside - core and not is_read and len(_read_by(step.op) & inside) == 1:
+            inside.discard(step.name)
+            after.add(step.name)
+    return inside, after
+
+
+def _name_leaves(
+    steps: Sequence[Step], group: Sequence[Step], index: Index, inside: set[str]
+) -> tuple[tuple[str, Op], ...]:
+    """A name for each leaf in the loop: `q_h` for the blocks of q along h."""
+    taken = {name for step in steps for name in (step.name, *_read_by(step.op))}
+    found: dict[Op, tuple[str, Op]] = {}
+    for step in group:
+        for leaf in find_leaves(step.op, index, inside):
+            key = _to_leaf_key(leaf, index)
+            if key not in found:
+                name = free_name(f"{name_op(leaf, group[-1].name)}_{index.name}", taken)
+                found[key] = name, leaf
+                taken.add(name)
+    return tuple(found.values())

@@ -1,0 +1,172 @@
+"""Which expressions a law may move to where their guards do not reach, or multiply by 0.
+
+readable    no read leaves its tensor, whatever the guards around it
+settled     no infinity stands in it, and no reduction over nothing; a quotient may still fail
+tame        readable, and finite for all finite inputs
+
+Inputs are finite. A tensor that an equation defines may not be: `find_wild` finds those that are
+not settled or not tame, and `mark_wild` marks them for the length of a rewriting, the former by a
+lower bound of -oo, all by an upper bound of oo.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from derive.analysis.ranges import Facts, is_nonnegative
+from derive.analysis.reads import find_guarded
+from derive.ir.nodes import (
+    MINUS_INFINITY,
+    TRUE,
+    Access,
+    Add,
+    Along,
+    And,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Infinity,
+    Mul,
+    Not,
+    Number,
+    Or,
+    Pow,
+    Reduce,
+    Scalar,
+    Size,
+    System,
+    Tensor,
+    Truth,
+    Where,
+)
+from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.walk import find_accesses, rewrite_bottom_up
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ONE = Polynomial.of(1)
+_TOTAL = (
+    *("sin", "cos", "tanh", "erf", "abs", "sign", "floor", "clip", "max", "min", "pi"),
+    *("sigmoid", "relu", "leaky_relu", "elu", "gelu", "silu", "softplus"),
+)
+_OPEN = ("exp", "log", "floordiv", "mod")  # exp overflows, the others are not defined everywhere
+_EMPTY = ("mean", "var", "sample_var", "max", "min", "logsumexp", "argmax")  # no number of nothing
+
+
+def is_readable(expr: Expr) -> bool:
+    """Does every read stay in its tensor without a guard from outside?"""
+    return all(_is_inside(access, facts) for access, facts in find_guarded(expr, ()))
+
+
+def is_settled(expr: Expr) -> bool:
+    """Is it finite wherever its quotients, roots and logarithms are?"""
+    return _Finite(strict=False).ask(expr)
+
+
+def is_tame(expr: Expr) -> bool:
+    """Can it be read at all indices, and is it finite for all finite inputs?"""
+    return _Finite(strict=True).ask(expr) and is_readable(expr)
+
+
+def is_positive(expr: Expr) -> bool:
+    """Is it > 0 for all sizes, and all inputs in their domain?"""
+    match expr:
+        case Number(value):
+            return value > 0
+        case Size() | Call("pi", ()):
+            return True
+        case Access(Tensor(lower=Number(value), strict=(is_strict, _))):
+            return value > 0 or (value == 0 and is_strict)
+        case Add(parts) | Mul(parts):
+            return all(map(is_positive, parts))
+        case Pow(base, Number()):
+            return is_positive(base)
+    return False
+
+
+def _is_inside(access: Access, facts: Facts) -> bool:
+    for place, extent in zip(access.places, access.tensor.shape, strict=True):
+        if isinstance(place, Index) and is_same_extent(place.extent, extent):
+            continue
+        value, length = Polynomial.of(place), Polynomial.of(extent)
+        if not (is_nonnegative(value, facts) and is_nonnegative(length - _ONE - value, facts)):
+            return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Finite:
+    """The question whether an expression is finite; `strict`: its quotients too."""
+
+    strict: bool
+
+    def ask(self, expr: Expr) -> bool:
+        """Is it finite?"""
+        match expr:
+            case Number() | Size() | Scalar() | Index() | Truth():
+                return True
+            case Infinity():
+                return False
+            case Access(tensor, _):
+                return not isinstance(tensor.upper if self.strict else tensor.lower, Infinity)
+            case Add(parts) | Mul(parts) | And(parts) | Or(parts):
+                return all(map(self.ask, parts))
+            case Pow(base, exponent):
+                return self._ask_power(base, exponent)
+            case Call(function, arguments):
+                known = function in _TOTAL or (function in _OPEN and not self.strict)
+                return known and all(map(self.ask, arguments))
+            case Where(condition, then, other):
+                return all(map(self.ask, (condition, then, other)))
+            case Reduce(kind, _, condition, body):
+                is_full = condition is TRUE or kind not in _EMPTY
+                counted = kind != "sample_var" or not self.strict
+                return is_full and counted and self.ask(condition) and self.ask(body)
+            case Along(kind, _, condition, body):
+                is_full = condition is TRUE or kind == "cumsum"
+                if kind == "softmax" and not self.strict:
+                    return True  # between 0 and 1, or nan
+                return is_full and self.ask(condition) and self.ask(body)
+            case Compare(_, left, right):
+                return self.ask(left) and self.ask(right)
+            case Not(part):
+                return self.ask(part)
+
+    def _ask_power(self, base: Expr, exponent: Expr) -> bool:
+        if is_positive(base):
+            return self.ask(exponent)
+        if not self.strict:
+            return self.ask(base) and self.ask(exponent)
+        match exponent:
+            case Number(value):
+                return value >= 0 and value.denominator == 1 and self.ask(base)
+        return False
+
+
+def find_wild(system: System) -> dict[Tensor, Tensor]:
+    """The tensors that an equation does not make finite for sure, each with its marked likeness."""
+    wild: dict[Tensor, Tensor] = {}
+    for equation in system.equations:
+        value, tensor = mark_wild(equation.value, wild), equation.target.tensor
+        if _Finite(strict=True).ask(value):
+            continue
+        lower = None if is_settled(value) else MINUS_INFINITY
+        kept = (tensor.name, tensor.shape, tensor.kind, tensor.below)
+        wild[tensor] = Tensor(*kept, lower, Infinity(False))
+    return wild
+
+
+def mark_wild(expr: Expr, likeness: Mapping[Tensor, Tensor]) -> Expr:
+    """The expression with tensors exchanged; with the contrary mapping, unmarked again."""
+    if not any(access.tensor in likeness for access in find_accesses(expr)):
+        return expr
+
+    def exchange(here: Expr) -> Expr:
+        if isinstance(here, Access) and here.tensor in likeness:
+            return Access(likeness[here.tensor], here.places)
+        return here
+
+    return rewrite_bottom_up(expr, exchange)
