@@ -40,6 +40,7 @@ DOORS = {
     "opt_einsum": ("derive.plan.path",),
     "typer": ("derive.cli",),
     "rich": ("derive.cli",),
+    "matplotlib": ("derive.bench.plot",),
     "mpmath": (),
     "IPython": (),
     "numpy": (),

@@ -76,13 +76,20 @@ def _break(value: str) -> list[str]:
     parts = _split(value, (" if ", " else "), 0)
     if len(parts) > 1:
         room = WIDTH - 2 * len(INDENT)
-        return [row for part in parts for row in ([part] if len(part) <= room else _break(part))]
+        return [row for part in parts for row in ([part] if len(part) <= room else _hang(part))]
     rows = _split(value, (" + ", " - ", " * ", " / ", " & ", " | ", " > ", " < "), 0)
     if len(rows) == 1 and len(value) + 2 * len(INDENT) > WIDTH and value.endswith(")"):
         open_at = value.index("(") + 1
         inner = _split(value[open_at:-1], (", ",), 0)
         return [value[:open_at], *(f"{INDENT}{row}" for row in inner), ")"]
     return rows
+
+
+def _hang(value: str) -> list[str]:
+    """A long expression, its lines after the first further in."""
+    first, *later = _break(value)
+    is_call = later[-1:] == [")"]
+    return [first, *later] if is_call else [first, *(f"{INDENT}{row}" for row in later)]
 
 
 def _split(value: str, signs: tuple[str, ...], level: int) -> list[str]:

@@ -1,117 +1,92 @@
 """The benchmark on one page: a formula's generated function against what people write by hand.
 
-    candidates   the generated function, code by hand, one einsum call      each checked against it
-    measure      medians over interleaved runs, forward and backward
+    run          one choice of sizes, measured
+    hand         code by hand: loaded, its arguments matched as a check matches them
+    candidates   the generated function, code by hand, one einsum call; each checked against it
+    compiled     torch.compile of the first two
+    measure      medians over interleaved runs
     memory       the most that one call takes beyond its inputs, in a child process
     roofline     how fast this machine multiplies and moves, measured in the same run
+    report       what was found, as data
+    sweep        the same at several values of one size, and slopes
+    plot         a sweep as a picture
+    calibrate    the machine's constants, which a plan can be made for
 
 A ratio of medians from one run means something on a busy machine; a time alone does not.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from derive.bench.candidates import find_candidates
-from derive.bench.measure import measure_all
-from derive.bench.memory import find_peak
-from derive.bench.roofline import Roofline, find_bound, measure_roofline
+from derive.bench.hand import load_hand
+from derive.bench.memory import refuse_too_large
+from derive.bench.run import Wishes, find_dtype, measure
+from derive.bench.sweep import Over, Sweep
 from derive.compiler import build
-from derive.verify.samples import draw_inputs
+from derive.errors import refuse
+from derive.verify.samples import is_possible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from derive.bench.report import Report
+    from derive.compiler import Built
     from derive.notation.formula import Formula
 
-RUNS = 7
+USUAL = Wishes()
 
 
-@dataclass(frozen=True)
-class Row:
-    """One way to compute the formula: median seconds, bytes beyond the inputs."""
-
-    name: str
-    forward: float
-    backward: float | None  # forward and backward together
-    peak: int | None
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was measured: rows, the generated function first, and the machine's limit."""
-
-    name: str
-    sizes: Mapping[str, int]
-    threads: int
-    rows: tuple[Row, ...]
-    roofline: Roofline
-    bound: float  # seconds that the operations and the moved bytes take at the least
-    skipped: tuple[str, ...] = ()
-
-    def find_ratio(self, row: Row) -> float:
-        """How many times the generated function's time a row takes, forward."""
-        return row.forward / self.rows[0].forward
-
-    def to_data(self) -> dict[str, Any]:
-        """The report for JSON; times in seconds."""
-        return {
-            "name": self.name,
-            "sizes": dict(self.sizes),
-            "threads": self.threads,
-            "roofline": {
-                "flops_per_second": self.roofline.flops,
-                "bytes_per_second": self.roofline.bytes,
-                "seconds": self.bound,
-            },
-            "rows": [
-                {
-                    "name": row.name,
-                    "forward": row.forward,
-                    "backward": row.backward,
-                    "peak_bytes": row.peak,
-                    "ratio": self.find_ratio(row),
-                }
-                for row in self.rows
-            ],
-            "skipped": list(self.skipped),
-        }
-
-
-def bench(  # noqa: PLR0913 - one for each option of the command line
+def bench(
     formula: Formula,
     against: str = "",
     sizes: Mapping[str, int] | None = None,
     *,
     name: str | None = None,
-    backward: bool = False,
-    threads: int = 1,
-    runs: int = RUNS,
+    wishes: Wishes = USUAL,
 ) -> Report:
-    """The generated function timed against code by hand (`against`, FILE.py:FUNCTION) in float32.
+    """The generated function timed against code by hand (`against`, FILE.py:FUNCTION).
 
-    `sizes` are those of the run, else the formula's typical ones. `backward` times the gradients by
-    every real input too. Raises DeriveError for code that gives other values.
+    `sizes` are those of the run, else the formula's typical ones. Raises DeriveError for code that
+    gives other values. Values are compared in float32, or float64 if that is asked for.
     """
-    import torch
+    built = _build(formula, sizes or {}, name, wishes)
+    hand = load_hand(against, built.system) if against else None
+    return measure(built, hand, wishes)
 
-    built = build(formula, sizes=dict(sizes) if sizes else None, name=name)
-    plan = built.plan
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        inputs = draw_inputs(built.system, plan.sizes, seed=0, dtype=torch.float32)
-        candidates, skipped = find_candidates(built, against, inputs)
-        peaks = {each.name: find_peak(each.call) for each in candidates}
-        forward = measure_all(candidates, runs)
-        both = measure_all(candidates, runs, backward=True) if backward else {}
-        roofline = measure_roofline()
-    finally:
-        torch.set_num_threads(before)
-    rows = tuple(
-        Row(each.name, forward[each.name], both.get(each.name), peaks[each.name])
-        for each in candidates
-    )
-    bound = find_bound(roofline, plan.at_sizes(plan.flops), candidates[0])
-    return Report(built.name, dict(plan.sizes), threads, rows, roofline, bound, skipped)
+
+def sweep(  # noqa: PLR0913 - the last two are for the command line
+    formula: Formula,
+    over: Over,
+    against: str = "",
+    sizes: Mapping[str, int] | None = None,
+    *,
+    name: str | None = None,
+    wishes: Wishes = USUAL,
+    track: Callable[[Sequence[Built]], Iterable[Built]] = iter,
+) -> Sweep:
+    """The same at each value of one size; the function is planned for each.
+
+    All sizes are looked at before the first is measured. `track` may show how far it has come.
+    """
+    at = [{**(sizes or {}), over.size: value} for value in over.values]
+    points = [_build(formula, each, name, wishes) for each in at]
+    hand = load_hand(against, points[0].system) if against else None
+    reports = tuple(measure(built, hand, wishes) for built in track(points))
+    texts = [built.source for built in points]
+    return Sweep(over, reports, is_one_text=all(text == texts[0] for text in texts))
+
+
+def _build(formula: Formula, sizes: Mapping[str, int], name: str | None, wishes: Wishes) -> Built:
+    """The function for these sizes, which have to be possible and to fit."""
+    built = build(formula, sizes=dict(sizes) or None, name=name)
+    if not is_possible(built.system, built.plan.sizes):
+        at = ", ".join(f"{size}={number}" for size, number in built.plan.sizes.items())
+        raise refuse(
+            "sizes-impossible",
+            f"{built.name} has no meaning at {at}",
+            facts=("an extent is negative or no whole number, or a place is outside",),
+            help="give other sizes with --sizes",
+        )
+    refuse_too_large(built, find_dtype(wishes.dtype).itemsize)
+    return built

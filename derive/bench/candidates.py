@@ -2,61 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from derive.bench.memory import does_run
+from derive.bench.candidate import Candidate, to_backward, to_forward
+from derive.bench.memory import find_failure, say_failure
+from derive.checker.program import flatten_results
 from derive.errors import refuse
 from derive.ir.nodes import TRUE, Access, Index, Mul, Reduce
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from derive.bench.hand import Hand
     from derive.compiler import Built
     from derive.ir.nodes import Equation
 
+GENERATED = "generated"
 FAR = 1e-2  # of the largest element, in float32: other values, not another rounding
 _MOST_OPERANDS = 20
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A name, a call, and the tensors that it reads, which gradients are taken by."""
+@dataclass
+class Found:
+    """The candidates, the generated function first, and what was left out, in words."""
 
-    name: str
-    call: Callable[[], Any]
-    inputs: tuple[Any, ...]
-
-    @property
-    def leaves(self) -> tuple[Any, ...]:
-        """The real tensors."""
-        return tuple(each for each in self.inputs if each.is_floating_point())
+    candidates: list[Candidate]
+    skipped: list[str]
 
 
 def find_candidates(
-    built: Built, against: str, inputs: Mapping[str, Any]
-) -> tuple[list[Candidate], tuple[str, ...]]:
-    """The generated function first; and what was left out, in words."""
+    built: Built,
+    hand: Hand | None,
+    inputs: Mapping[str, Any],
+    *,
+    backward: bool = False,
+    judge: bool = True,
+) -> Found:
+    """What there is to be compared for these inputs; DeriveError where code gives other values.
+
+    With `judge=False` values are not compared. With `backward` gradients have to fit as well.
+    """
+    far = FAR if judge else math.inf
     tensors = tuple(value for value in inputs.values() if hasattr(value, "is_floating_point"))
-    found = [Candidate("generated", partial(built.function, **inputs), tensors)]
-    skipped: list[str] = []
-    if against:
-        found.append(Candidate(against, _bind(built, against, inputs), tensors))
+    first = Candidate(GENERATED, partial(built.function, **inputs), tensors)
+    wanted = _run(first, f"{built.name} does not run at these sizes")
+    found = Found([first], [])
+    if hand is not None:
+        candidate = _bind(hand, built, inputs)
+        named = dict(zip(_names(built), wanted, strict=True))
+        _check(candidate, hand.lay_out(named), far)
+        found.candidates.append(candidate)
+    for candidate in _find_einsums(found.skipped, built, inputs, tensors, backward):
+        _check(candidate, wanted, far)
+        found.candidates.append(candidate)
+    return found
+
+
+def _names(built: Built) -> list[str]:
+    return [tensor.name for tensor in built.system.results]
+
+
+def _bind(hand: Hand, built: Built, inputs: Mapping[str, Any]) -> Candidate:
+    try:
+        return hand.bind(inputs, built.plan.sizes)
+    except (Exception, SystemExit) as error:  # a class of modules is made in there
+        raise refuse("bench-code", f"{hand.name} does not run: {say_failure(error)}") from error
+
+
+def _run(candidate: Candidate, says: str) -> tuple[Any, ...]:
+    """The results; DeriveError for whatever the code raises."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            return flatten_results(candidate.call())
+    except (Exception, SystemExit) as error:
+        raise refuse("bench-code", f"{says}: {say_failure(error)}") from error
+
+
+def _find_einsums(
+    skipped: list[str],
+    built: Built,
+    inputs: Mapping[str, Any],
+    tensors: tuple[Any, ...],
+    backward: bool,
+) -> Iterator[Candidate]:
+    """One call of torch.einsum, where the formula is one product, with and without a path."""
     equation = to_einsum(built)
-    if equation is not None:
-        string, names = equation
-        operands = [inputs[name] for name in names]
-        for title, is_planned in (("torch.einsum", True), ("without a path", False)):
-            call = partial(_contract, string, operands, is_planned)
-            candidate = Candidate(title, call, tensors)
-            if does_run(candidate.call):
-                found.append(candidate)
-            else:
-                skipped.append(f"{title}: one call takes too much memory or time")
-    else:
+    if equation is None:
         skipped.append("torch.einsum: the formula is more than one product")
-    _check(found)
-    return found, tuple(skipped)
+        return
+    string, names = equation
+    operands = [inputs[name] for name in names]
+    for title, is_planned in (("torch.einsum", True), ("without a path", False)):
+        candidate = Candidate(title, partial(_contract, string, operands, is_planned), tensors)
+        failure = find_failure(to_backward(candidate) if backward else to_forward(candidate))
+        if failure:
+            skipped.append(f"{title}: {failure}")
+        else:
+            yield candidate
 
 
 def _contract(string: str, operands: list[Any], is_planned: bool) -> Any:
@@ -64,26 +111,6 @@ def _contract(string: str, operands: list[Any], is_planned: bool) -> Any:
 
     with torch.backends.opt_einsum.flags(enabled=is_planned):
         return torch.einsum(string, *operands)
-
-
-def _bind(built: Built, against: str, inputs: Mapping[str, Any]) -> Callable[[], Any]:
-    """A call of somebody's code; its arguments are matched as a check matches them."""
-    from derive.checker.load import CannotRunError, load
-    from derive.checker.pick import pick_program
-    from derive.checker.sources import evaluate_source
-
-    sizes = dict(built.plan.sizes)
-    try:
-        program = pick_program(load(against), built.system, {}, {}).program
-    except CannotRunError as error:
-        raise refuse("bench-code", f"{against} does not run: {error}") from error
-    if isinstance(program.code.target, type) or program.parameters:
-        return partial(program.call, inputs, sizes)
-    given = {
-        name: evaluate_source(source, inputs, sizes, program.letters)
-        for name, source in program.arguments.items()
-    }
-    return partial(program.code.target, **given)
 
 
 def to_einsum(built: Built) -> tuple[str, tuple[str, ...]] | None:
@@ -124,25 +151,38 @@ def _spell(places: tuple[Any, ...], letters: dict[Index, str]) -> str | None:
     return "".join(letters.setdefault(place, alphabet[len(letters)]) for place in places)
 
 
-def _check(candidates: list[Candidate]) -> None:
-    """All give the same values, but for rounding."""
-    import torch
+def _check(candidate: Candidate, wanted: Sequence[Any], far: float) -> None:
+    """Refuse code that writes into its inputs, and results that differ by more than rounding.
 
-    def run(candidate: Candidate) -> tuple[Any, ...]:
-        with torch.no_grad():
-            made = candidate.call()
-        return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+    What is returned besides is not judged.
+    """
+    before = [tensor._version for tensor in candidate.inputs]
+    made = _run(candidate, f"{candidate.name} does not run")
+    if [tensor._version for tensor in candidate.inputs] != before:
+        raise refuse(
+            "bench-writes",
+            f"{candidate.name} writes into what it is given",
+            help="let it work on a copy: each call has to find the same inputs",
+        )
+    if len(made) < len(wanted):
+        raise refuse(
+            "bench-differs",
+            f"{candidate.name} gives {len(made)} of the formula's {len(wanted)} results",
+        )
+    if not all(is_near(one, other, far) for one, other in zip(made, wanted, strict=False)):
+        raise refuse(
+            "bench-differs",
+            f"{candidate.name} gives other values than the formula",
+            help="derive check says where",
+        )
 
-    wanted = run(candidates[0])
-    for candidate in candidates[1:]:
-        for one, other in zip(run(candidate), wanted, strict=False):
-            if one.shape == other.shape:
-                gap = (one - other).abs().nan_to_num().max() if one.numel() else 0.0
-                top = other.abs().nan_to_num().max() if other.numel() else 1.0
-                if float(gap) <= FAR * float(top) + FAR**3:
-                    continue
-            raise refuse(
-                "bench-differs",
-                f"{candidate.name} gives other values than the formula",
-                help="derive check says where",
-            )
+
+def is_near(one: Any, other: Any, far: float) -> bool:
+    """The same shape and, but for `far` of the largest finite element, the same elements."""
+    if one.shape != other.shape or far == math.inf:
+        return bool(one.shape == other.shape)
+    one, other = one.detach().double(), other.detach().double()
+    finite = other[other.isfinite()]
+    top = float(finite.abs().max()) if finite.numel() else 0.0
+    same = (one == other) | (one.isnan() & other.isnan())
+    return bool((same | ((one - other).abs() <= far * top + far**3)).all())

@@ -5,57 +5,69 @@ Williams, Waterman, Patterson 2009, "Roofline: an insightful visual performance 
 
 from __future__ import annotations
 
-import statistics
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from derive.bench.measure import find_timings
+from derive.checker.program import flatten_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from derive.bench.candidates import Candidate
+    from derive.bench.candidate import Candidate
 
-_SIDE = 1024  # of the matrices
-_FLOATS = 1 << 24  # of the copy, beyond the caches
+SIDE = 1024  # of the matrices
+_COPIED = 1 << 26  # bytes of the copy, beyond the caches
 _RUNS = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Roofline:
-    """Operations and bytes in a second, float32."""
+    """Operations and bytes in a second."""
 
     flops: float
     bytes: float
 
+    def find_seconds(self, flops: int, moved: int) -> float:
+        """The least time for so many operations and bytes."""
+        return flops / self.flops + moved / self.bytes
 
-def measure_roofline() -> Roofline:
-    """Both rates, now and on this machine, with the threads in force."""
+
+def measure_roofline(dtype: Any = None) -> Roofline:
+    """Both rates for numbers of a type (float32), here and now, with the threads in force."""
     import torch
 
-    one, other = torch.randn(_SIDE, _SIDE), torch.randn(_SIDE, _SIDE)
-    source = torch.zeros(_FLOATS)
-    target = torch.empty_like(source)
-    product = _find_seconds(lambda: torch.mm(one, other))
-    copy = _find_seconds(lambda: target.copy_(source))
-    return Roofline(2 * _SIDE**3 / product, 2 * 4 * _FLOATS / copy)
+    dtype = dtype or torch.float32
+    found = find_timings({"product": to_product(dtype), "copy": to_copy(dtype)}, _RUNS)
+    return Roofline(2 * SIDE**3 / found["product"].median, 2 * _COPIED / found["copy"].median)
 
 
-def _find_seconds(call: Callable[[], object]) -> float:
-    call()
-    found = []
-    for _ in range(_RUNS):
-        start = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
+def to_product(dtype: Any) -> Callable[[], Any]:
+    """A product of two matrices of `SIDE` rows and columns."""
+    import torch
+
+    one, other = torch.randn(2, SIDE, SIDE).to(dtype)
+    return lambda: torch.mm(one, other)
+
+
+def to_copy(dtype: Any) -> Callable[[], Any]:
+    """A copy of `_COPIED` bytes, which are read and written."""
+    import torch
+
+    source = torch.zeros(_COPIED // dtype.itemsize, dtype=dtype)
+    target = torch.zeros_like(source)
+    return lambda: target.copy_(source)
 
 
 def find_bound(roofline: Roofline, flops: int, candidate: Candidate) -> float:
-    """Seconds at the least: the operations, and each input read and each result written once."""
+    """Seconds at the least for so many operations and for what a candidate reads and writes."""
+    return roofline.find_seconds(flops, count_moved(candidate))
+
+
+def count_moved(candidate: Candidate) -> int:
+    """Bytes: each input read and each result written once."""
     import torch
 
     with torch.no_grad():
-        made = candidate.call()
-    results = made if isinstance(made, (tuple, list)) else (made,)
-    moved: int = sum(each.numel() * each.element_size() for each in (*candidate.inputs, *results))
-    return flops / roofline.flops + moved / roofline.bytes
+        made = flatten_results(candidate.call())
+    return sum(each.numel() * each.element_size() for each in (*candidate.inputs, *made))

@@ -28,7 +28,9 @@ MOST_MEMORY = 3 << 30  # bytes that the child may take beyond what the parent ha
 _HEAD = struct.Struct("<Q")
 
 
-def run_in_child(work: Callable[[Send], None], seconds: float) -> tuple[Any, str]:
+def run_in_child(
+    work: Callable[[Send], None], seconds: float, memory: int = MOST_MEMORY
+) -> tuple[Any, str]:
     """The last thing that the work sent, and why it ended early: "", "time", or a crash in words.
 
     A DeriveError of the work is raised here.
@@ -41,7 +43,7 @@ def run_in_child(work: Callable[[Send], None], seconds: float) -> tuple[Any, str
     child = os.fork()
     if child == 0:
         os.close(source)
-        _work_and_leave(work, sink)
+        _work_and_leave(work, sink, memory)
     os.close(sink)
     try:
         last, in_time = _listen(source, time.monotonic() + seconds)
@@ -100,7 +102,7 @@ def _listen(source: int, deadline: float) -> tuple[Any, bool]:
             data = data[_HEAD.size + length :]
 
 
-def _work_and_leave(work: Callable[[Send], None], sink: int) -> NoReturn:
+def _work_and_leave(work: Callable[[Send], None], sink: int, memory: int) -> NoReturn:
     """The child's whole life; nothing of the parent is flushed or unwound twice."""
 
     def send(word: Any) -> None:
@@ -112,7 +114,7 @@ def _work_and_leave(work: Callable[[Send], None], sink: int) -> NoReturn:
     code = 1
     try:
         _be_quiet()
-        _limit_memory()
+        _limit_memory(memory)
         work(send)
         code = 0
     except DeriveError as error:
@@ -143,10 +145,10 @@ def _be_quiet() -> None:
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - until the end
 
 
-def _limit_memory() -> None:
+def _limit_memory(most: int) -> None:
     with suppress(ImportError, OSError, ValueError):
         import resource
 
         with open("/proc/self/statm", encoding="ascii") as file:
             now = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (now + MOST_MEMORY, now + MOST_MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (now + most, now + most))

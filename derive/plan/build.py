@@ -53,7 +53,8 @@ def lower_system(draft: Draft, sizes: Mapping[str, int], *, cells: bool = True) 
     steps, results = inline_result(steps, results)
     steps = share_ops(steps, set(sources), context.names)
     if cells:
-        steps, is_changed = use_cells(steps, results, Memory(sizes))
+        memory = Memory(sizes)
+        steps, is_changed = use_cells(steps, results, memory, system.inputs, context.names)
         steps = drop_unused(steps, results) if is_changed else steps
     steps = split_long(steps, context.names)
     return Plan(system, steps, results, dict(sizes), (*draft.notes, *context.notes))

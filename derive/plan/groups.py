@@ -12,6 +12,7 @@ from derive.plan.ops import (
     VIEWS,
     Along,
     Arrange,
+    Cell,
     Diagonal,
     Op,
     Source,
@@ -133,6 +134,8 @@ def find_leaves(op: Op, index: Index, inside: set[str]) -> tuple[Op, ...]:
         raise BoundError
     if isinstance(op, Source) and op.name in inside:
         return ()
+    if isinstance(op, Cell):
+        return _find_given(op, index, inside)
     is_made_here = all(index not in axes_of(arg) for arg in args_of(op))
     if isinstance(op, Arrange) and is_made_here:
         return find_leaves(op.arg, index, inside)  # size 1 along the index, whatever the block
@@ -141,6 +144,14 @@ def find_leaves(op: Op, index: Index, inside: set[str]) -> tuple[Op, ...]:
             raise BoundError
         return (op,)
     return tuple(leaf for arg in args_of(op) for leaf in find_leaves(arg, index, inside))
+
+
+def _find_given(cell: Cell, index: Index, inside: set[str]) -> tuple[Op, ...]:
+    """The leaves of a call, whose operations have to be pointwise and to make nothing themselves."""
+    given = tuple(leaf for arg in cell.args for leaf in find_leaves(arg, index, inside))
+    if not set(find_leaves(cell.whole, index, inside)) <= set(given):
+        raise BoundError
+    return given
 
 
 def _find_core(steps: Sequence[Step], inside: set[str], memory: Memory) -> set[str]:

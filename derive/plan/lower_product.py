@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from derive.plan.context import Context
 
 FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
+THIN = 16  # rows below which a matrix product is bound by the way its operands lie
 ORDINARY = 3  # an operand of more operations than this gets a line of its own
 
 
@@ -110,10 +111,13 @@ def lower_product(
             divide_operand(operands, lower_operand(divisor, context, inner), context)
     if bound:
         operands += mask_operands(operands, product.condition, context, inner)
+    made = {i for op in operands for i in axes_of(op)} - set(bound)
+    left = [context.lower(f, order) for f in late]
+    if bound and len(operands) > 1:
+        left = [op for op in left if not divide_early(operands, op, context.count(made), context)]
     result = contract(operands, bound, product.number, context, order)
-    for divisor in late:
-        pair = align([result, context.lower(divisor, order)], order)
-        result = Apply("/", pair, find_union(pair, order))
+    for divisor in left:
+        result = divide(result, divisor, context, order)
     if not bound and product.condition is not TRUE:
         result = mask_result(result, product.condition, context, order)
     return result
@@ -179,6 +183,29 @@ def divide_operand(operands: list[Op], divisor: Op, context: Context) -> None:
         return
     axes = axes_of(operands[k])
     operands[k] = Apply("/", (operands[k], arrange(divisor, axes)), axes)
+
+
+def divide_early(operands: list[Op], divisor: Op, size: int, context: Context) -> bool:
+    """Divide an operand instead of a result of `size` elements, if one is smaller and can."""
+    k = find_carrier(operands, divisor, context)
+    if k is None or context.count(axes_of(operands[k])) >= size:
+        return False
+    operands[k] = divide(operands[k], divisor, context, axes_of(operands[k]))
+    return True
+
+
+def divide(op: Op, divisor: Op, context: Context, order: tuple[Index, ...]) -> Op:
+    """The quotient; by what is smaller, as a product with its inverse, whose gradient is cheaper."""
+    if axes_of(divisor) and context.count(axes_of(divisor)) < context.count(axes_of(op)):
+        match divisor:
+            case Apply("sqrt", args, axes):
+                inverse = Apply("rsqrt", args, axes)
+            case _:
+                inverse = Apply("/", (Num(ONE), divisor), axes_of(divisor))
+        pair = align([op, inverse], order)
+        return Apply("*", pair, find_union(pair, order))
+    pair = align([op, divisor], order)
+    return Apply("/", pair, find_union(pair, order))
 
 
 def find_carrier(operands: Sequence[Op], part: Op, context: Context) -> int | None:
@@ -252,7 +279,8 @@ def contract(
         ops = [op for k, op in enumerate(ops) if k not in pair]
         needed = {*axes, *(i for op in ops for i in axes_of(op))}
         kept = sort_axes((i for op in met for i in axes_of(op) if i in needed), inner)
-        result = join(met, kept, context)
+        result = join(met, orient(met, kept, context), context)
+        result = result if ops else arrange(result, kept)
         ops.append(context.add_step(result) if ops and isinstance(result, Einsum) else result)
     (result,) = ops
     if late is not None:
@@ -296,12 +324,16 @@ def join(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> Op:
     one, other = ops
     if set(axes_of(one)) | set(axes_of(other)) == set(kept):
         return Apply("*", align(ops, kept), kept)
+    if not kept and min(map(len, map(axes_of, ops))) == 1:
+        return Einsum((one, other), kept)
     if is_row_dot(one, other, kept):
         pair = align(ops, axes_of(max(ops, key=lambda op: len(axes_of(op)))))
         axes = find_union(pair, ())
         over = tuple(i for i in axes if i not in kept)
         dot = Reduction("sum", Apply("*", pair, axes), over)
         return arrange(dot, kept)
+    if set(axes_of(one)) < set(axes_of(other)):
+        return Einsum((other, one), kept)  # a matrix times a vector: the matrix as it lies
     if is_middle(other, kept) and context.count(axes_of(one)) < context.count(axes_of(other)):
         return Einsum((one, other), kept)
     if is_middle(one, kept) and context.count(axes_of(other)) < context.count(axes_of(one)):
@@ -309,12 +341,32 @@ def join(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> Op:
     return Einsum((one, other), kept)
 
 
+def orient(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> tuple[Index, ...]:
+    """The indices of a product in the order that multiplies a thin matrix from the left.
+
+    A matrix of few columns to the right is many times slower than the same one of few rows to the
+    left, and which operand torch puts where follows from the order of the result.
+    """
+    if len(ops) != 2:
+        return kept
+    one, other = (set(axes_of(op)) for op in ops)
+    first, second = (
+        tuple(i for i in kept if i in mine - its) for mine, its in ((one, other), (other, one))
+    )
+    thin, wide = sorted((first, second), key=context.count)
+    if not first or not second or not one & other - {*kept} or context.count(thin) >= THIN:
+        return kept
+    if context.count(wide) < THIN:
+        return kept
+    return (*(i for i in kept if i in one & other), *thin, *wide)
+
+
 def is_row_dot(one: Op, other: Op, kept: tuple[Index, ...]) -> bool:
-    """Do both have the same indices, some of them kept?
+    """Do both have the same indices?
 
     Then a product and a sum over contiguous rows beats a batched matmul of 1 by 1 results.
     """
-    return bool(kept) and set(axes_of(one)) == set(axes_of(other))
+    return set(axes_of(one)) == set(axes_of(other))
 
 
 def is_middle(op: Op, kept: tuple[Index, ...]) -> bool:

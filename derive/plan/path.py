@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opt_einsum import DynamicProgramming
+
     from derive.ir.nodes import Index
 
 EXHAUSTIVE = 7  # operands up to which the optimal search takes milliseconds
+OUTER = 12  # operands up to which outer products are tried too
 CROWDED = 3  # neighbours of an operand beyond which dynamic programming grows without bound
 
 Path = tuple[tuple[int, ...], ...]
@@ -68,10 +71,14 @@ def _search(
     return tuple(tuple(sorted(step)) for step in path)
 
 
-def _choose_search(operands: Sequence[Sequence[Index]]) -> str:
+def _choose_search(operands: Sequence[Sequence[Index]]) -> str | DynamicProgramming:
+    import opt_einsum
+
     count = len(operands)
     if count <= EXHAUSTIVE:
         return "optimal"
+    if count <= OUTER:
+        return opt_einsum.DynamicProgramming(minimize="flops", search_outer=True)
     sets = [frozenset(axes) for axes in operands]
     meetings = sum(bool(one & other) for at, one in enumerate(sets) for other in sets[at + 1 :])
     return "greedy" if meetings > CROWDED * count and count > 2 * EXHAUSTIVE else "dp"

@@ -114,12 +114,21 @@ def _follow(op: Op, memory: Memory) -> Strides:
     return memory.lie(axes, order)
 
 
+def find_copied(op: Op, memory: Memory) -> tuple[Op, ...]:
+    """The operands of a product that torch copies."""
+    match op:
+        case Einsum((one, other), axes):
+            groups = zip((one, other), _group(one, other, axes), strict=True)
+            return tuple(arg for arg, each in groups if _copied(arg, each, memory))
+        case _:
+            return ()
+
+
 def find_copies(op: Op, memory: Memory) -> int:
     """Elements that torch copies before it computes this operation, its operands' own aside."""
     match op:
-        case Einsum((one, other), axes):
-            left, right = _group(one, other, axes)
-            return _copied(one, left, memory) + _copied(other, right, memory)
+        case Einsum():
+            return sum(memory.count(axes_of(arg)) for arg in find_copied(op, memory))
         case Flatten(arg, start, end):
             merged = axes_of(arg)[start : end + 1]
             return _copied(arg, (merged,), memory)

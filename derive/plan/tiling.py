@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import MINUS_ONE, Index, Pow, Size
 from derive.ir.polynomial import Polynomial
-from derive.plan.costs import find_kept
+from derive.plan.costs import count_elements, find_kept, find_true_axes
 from derive.plan.groups import Group, find_group
 from derive.plan.naming import free_name
+from derive.plan.ops import axes_of
 from derive.plan.seconds import WIDTH, find_seconds
 from derive.plan.steps import Plan, Step, Tile, walk_ops
-from derive.plan.strides import Memory, find_strides
+from derive.plan.strides import Memory, find_copied, find_strides
 
 if TYPE_CHECKING:
     from derive.plan.machine import Machine
@@ -91,12 +92,12 @@ def _find_tiled(plan: Plan, most: int | None) -> list[Plan]:
         if memory.extent(index) > 1:
             group = find_group(plan.steps, plan.results, index, memory)
             if group is not None:
-                made = (make_tiled(plan, group, target) for target in targets)
+                made = (make_tiled(plan, group, memory, target) for target in targets)
                 found += [each for each in made if each is not None]
     return found
 
 
-def make_tiled(plan: Plan, group: Group, target: int) -> Plan | None:
+def make_tiled(plan: Plan, group: Group, memory: Memory, target: int) -> Plan | None:
     """The plan whose group runs in a loop over blocks of at most `target` elements.
 
     None for a group that makes nothing new.
@@ -105,7 +106,7 @@ def make_tiled(plan: Plan, group: Group, target: int) -> Plan | None:
     block = free_name("block", taken)
     taken.add(block)
     steps = group.cut(Index(group.index.name, Size(block)))
-    unit = _find_unit(steps, plan, block)
+    unit = _find_unit(group, plan, memory)
     if unit is None:
         return None
     joined = []
@@ -134,12 +135,15 @@ def _find_names(plan: Plan) -> set[str]:
     return names | set(plan.sizes) | {step.name for step in plan.steps}
 
 
-def _find_unit(steps: tuple[Step, ...], plan: Plan, block: str) -> Polynomial | None:
-    """The elements that one position of a block adds to the largest tensor made in it."""
-    sizes = {**plan.sizes, block: 1}
-    kept = [find_kept(op) for step in steps for op in walk_ops(step.op)]
-    kept = [count for count in kept if Size(block) in count.atoms]
-    if not kept:
-        return None
-    largest = max(kept, key=lambda count: plan.at_sizes(count, sizes))
-    return largest * Polynomial.of(Pow(Size(block), MINUS_ONE))
+def _find_unit(group: Group, plan: Plan, memory: Memory) -> Polynomial | None:
+    """The elements that one position adds to the largest tensor made, or copied, in a block.
+
+    None where nothing is made.
+    """
+    one = Polynomial.of(Pow(group.index.extent, MINUS_ONE))
+    work = [op for step in group.inside for op in walk_ops(step.op)]
+    kept = [find_kept(op) for op in work if group.index in find_true_axes(op)]
+    kept = [count for count in kept if count.terms]
+    copied = [arg for op in work for arg in find_copied(op, memory)]
+    kept += [count_elements(axes_of(arg)) for arg in copied if group.index in axes_of(arg)]
+    return max(kept, key=plan.at_sizes) * one if kept else None

@@ -14,29 +14,53 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.plan.cells.attention import match_attention
+from derive.plan.cells.distances import match_distance
+from derive.plan.cells.linear import match_linear
+from derive.plan.cells.losses import match_cross_entropy
+from derive.plan.cells.norms import match_norm
 from derive.plan.cells.opening import Opener
-from derive.plan.ops import Cell, Op, args_of, with_args
-from derive.plan.steps import Step
+from derive.plan.cells.segments import match_segment_sum
+from derive.plan.naming import free_name, name_op
+from derive.plan.ops import VIEWS, Cell, Num, Op, Source, args_of, axes_of, with_args
+from derive.plan.share import replace_op
+from derive.plan.steps import Step, walk_ops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
+    from derive.ir.nodes import ScalarInput, Tensor
     from derive.plan.strides import Memory
 
-CELLS: tuple[Callable[[Op, Opener], Op | None], ...] = (match_attention,)
+CELLS: tuple[Callable[[Op, Opener], Op | None], ...] = (
+    match_attention,
+    match_norm,
+    match_cross_entropy,
+    match_distance,
+    match_segment_sum,
+    match_linear,
+)
 
 
 def use_cells(
-    steps: Sequence[Step], results: Sequence[Op], memory: Memory
+    steps: Sequence[Step],
+    results: Sequence[Op],
+    memory: Memory,
+    inputs: Sequence[Tensor | ScalarInput] = (),
+    taken: Collection[str] = (),
 ) -> tuple[tuple[Step, ...], bool]:
-    """(the steps with cells in them, were there any); steps that nothing reads any more stay."""
+    """(the steps with cells in them, were there any); steps that nothing reads any more stay.
+
+    A call that depends on a condition is a step of its own, by a name that is not `taken`.
+    """
     done = tuple(steps)
+    names = {*taken, *(step.name for step in steps)}
     for place in reversed(range(len(done))):
-        opener = Opener(done, results, memory)
+        opener = Opener(done, results, memory, inputs)
         step = done[place]
         found = _match_inside(step.op, opener)
-        done = (*done[:place], Step(step.name, found), *done[place + 1 :])
-    return done, any(one is not other for one, other in zip(done, steps, strict=True))
+        made = _name_parts(found, step.name, names) if found is not step.op else [step]
+        done = (*done[:place], *made, *done[place + 1 :])
+    return done, done != tuple(steps)
 
 
 def _match_inside(op: Op, opener: Opener) -> Op:
@@ -48,3 +72,31 @@ def _match_inside(op: Op, opener: Opener) -> Op:
     if isinstance(op, Cell) or not args_of(op):
         return op
     return with_args(op, tuple(_match_inside(arg, opener) for arg in args_of(op)))
+
+
+def _name_parts(op: Op, name: str, taken: set[str]) -> list[Step]:
+    """The step, after steps for what is better not written in its line.
+
+    Those are calls that depend on a condition, and arguments that a call's text has several times.
+    """
+    made: list[Step] = []
+    while (part := _find_unnamed(op)) is not None:
+        inner = free_name(name_op(part, name), taken)
+        taken.add(inner)
+        made.append(Step(inner, part))
+        op = replace_op(op, part, Source(inner, axes_of(part)))
+    return [*made, Step(name, op)]
+
+
+def _find_unnamed(whole: Op) -> Op | None:
+    """The first part that wants a name."""
+    for cell in walk_ops(whole):
+        if not isinstance(cell, Cell):
+            continue
+        for place, arg in enumerate(cell.args):
+            is_repeated = cell.when or cell.call.count(f"{{{place}}}") > 1
+            if is_repeated and not isinstance(arg, (*VIEWS, Num)):
+                return arg
+        if cell.when and cell is not whole:
+            return cell
+    return None

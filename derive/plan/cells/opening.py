@@ -5,28 +5,54 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Index
+from derive.ir.nodes import Index, Tensor
 from derive.ir.walk import rename_apart
-from derive.plan.ops import Arrange, Op, Source, axes_of, rename_indices
+from derive.plan.ops import (
+    Apply,
+    Arrange,
+    Cast,
+    Einsum,
+    Expand,
+    Num,
+    Op,
+    Reduction,
+    Source,
+    args_of,
+    axes_of,
+    rename_indices,
+    with_args,
+)
 from derive.plan.steps import walk_ops
+from derive.plan.strides import find_strides
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
+    from derive.ir.nodes import Expr, ScalarInput
     from derive.plan.steps import Step
     from derive.plan.strides import Memory
 
+PLAIN = (Source, Num, Arrange, Expand, Cast, Apply, Reduction)  # what the algebra looks into
+
 
 class Opener:
-    """The steps by name, and how often each is read."""
+    """The steps by name, how often each is read, and what is known of the arguments."""
 
-    def __init__(self, steps: Sequence[Step], results: Sequence[Op], memory: Memory) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        results: Sequence[Op],
+        memory: Memory,
+        inputs: Sequence[Tensor | ScalarInput] = (),
+    ) -> None:
         self.steps = {step.name: step for step in steps}
         self.memory = memory
-        whole = (*(step.op for step in steps), *results)
-        self._reads = Counter(
-            part.name for op in whole for part in walk_ops(op) if isinstance(part, Source)
-        )
+        for step in steps:
+            memory.strides[step.name] = find_strides(step.op, memory)
+        self.bounds: dict[str, Expr] = {
+            each.name: each.below for each in inputs if isinstance(each, Tensor) and each.below
+        }
+        self._reads = count_reads(steps, results)
 
     def open(self, op: Op) -> Op:
         """What a name stands for, under the letters of its reader, if nothing else reads it."""
@@ -47,6 +73,67 @@ class Opener:
         while isinstance(op, Arrange):
             op = self.open(op.arg)
         return op
+
+    def peel_small(self, op: Op, wide: Collection[Index]) -> Op:
+        """The same; of names with fewer indices than `wide`, whoever reads them."""
+        while True:
+            opened = self.peel(op)
+            if isinstance(opened, Source) and not set(wide) <= set(opened.axes):
+                opened = self.look(opened)
+            if opened is op:
+                return op
+            op = opened
+
+    def spell(self, op: Op, kept: Collection[str] = ()) -> Op:
+        """The operation with elementwise steps and reductions written out where they are read.
+
+        Steps of other kinds stay names, and so do those that are `kept`.
+        """
+        if isinstance(op, Source) and op.name in self.steps and op.name not in kept:
+            opened = self.look(op)
+            return self.spell(opened, kept) if is_plain(opened) else op
+        args = args_of(op)
+        return with_args(op, tuple(self.spell(arg, kept) for arg in args)) if args else op
+
+    def is_alone(self, op: Op, wide: Collection[Index] = ()) -> bool:
+        """Does nothing else read what `spell` opens, as far as it has the indices `wide`?"""
+        opened: dict[str, Op] = {}
+        self._find_opened(op, opened)
+        inside = Counter(name for part in (op, *opened.values()) for name in _find_names(part))
+        return all(
+            inside[name] == self._reads[name]
+            for name, part in opened.items()
+            if set(wide) <= set(axes_of(part))
+        )
+
+    def _find_opened(self, op: Op, opened: dict[str, Op]) -> None:
+        for part in walk_ops(op):
+            step = self.look(part)
+            if isinstance(part, Source) and step is not part and is_plain(step):
+                opened[part.name] = step
+                self._find_opened(step, opened)
+
+
+def count_reads(steps: Sequence[Step], results: Sequence[Op]) -> Counter[str]:
+    """How often each name is read by the results and by the steps that they need."""
+    found = Counter(name for op in results for name in _find_names(op))
+    for step in reversed(steps):
+        if step.name in found:
+            found.update(_find_names(step.op))
+    return found
+
+
+def _find_names(op: Op) -> list[str]:
+    return [part.name for part in walk_ops(op) if isinstance(part, Source)]
+
+
+def is_plain(op: Op) -> bool:
+    """Is it made of elementwise operations, reductions and products of rows alone?"""
+    return all(isinstance(part, PLAIN) or _is_row_product(part) for part in walk_ops(op))
+
+
+def _is_row_product(op: Op) -> bool:
+    return isinstance(op, Einsum) and len({frozenset(axes_of(arg)) for arg in op.args}) == 1
 
 
 def rename(op: Op, new: dict[Index, Index]) -> Op:

@@ -1,0 +1,101 @@
+"""The constants of `derive.plan.machine`, measured on one thread in float32, here and now.
+
+Each operation makes its result anew, as those of a generated function do: a large result then
+costs more than its bytes, since the system has to give and clear the memory.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from derive.bench.files import check_writable, write_whole
+from derive.bench.measure import find_timings
+from derive.bench.roofline import SIDE, to_product
+from derive.bench.run import on_threads
+from derive.plan.machine import Machine, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+SETS = tuple(1 << k for k in range(18, 28))  # bytes that a sum reads and writes
+_EXPONENTIALS = 1 << 16
+_BATCH, _SMALL = 256, 8  # matrices, and their rows and columns
+_RUNS = 9
+_DIGITS = 3  # that a second measurement gives again
+
+
+def calibrate(path: Path) -> Machine:
+    """Measure this machine and write its constants; DeriveError where that cannot be written."""
+    check_writable(path)
+    machine = measure_machine()
+    text = to_json(machine)
+    write_whole(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    return machine
+
+
+def measure_machine() -> Machine:
+    """The constants: medians over interleaved runs."""
+    import torch
+
+    calls = {**_to_calls(), **{f"{count} bytes": _to_sum(count) for count in SETS}}
+    with on_threads(1), torch.no_grad():
+        found = find_timings(calls, _RUNS)
+    launch = found["launch"].median
+    # Without the time that any operation takes, which is little here but for a busy moment.
+    seconds = {name: max(t.median - launch, t.median / 2) for name, t in found.items()}
+    cache, near, memory = find_knee({count: count / seconds[f"{count} bytes"] for count in SETS})
+    return Machine(
+        flops=_round(2 * SIDE**3 / seconds["product"]),
+        memory=_round(memory),
+        near=_round(near),
+        cache=cache,
+        launch=_round(launch),
+        product=_round(seconds["batch"] / _BATCH),
+        exponentials=_round(_EXPONENTIALS / seconds["exp"]),
+    )
+
+
+def find_knee(rates: Mapping[int, float]) -> tuple[int, float, float]:
+    """The bytes up to which the rate is nearer to the best one than to the last, and two rates.
+
+    Those are the median up to there, and the last, of the most bytes.
+    """
+    counts = sorted(rates)
+    last = rates[counts[-1]]
+    between = sqrt(max(rates.values()) * last)
+    best = max(counts, key=lambda count: rates[count])
+    inside = [count for count in counts if count <= best]
+    for count in counts[len(inside) :]:
+        if rates[count] < between:
+            break
+        inside.append(count)
+    return inside[-1], median(rates[count] for count in inside), last
+
+
+def _to_calls() -> dict[str, Callable[[], Any]]:
+    """An operation on one number, and large and small ones that compute."""
+    import torch
+
+    one, many = torch.ones(1), torch.randn(_EXPONENTIALS)
+    left, right = torch.randn(2, _BATCH, _SMALL, _SMALL)
+    return {
+        "launch": lambda: torch.add(one, one),
+        "exp": lambda: torch.exp(many),
+        "batch": lambda: torch.bmm(left, right),
+        "product": to_product(torch.float32),
+    }
+
+
+def _to_sum(count: int) -> Callable[[], Any]:
+    """A sum of two tensors that reads and writes so many bytes."""
+    import torch
+
+    left, right = torch.zeros(2, count // 12)
+    return lambda: torch.add(left, right)
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,90 @@
+"""sqrt(sum_d (x_nd - y_md)**2) is torch's cdist, and the squared distance its square.
+
+By differences, which keep the digits of points that lie close together. By products it is faster by
+far, and loses them: that is for a rule that may lose digits. torch's function is for float32 and
+float64, and has no second derivatives.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypeAlias
+
+from derive.ir.nodes import Number
+from derive.plan.align import arrange
+from derive.plan.cells.algebra import is_same, strip
+from derive.plan.ops import Apply, Cell, Num, Op, Reduction, axes_of
+from derive.plan.steps import walk_ops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from derive.ir.nodes import Index
+    from derive.plan.cells.opening import Opener
+
+NAME = "torch.cdist"
+MODE = 'compute_mode="donot_use_mm_for_euclid_dist"'
+WIDE = "{dtype} in (torch.float32, torch.float64)"
+TWO = Number(Fraction(2))
+
+Found: TypeAlias = tuple[Op, Op, tuple["Index", ...], tuple["Index", ...]]
+
+
+def match_distance(op: Op, opener: Opener) -> Op | None:
+    """A root of a sum of squared differences, or that sum, where nothing else reads its parts."""
+    match op:
+        case Apply("sqrt", (arg,)):
+            total, power = opener.peel(arg), ""
+        case Reduction("sum") as total:
+            power = "**2"
+        case _:
+            return None
+    if not isinstance(total, Reduction) or not opener.is_alone(total, axes_of(op)):
+        return None
+    found = _find_difference(opener.spell(total))
+    return None if found is None else arrange(_make_cell(*found, power), axes_of(op))
+
+
+def _find_difference(whole: Op) -> Found | None:
+    """The two sets of points, the indices of their distances, and the one that is summed."""
+    axes = axes_of(whole)
+    for one, other in _list_differences(whole):
+        first, second = axes_of(one), axes_of(other)
+        summed = tuple(i for i in first if i in second and i not in axes)
+        batch = tuple(i for i in axes if i in first and i in second)
+        rows = tuple(i for i in axes if i in first and i not in second)
+        columns = tuple(i for i in axes if i in second and i not in first)
+        counts = (len(summed), len(rows), len(columns), len(first), len(second), len(axes))
+        points = len(batch) + 2
+        if counts != (1, 1, 1, points, points, points):
+            continue
+        if axes.index(rows[0]) > axes.index(columns[0]):
+            one, other, rows, columns = other, one, columns, rows
+        spanned = (*batch, *rows, *columns)
+        if is_same(whole, _spell(one, other, spanned, summed)):
+            return one, other, spanned, summed
+    return None
+
+
+def _list_differences(whole: Op) -> Iterator[tuple[Op, Op]]:
+    for part in dict.fromkeys(walk_ops(whole)):
+        if isinstance(part, Apply) and part.function == "-":
+            yield strip(part.args[0]), strip(part.args[1])
+
+
+def _spell(one: Op, other: Op, axes: tuple[Index, ...], summed: tuple[Index, ...]) -> Op:
+    """The sum of the squared differences."""
+    wide = (*axes, *summed)
+    difference = Apply("-", (arrange(one, wide), arrange(other, wide)), wide)
+    return Reduction("sum", Apply("pow", (difference, Num(TWO)), wide), summed)
+
+
+def _make_cell(
+    one: Op, other: Op, axes: tuple[Index, ...], summed: tuple[Index, ...], power: str
+) -> Cell:
+    """The call for the distances; where it does not do they are computed as they are spelled."""
+    *batch, row, column = axes
+    points = (arrange(one, (*batch, row, *summed)), arrange(other, (*batch, column, *summed)))
+    square = _spell(*points, axes, summed)
+    whole = square if power else Apply("sqrt", (square,), axes)
+    return Cell(f"{NAME}({{0}}, {{1}}, {MODE}){power}", points, whole, axes, WIDE)

@@ -1,0 +1,127 @@
+"""A contraction and what is added to it: torch's linear, addmm and baddbmm.
+
+    linear    sum_d x[.., d] W[o, d] + b[o]
+    addmm     beta c[n, m] + alpha sum_k A[n, k] B[k, m]
+    baddbmm   the same with one more index, which all three have
+
+The sum is not made twice: torch adds while it multiplies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import Index, Number
+from derive.plan.align import align, arrange
+from derive.plan.cells.algebra import Signed, join_sum, split_scale, split_sum, strip
+from derive.plan.costs import find_true_axes
+from derive.plan.ops import Apply, Cell, Einsum, Num, Op, axes_of
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from derive.plan.cells.opening import Opener
+
+LINEAR = "torch.nn.functional.linear"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A contraction over one index: of two matrices, or of as many as `batch` has positions."""
+
+    one: Op
+    other: Op
+    batch: tuple[Index, ...]
+    rows: tuple[Index, ...]
+    summed: Index
+    columns: tuple[Index, ...]
+
+    @property
+    def axes(self) -> tuple[Index, ...]:
+        """The indices of the result, in torch's order."""
+        return (*self.batch, *self.rows, *self.columns)
+
+
+def match_linear(op: Op, opener: Opener) -> Op | None:
+    """A sum with a contraction in it, and a term that the contraction can be added to."""
+    if not isinstance(op, Apply) or op.function not in {"+", "-"}:
+        return None
+    terms = split_sum(op, opener.peel)
+    for place, term in enumerate(terms):
+        others = [*terms[:place], *terms[place + 1 :]]
+        for number, other in enumerate(others):
+            cell = _add(term, other, op.axes, opener)
+            if cell is not None:
+                rest = [*others[:number], *others[number + 1 :]]
+                return arrange(join_sum([Signed(cell), *rest], op.axes), op.axes)
+    return None
+
+
+def _add(term: Signed, other: Signed, order: tuple[Index, ...], opener: Opener) -> Op | None:
+    """The call for one term, if it is a contraction, and another."""
+    inner, alpha = split_scale(term, opener)
+    if not isinstance(inner, Einsum) or len(inner.args) != 2:
+        return None
+    (one, first), (two, second) = (split_scale(Signed(arg)) for arg in inner.args)
+    alpha = alpha * first * second
+    product = _find_product(one, two, inner.axes, order)
+    addend, beta = split_scale(other)
+    if product is None or isinstance(addend, Num):
+        return None
+    found = find_true_axes(addend)
+    if alpha == beta == 1 and not product.batch and set(found) == set(product.columns):
+        return _write_linear(product, addend)
+    is_matrix = len(product.batch) <= 1 and len(product.rows) == 1
+    if is_matrix and found and set(found) <= set(product.axes):
+        return _write_sum(product, addend, beta, alpha)
+    return None
+
+
+def _find_product(
+    left: Op, right: Op, axes: tuple[Index, ...], order: tuple[Index, ...]
+) -> Product | None:
+    """The parts of a contraction whose second operand is a matrix, or a batch of them."""
+    for one, other in ((left, right), (right, left)):
+        first, second = axes_of(one), axes_of(other)
+        shared = [i for i in first if i in second]
+        summed = [i for i in shared if i not in axes]
+        batch = tuple(i for i in order if i in shared and i in axes)
+        rows = tuple(i for i in order if i in first and i not in second)
+        columns = tuple(i for i in order if i in second and i not in first)
+        kept = len(batch) + len(rows) + len(columns)
+        is_alone = len(first) + len(second) != kept + len(batch) + 2  # summed in one operand only
+        if len(summed) != 1 or len(columns) != 1 or kept != len(axes) or is_alone:
+            continue
+        if len(rows) != 1 or order.index(rows[0]) < order.index(columns[0]):
+            return Product(one, other, batch, rows, summed[0], columns)
+    return None
+
+
+def _write_linear(product: Product, bias: Op) -> Cell:
+    axes = product.axes
+    weight = arrange(product.other, (*product.columns, product.summed))
+    arg = arrange(product.one, (*product.rows, product.summed))
+    whole = Apply("+", align((Einsum((arg, weight), axes), bias), axes), axes)
+    return Cell(f"{LINEAR}({{0}}, {{1}}, {{2}})", (arg, weight, bias), whole, axes)
+
+
+def _write_sum(product: Product, added: Op, beta: Fraction, alpha: Fraction) -> Cell:
+    """addmm or baddbmm, with the numbers of both terms."""
+    axes = product.axes
+    matrices = (
+        arrange(product.one, (*product.batch, *product.rows, product.summed)),
+        arrange(product.other, (*product.batch, product.summed, *product.columns)),
+    )
+    args: list[Op] = [arrange(added, axes), *matrices]
+    texts = ["{0}", "{1}", "{2}"]
+    terms = []
+    for name, op, number in (("beta", added, beta), ("alpha", Einsum(matrices, axes), alpha)):
+        if number != 1:
+            texts.append(f"{name}={{{len(args)}}}")
+            args.append(Num(Number(number)))
+        if abs(number) != 1:
+            op = Apply("*", (op, Num(Number(abs(number)))), axes_of(op))
+        terms.append(Signed(op, number < 0))
+    name = "torch.baddbmm" if product.batch else "torch.addmm"
+    return Cell(f"{name}({', '.join(texts)})", tuple(args), join_sum(terms, axes), axes)

@@ -1,0 +1,74 @@
+"""-sum_c p log_softmax_c(x) is torch's cross_entropy against probabilities.
+
+Its sum or its mean over the rows goes with it; the rows are those of one index.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derive.plan.align import arrange
+from derive.plan.cells.algebra import is_same, strip
+from derive.plan.ops import Along, Apply, Cell, Op, Reduction, Source, axes_of
+from derive.plan.steps import walk_ops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from derive.ir.nodes import Index
+    from derive.plan.cells.opening import Opener
+
+NAME = "torch.nn.functional.cross_entropy"
+
+
+def match_cross_entropy(op: Op, opener: Opener) -> Op | None:
+    """The loss of each row, or of all, where nothing else reads the logarithms."""
+    if not isinstance(op, (Apply, Reduction)) or len(axes_of(op)) > 1 or not opener.is_alone(op):
+        return None
+    whole = opener.spell(op)
+    for logarithms, along in _find_logarithms(whole, opener):
+        rows = tuple(i for i in axes_of(along) if i is not along.index)
+        if len(rows) != 1 or not set(axes_of(op)) <= set(rows):
+            continue
+        for given in _find_given(whole, logarithms, along):
+            for reduction, loss in _list_losses(given, logarithms, rows, along.index):
+                if axes_of(loss) == axes_of(op) and is_same(whole, loss):
+                    return _make_cell(reduction, along, given, rows)
+    return None
+
+
+def _find_logarithms(whole: Op, opener: Opener) -> Iterator[tuple[Op, Along]]:
+    """What stands for a log_softmax, and that log_softmax."""
+    for part in dict.fromkeys(walk_ops(whole)):
+        opened = opener.open(part)
+        if isinstance(opened, Along) and opened.kind == "log_softmax":
+            yield part, opened
+
+
+def _find_given(whole: Op, logarithms: Op, along: Along) -> Iterator[Op]:
+    """What may be the probabilities: operations with the indices of the logarithms."""
+    for part in dict.fromkeys(map(strip, walk_ops(whole))):
+        is_wide = set(axes_of(part)) == set(axes_of(along))
+        if is_wide and all(inner is not logarithms for inner in walk_ops(part)):
+            yield part
+
+
+def _list_losses(
+    given: Op, logarithms: Op, rows: tuple[Index, ...], index: Index
+) -> Iterator[tuple[str, Op]]:
+    """torch's words for the reductions, and the losses."""
+    axes = (*rows, index)
+    pair = (arrange(given, axes), arrange(logarithms, axes))
+    each = Reduction("sum", Apply("*", pair, axes), (index,))
+    yield "none", Apply("neg", (each,), rows)
+    yield "sum", Apply("neg", (Reduction("sum", each, rows),), ())
+    yield "mean", Apply("neg", (Reduction("mean", each, rows),), ())
+
+
+def _make_cell(reduction: str, along: Along, given: Op, rows: tuple[Index, ...]) -> Cell:
+    axes = (*rows, along.index)
+    logits, target = arrange(strip(along.arg), axes), arrange(given, axes)
+    losses = dict(_list_losses(target, Along(along.kind, logits, along.index), rows, along.index))
+    word = "" if reduction == "mean" else f', reduction="{reduction}"'
+    whole = losses[reduction]
+    return Cell(f"{NAME}({{0}}, {{1}}{word})", (logits, target), whole, axes_of(whole))

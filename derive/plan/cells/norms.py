@@ -1,0 +1,217 @@
+"""(x - mean x) / sqrt(var x + eps) is torch's layer_norm, x / sqrt(mean x**2 + eps) its rms_norm.
+
+Ba, Kiros, Hinton 2016, eq. 4; Zhang, Sennrich 2019, eq. 4. A weight and a bias over the indices
+that are normalised go with it. Both compute in float32 what they are given in half precision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import ZERO, Expr, Number, Scalar
+from derive.ir.polynomial import Polynomial
+from derive.plan.align import align, arrange
+from derive.plan.cells.algebra import (
+    Factors,
+    Signed,
+    divide,
+    is_same,
+    join_product,
+    join_sum,
+    multiply,
+    split_product,
+    split_sum,
+    strip,
+)
+from derive.plan.ops import Apply, Cell, Num, Op, Reduction, Source, axes_of
+from derive.plan.steps import walk_ops
+from derive.plan.strides import find_strides
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from derive.ir.nodes import Index
+    from derive.plan.cells.opening import Opener
+
+LAYER = "torch.nn.functional.layer_norm"
+RMS = "torch.nn.functional.rms_norm"
+TWO = Number(Fraction(2))
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """What is normalised, over which indices, and the number under the root."""
+
+    call: str
+    arg: Op
+    over: tuple[Index, ...]
+    eps: Expr
+
+
+def match_norm(op: Op, opener: Opener) -> Op | None:
+    """A product with a normalised factor, and what is added to it."""
+    if not isinstance(op, Apply) or op.function not in {"+", "-", "*", "/", "neg"}:
+        return None
+    terms = split_sum(op, opener.peel)
+    for place, term in enumerate(terms):
+        factors = split_product(term.op, lambda part: opener.peel_small(part, op.axes))
+        norm = _find_norm(factors, opener)
+        if norm is not None:
+            others = [*terms[:place], *terms[place + 1 :]]
+            factors.negative ^= term.negative
+            return _make_cell(norm, factors, others, op.axes)
+    return None
+
+
+def _find_norm(factors: Factors, opener: Opener) -> Norm | None:
+    """The norm in a product; its two factors go out of it."""
+    for root in factors.under:
+        if not isinstance(root, Apply) or root.function != "sqrt":
+            continue
+        spread, eps = _split_number(root.args[0], opener)
+        if eps is None:
+            continue
+        for factor in factors.over:
+            over = tuple(i for i in axes_of(factor) if i not in axes_of(spread))
+            if not over or len(axes_of(factor)) != len(over) + len(axes_of(spread)):
+                continue
+            norm = _tell_norm(factor, spread, over, eps, opener)
+            if norm is not None:
+                factors.over.remove(factor)
+                factors.under.remove(root)
+                return norm
+    return None
+
+
+def _split_number(op: Op, opener: Opener) -> tuple[Op, Expr | None]:
+    """(what stands under the root, the number that is added to it), None for other numbers."""
+    terms = split_sum(op, lambda part: opener.look(strip(part)))
+    numbers = [term for term in terms if isinstance(term.op, Num)]
+    others = [term for term in terms if not isinstance(term.op, Num)]
+    if not others:
+        return op, None
+    rest = join_sum(others, axes_of(op))
+    match numbers:
+        case []:
+            return rest, ZERO
+        case [Signed(Num(Scalar() as value), False)]:
+            return rest, value
+        case [Signed(Num(value), False)] if (constant := Polynomial.of(value).constant) is not None:
+            return rest, Number(constant)
+        case _:
+            return rest, None
+
+
+def _tell_norm(
+    factor: Op, spread: Op, over: tuple[Index, ...], eps: Expr, opener: Opener
+) -> Norm | None:
+    """The norm, if the factor is x - mean x and what is spread var x; or x and mean x**2."""
+    candidates = list(dict.fromkeys(_find_tensors(factor, axes_of(factor), opener)))
+    for arg in candidates:
+        kept = {arg.name}
+        centred, deviation = opener.spell(factor, kept), opener.spell(spread, kept)
+        mean = Reduction("mean", arg, over)
+        if is_same(deviation, Reduction("var", arg, over)) and is_same(
+            centred, _combine("-", arg, mean)
+        ):
+            return Norm(LAYER, arg, over, eps)
+    for arg in candidates:
+        square = Apply("pow", (arg, Num(TWO)), arg.axes)
+        deviation = opener.spell(spread, {arg.name})
+        if _is_dense(arg, over, opener) and is_same(deviation, Reduction("mean", square, over)):
+            if is_same(opener.spell(factor, {arg.name}), arg):
+                return Norm(RMS, arg, over, eps)
+    return None
+
+
+def _find_tensors(op: Op, axes: tuple[Index, ...], opener: Opener) -> Iterator[Source]:
+    """The tensors with all of the axes that it is made from, the first ones first."""
+    for part in walk_ops(op):
+        if isinstance(part, Source) and set(part.axes) == set(axes):
+            step = opener.look(part)
+            if step is not part:
+                yield from _find_tensors(step, axes, opener)
+            yield part
+
+
+def _is_dense(arg: Op, over: tuple[Index, ...], opener: Opener) -> bool:
+    """Do its entries along these indices lie side by side?"""
+    strides = dict(zip(axes_of(arg), find_strides(arg, opener.memory), strict=True))
+    closest = sorted(strides, key=lambda index: strides[index])[: len(over)]
+    return set(closest) == set(over)
+
+
+def _combine(function: str, one: Op, other: Op) -> Op:
+    axes = axes_of(one)
+    return Apply(function, align((one, other), axes), axes)
+
+
+def _make_cell(
+    norm: Norm, factors: Factors, others: Sequence[Signed], order: tuple[Index, ...]
+) -> Op:
+    """The call with the weight and the bias that fit it, and what is left around it."""
+    kept = tuple(i for i in axes_of(norm.arg) if i not in norm.over)
+    axes = (*kept, *norm.over)
+    weight = None if factors.negative else _take(factors.over, norm.over)
+    is_whole = not factors.over and not factors.under and not factors.negative
+    bias = None
+    rest = list(others)
+    if is_whole and norm.call == LAYER:
+        able = [t for t in rest if not t.negative and set(axes_of(t.op)) == set(norm.over)]
+        if able:
+            bias = able[0].op
+            rest.remove(able[0])
+    result: Op = _write_call(norm, axes, weight, bias)
+    over = join_product(factors.over, order)
+    if over is not None:
+        result = multiply(result, over, order)
+    result = divide(result, factors.under, order)
+    return arrange(join_sum([Signed(result, factors.negative), *rest], order), order)
+
+
+def _take(factors: list[Op], over: tuple[Index, ...]) -> Op | None:
+    """The factor with exactly these indices; it goes out of the list."""
+    for factor in factors:
+        if set(axes_of(factor)) == set(over):
+            factors.remove(factor)
+            return factor
+    return None
+
+
+def _write_call(norm: Norm, axes: tuple[Index, ...], weight: Op | None, bias: Op | None) -> Cell:
+    """The call on tensors whose normalised indices stand last."""
+    arg = arrange(norm.arg, axes)
+    extents = tuple(Num(index.extent) for index in norm.over)
+    args: list[Op] = [arg, *extents]
+    shape = ", ".join(f"{{{k}}}" for k in range(1, len(args)))
+    texts = ["{0}", f"({shape},)" if len(extents) == 1 else f"({shape})"]
+    names = ("weight", "bias") if norm.call == LAYER else ("weight",)
+    for name, given in zip(names, (weight, bias), strict=False):
+        if given is not None:
+            texts.append(f"{name}={{{len(args)}}}")
+            args.append(arrange(given, norm.over))
+    texts.append(f"eps={{{len(args)}}}")
+    when = f"isinstance({{{len(args)}}}, float)" if isinstance(norm.eps, Scalar) else ""
+    args.append(Num(norm.eps))
+    whole = _spell(norm, arg, axes)
+    if weight is not None:
+        whole = Apply("*", align((whole, weight), axes), axes)
+    if bias is not None:
+        whole = Apply("+", align((whole, bias), axes), axes)
+    return Cell(f"{norm.call}({', '.join(texts)})", tuple(args), whole, axes, when)
+
+
+def _spell(norm: Norm, arg: Op, axes: tuple[Index, ...]) -> Op:
+    """The operations that the call stands for, without weight and bias."""
+    if norm.call == LAYER:
+        above: Op = _combine("-", arg, Reduction("mean", arg, norm.over))
+        below: Op = Reduction("var", arg, norm.over)
+    else:
+        square = Apply("pow", (arg, Num(TWO)), axes)
+        above, below = arg, Reduction("mean", square, norm.over)
+    if norm.eps is not ZERO:
+        below = Apply("+", (below, Num(norm.eps)), axes_of(below))
+    root = Apply("sqrt", (below,), axes_of(below))
+    return Apply("/", align((above, root), axes), axes)

@@ -1,0 +1,128 @@
+"""sum_n [seg_n = g] x_nd, the sums of segments, are torch's index_add.
+
+Only where the formula says that the numbers of segments are below the extent of g, as torch wants
+them. index_add adds one by one, which half precision would round each time, and the sum of a
+product does not: there the sum stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import ONE, ZERO
+from derive.ir.polynomial import is_same_extent
+from derive.plan.align import align, arrange
+from derive.plan.cells.algebra import strip
+from derive.plan.ops import (
+    Apply,
+    Cast,
+    Cell,
+    Choose,
+    Einsum,
+    Expand,
+    Iota,
+    Num,
+    NumTensor,
+    Op,
+    Reduction,
+    Source,
+    axes_of,
+)
+
+if TYPE_CHECKING:
+    from derive.ir.nodes import Index
+    from derive.plan.cells.opening import Opener
+
+WIDE = "{dtype} in (torch.float32, torch.float64)"
+FEW = 8  # segments below which a product with the mask is as fast
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """The mask seg_n = g, the tensor seg, and what is left of the others: a weight, or nothing."""
+
+    mask: Apply
+    numbers: Source
+    segment: Index
+    weight: Op | None
+
+
+def match_segment_sum(op: Op, opener: Opener) -> Op | None:
+    """A sum over one index, in which a mask leaves to each segment what belongs to it."""
+    match op:
+        case Einsum((one, other), axes):
+            for mask, value in ((one, other), (other, one)):
+                found = _find_segments(mask, opener)
+                if found is not None:
+                    return _write(found, strip(value), axes)
+            return None
+        case Reduction("sum", mask, over):
+            found = _find_segments(mask, opener)
+            if found is None or over != found.numbers.axes:
+                return None
+            ones = Expand(NumTensor(ONE), found.numbers.axes)  # the number of entries is their sum
+            return _write(found, ones if found.weight is None else None, axes_of(op))
+        case _:
+            return None
+
+
+def _find_segments(op: Op, opener: Opener) -> Segments | None:
+    """What a factor chooses, if it is 0 but where an index is the number of a segment."""
+    match strip(opener.look(strip(op))):
+        case Cast(arg):
+            return _read_mask(arg, None, opener)
+        case Choose(mask, weight, Num(other)) if other is ZERO and not isinstance(weight, Num):
+            return _read_mask(mask, strip(weight), opener)
+        case _:
+            return None
+
+
+def _read_mask(mask: Op, weight: Op | None, opener: Opener) -> Segments | None:
+    """The mask, if it compares an index with a tensor whose values are bounded by its extent."""
+    opened = strip(opener.look(strip(mask)))
+    if not isinstance(opened, Apply) or opened.function != "==":
+        return None
+    left, right = (strip(arg) for arg in opened.args)
+    for numbers, place in ((left, right), (right, left)):
+        index = opener.look(place)
+        if not isinstance(numbers, Source) or not isinstance(index, Iota):
+            continue
+        bound = opener.bounds.get(numbers.name)
+        if bound is None or len(numbers.axes) != 1 or opener.memory.extent(index.index) < FEW:
+            continue
+        if is_same_extent(bound, index.index.extent):
+            whole = Apply("==", align((numbers, index), opened.axes), opened.axes)
+            return Segments(whole, numbers, index.index, weight)
+    return None
+
+
+def _write(found: Segments, value: Op | None, order: tuple[Index, ...]) -> Op | None:
+    """The call, if what is summed has the index of the tensor of numbers, and no other is summed."""
+    (index,) = found.numbers.axes
+    parts = [part for part in (value, found.weight) if part is not None]
+    widest = max(parts, key=lambda part: len(axes_of(part)))
+    axes = axes_of(widest)
+    exchanged = tuple(found.segment if i is index else i for i in axes)
+    inside = all(set(axes_of(part)) <= set(axes) for part in parts)
+    if index not in axes or found.segment in axes or not inside or set(exchanged) != set(order):
+        return None
+    arg = widest
+    for part in parts:
+        if part is not widest:
+            arg = Apply("*", align((arg, part), axes), axes)
+    whole = Einsum((Cast(found.mask), arg), exchanged)
+    call = (
+        f"{_write_zeros(axes.index(index), len(axes))}.index_add({axes.index(index)}, {{1}}, {{0}})"
+    )
+    args = (arg, found.numbers, Num(found.segment.extent))
+    return arrange(Cell(call, args, whole, exchanged, WIDE), order)
+
+
+def _write_zeros(place: int, count: int) -> str:
+    """Zeros as many as the argument has, but in one place as many as there are segments."""
+    if count == 1:
+        return "{like}.new_zeros({2})"
+    before = f"*{{0}}.shape[:{place}], " if place else ""
+    after = f", *{{0}}.shape[{place + 1}:]" if place + 1 < count else ""
+    return f"{{0}}.new_zeros({before}{{2}}{after})"

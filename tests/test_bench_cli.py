@@ -1,0 +1,220 @@
+"""`derive bench` as it is typed: tables, JSON, plots, constants, and what is refused."""
+
+# ruff: noqa: F811 - the fixture `run` is imported
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import asdict
+
+import pytest
+from cli_runs import run  # noqa: F401
+from house import ROOT
+
+from derive import DeriveError
+from derive.bench.plot import check_plot
+from derive.cli.bench import to_time
+from derive.cli.bench_options import count_cores, parse_over, parse_threads
+from derive.plan.machine import DEFAULT, Machine
+
+CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"
+SMALL = ("--sizes", "N=5,M=6,K=7,P=8", "--runs", "1")
+OVER = ("--over", "N=4..16", "--sizes", "M=6,K=7,P=8", "--runs", "1")
+HAND = "def chain(A, B, C):\n    return A @ B @ C\n"
+
+
+@pytest.fixture
+def hand(tmp_path):
+    """A file of code by hand where commands run."""
+    (tmp_path / "hand.py").write_text(HAND)
+    return "hand.py:chain"
+
+
+def cut(line):
+    return re.split(r"  +", line.strip())
+
+
+def test_the_table(run, hand):
+    answer = run("bench", CHAIN, "--against", hand, *SMALL)
+    assert (answer.code, answer.err) == (0, "")
+    title, heads, *rows, limit = answer.out.splitlines()
+    assert title == "formula at N=5 M=6 K=7 P=8, float32, 1 thread"
+    assert heads.split() == ["forward", "ratio", "memory"]
+    assert [cut(row)[0] for row in rows] == ["generated", hand, "torch.einsum", "without a path"]
+    assert cut(rows[0])[2] == "1.00"
+    assert limit.startswith("this machine: ") and "its limit here is" in limit
+
+
+def test_the_table_with_gradients(run):
+    answer = run("bench", CHAIN, "--backward", *SMALL)
+    heads = cut(answer.out.splitlines()[1])
+    assert heads == ["forward", "ratio", "memory", "and backward", "ratio", "memory"]
+    assert cut(answer.out.splitlines()[2])[5] == "1.00"
+
+
+@pytest.mark.parametrize("words", [("--threads", "1,2"), ("--threads", "1", "--threads", "2")])
+def test_a_table_for_each_number_of_threads(run, words):
+    answer = run("bench", CHAIN, *SMALL, *words)
+    titles = [line for line in answer.out.splitlines() if line.startswith("formula at")]
+    assert [title.split(", ")[-1] for title in titles] == ["1 thread", "2 threads"]
+
+
+def test_data(run, hand):
+    answer = run("bench", CHAIN, "--against", hand, "--dtype", "float64", "--json", *SMALL)
+    data = json.loads(answer.out)
+    assert list(data) == ["name", "sizes", "dtype", "tables", "compile_seconds", "skipped"]
+    assert (data["sizes"], data["dtype"]) == ({"N": 5, "M": 6, "K": 7, "P": 8}, "float64")
+    (table,) = data["tables"]
+    assert table["threads"] == 1
+    assert list(table["roofline"]) == [
+        "flops_per_second", "bytes_per_second", "flops", "bytes", "seconds",
+    ]  # fmt: skip
+    first, second, *_ = table["rows"]
+    assert (first["name"], first["ratio"], first["backward"]) == ("generated", 1.0, None)
+    assert second["ratio"] == second["forward"] / first["forward"]
+
+
+def test_a_sweep_as_tables_and_as_a_plot(run, hand, tmp_path):
+    answer = run("bench", CHAIN, "--against", hand, *OVER, "--backward", "--plot", "n.svg")
+    assert (answer.code, answer.err) == (0, "")
+    title, heads, *rows = answer.out.splitlines()
+    assert title == "formula at M=6 K=7 P=8, float32, 1 thread, forward"
+    names = ["generated", hand, "torch.einsum", "without a path"]
+    assert cut(heads) == ["N", *names, "limit of the machine"]
+    assert [cut(row)[0] for row in rows[:4]] == ["4", "8", "16", "slope"]
+    assert all(re.fullmatch(r"-?\d+\.\d\d", cell) for cell in cut(rows[3])[1:])
+    assert rows[4] == "formula at M=6 K=7 P=8, float32, 1 thread, forward and backward"
+    assert cut(rows[5]) == ["N", *names]
+    assert rows[-1] == "n.svg is written"
+    assert "generated  N^" in (tmp_path / "n.svg").read_text(encoding="utf-8")
+    assert sorted(os.listdir(tmp_path)) == ["hand.py", "n.svg"]
+
+
+def test_the_data_of_a_sweep(run):
+    data = json.loads(run("bench", CHAIN, *OVER, "--json").out)
+    assert (data["over"], data["values"], data["sizes"]) == (
+        "N",
+        [4, 8, 16],
+        {"M": 6, "K": 7, "P": 8},
+    )
+    assert [line["name"] for line in data["lines"]] == [
+        "generated", "torch.einsum", "without a path", "limit of the machine",
+    ]  # fmt: skip
+    assert all(len(line["seconds"]) == 3 for line in data["lines"])
+    assert [report["sizes"]["N"] for report in data["reports"]] == [4, 8, 16]
+
+
+MADE = Machine(1e11, 2e10, 3e11, 1 << 20, 1.5e-6, 2e-7, 1.25e9)
+
+
+def test_constants_are_written_and_shown_beside_the_defaults(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("derive.bench.calibrate.measure_machine", lambda: MADE)
+    answer = run("bench", "--calibrate", "m.json")
+    assert (answer.code, answer.err) == (0, "")
+    heads, *rows, last = answer.out.splitlines()
+    assert cut(heads) == ["here", "default"]
+    assert [cut(row)[1] for row in rows] == [
+        "100 GFLOP/s", "20 GB/s", "300 GB/s", "1 MiB", "1.5 us", "200 ns", "1.25e+03 M/s",
+    ]  # fmt: skip
+    assert len(rows) == len(asdict(MADE))
+    assert last == "m.json is written; plan for it with: derive build NAME --machine m.json"
+    assert json.loads((tmp_path / "m.json").read_text()) == asdict(MADE)
+    data = json.loads(run("bench", "--calibrate", "m.json", "--json").out)
+    assert data == {"file": "m.json", "machine": asdict(MADE), "default": asdict(DEFAULT)}
+    assert os.listdir(tmp_path) == ["m.json"]
+
+
+REFUSED = [
+    ((), "formula-missing: no formula is named"),
+    (("no_such_formula",), "formula-unknown: "),
+    ((CHAIN, "--sizes", "N=0"), "sizes-range: N has to be 1 or more"),
+    ((CHAIN, "--sizes", "X=3"), "size-unknown: X is no size of formula"),
+    ((CHAIN, "--over", "X=3..4"), "size-unknown: X is no size of formula"),
+    ((CHAIN, "--over", "N=4..16", "--sizes", "N=3"), "sizes-twice: N is given with --sizes and"),
+    ((CHAIN, "--over", "N"), "over-form: no size stands before ="),
+    ((CHAIN, "--over", "N=4"), "over-form: a line has from 2 to 64 values, not 1"),
+    ((CHAIN, "--over", "N=8..4"), "over-form: the values do not grow"),
+    ((CHAIN, "--over", "N=4,8,8"), "over-form: the values do not grow"),
+    ((CHAIN, "--over", "N=4,x"), "over-form: x is no value"),
+    ((CHAIN, "--over", "N=4,M=8"), "over-form: M=8 is no value"),
+    ((CHAIN, "--over", "N=0,8"), "over-form: 0 is no size of anything"),
+    ((CHAIN, "--over", f"N=8..{10**18}"), f"over-form: {10**18} is no size of anything"),
+    ((CHAIN, "--plot", "n.svg"), "plot-over: a plot needs a size that grows"),
+    ((CHAIN, *OVER, "--plot", "n.pdf"), "plot-format: n.pdf is no picture"),
+    ((CHAIN, *OVER, "--plot", "no/n.svg"), "file-unwritable: cannot write no/n.svg"),
+    ((CHAIN, *OVER, "--plot", "folder.svg"), "file-unwritable: folder.svg is a folder"),
+    ((CHAIN, "--threads", "0"), "threads-form: 0 is no number of threads"),
+    ((CHAIN, "--threads", "1,"), "threads-form: nothing is no number of threads"),
+    ((CHAIN, "--threads", "9999999999"), "threads-form: 9999999999 is no number of threads"),
+    ((CHAIN, "--dtype", "float16"), "bench-dtype: float16 is no type that is measured"),
+    ((CHAIN, "--calibrate", "m.json"), "calibrate-alone: --calibrate measures the machine"),
+    (("--calibrate", "no/m.json"), "file-unwritable: cannot write no/m.json"),
+    (("--calibrate", "folder.svg"), "file-unwritable: folder.svg is a folder"),
+    ((CHAIN, "--against", "none.py:f"), "file-unreadable: cannot read none.py"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), REFUSED, ids=[says for _, says in REFUSED])
+def test_what_cannot_be_used_is_refused_before_anything_is_written(run, tmp_path, words, says):
+    (tmp_path / "folder.svg").mkdir()
+    answer = run("bench", *words)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(says)
+    assert os.listdir(tmp_path) == ["folder.svg"]
+
+
+def test_a_plot_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr("derive.bench.plot.find_spec", lambda name: None)
+    with pytest.raises(DeriveError) as refusal:
+        check_plot(tmp_path / "n.svg")
+    assert refusal.value.diagnostic.code == "plot-library"
+    assert "derive-torch[plots]" in refusal.value.diagnostic.help
+
+
+def test_matplotlib_is_loaded_for_a_plot_alone(tmp_path):
+    code = """import sys
+from derive.cli import main
+try:
+    main(["bench", "x[N]; y[n] = 2 * x[n]", "--runs", "1"])
+finally:
+    print("matplotlib" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.stderr, done.stdout.splitlines()[-1]) == ("", "False")
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("S=64..1024", (64, 128, 256, 512, 1024)),
+        ("S=3..20", (3, 6, 12, 20)),
+        (" S = 1 .. 2 ", (1, 2)),
+        ("S=5,7,1_000", (5, 7, 1000)),
+    ],
+)
+def test_values_double_or_are_told(text, values):
+    over = parse_over(text)
+    assert (over.size, over.values) == ("S", values)
+
+
+@pytest.mark.parametrize(
+    ("words", "threads"),
+    [((), (1,)), (("3",), (3,)), (("2,1", "2"), (2, 1)), (("all",), (count_cores(),))],
+)
+def test_numbers_of_threads(words, threads):
+    assert parse_threads(words) == threads
+    assert parse_threads(("all", str(count_cores()))) == (count_cores(),)
+
+
+def test_times_have_three_digits():
+    assert [to_time(s) for s in (2.0, 0.01234, 5.6e-6, 3e-9)] == [
+        "2 s",
+        "12.3 ms",
+        "5.6 us",
+        "3 ns",
+    ]

@@ -1,0 +1,207 @@
+"""Sweeps over a size: slopes, lines, pictures, and the numbers that a machine is told by."""
+
+import math
+from dataclasses import asdict, fields
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from derive import DeriveError, parse
+from derive.bench import Over, Wishes, sweep
+from derive.bench.calibrate import calibrate, find_knee, measure_machine
+from derive.bench.plot import plot, spread
+from derive.bench.report import Report, Row, Table
+from derive.bench.roofline import Roofline
+from derive.bench.sweep import BOUND, Sweep, fit_slope
+from derive.plan.machine import Machine, read_machine
+
+VALUES = (64, 128, 256, 512)
+MATMUL = "A[I, K]; B[K, J]; C[i,j] = sum[k](A[i,k] * B[k,j])"
+GAP = 0.075
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def make_report(value, *, with_slow=True, backward=True):
+    """A report whose times are powers of the value, on one thread and on two."""
+    tables = []
+    for threads in (1, 2):
+        rows = [Row("generated", 1e-8 * value**2 / threads, 3e-8 * value**2 if backward else None)]
+        if with_slow:
+            rows.append(Row("$by $hand", 1e-9 * value**3, None))
+        tables.append(Table(threads, tuple(rows), Roofline(1e10, 1e9), 2 * value**3, 0))
+    skipped = () if with_slow else ("$by $hand: one call takes too much memory",)
+    sizes = {"S": value, "D": 8}
+    return Report("f", sizes, "float32", tuple(tables), {}, ("torch.einsum: two", *skipped))
+
+
+@pytest.fixture
+def swept():
+    """A sweep of which one line ends before the last value."""
+    return Sweep(Over("S", VALUES), tuple(make_report(n, with_slow=n < 512) for n in VALUES))
+
+
+@pytest.mark.parametrize("power", [-1.0, 0.0, 0.5, 1.0, 2.0, 3.7])
+def test_slopes_of_powers_are_exact(power):
+    seconds = [3e-9 * value**power for value in (3, 64, 100, 4096)]
+    assert fit_slope((3, 64, 100, 4096), seconds) == pytest.approx(power, abs=1e-12)
+
+
+def test_a_slope_is_that_of_least_squares():
+    # On logarithmic scales (0, 0), (1, 1), (2, 1), in steps of log 2: the slope is a half.
+    assert fit_slope((1, 2, 4), (1.0, 2.0, 2.0)) == pytest.approx(0.5, abs=1e-12)
+    assert fit_slope((1, 2, 4), (1.0, 2.0, None)) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_one_point_has_no_slope():
+    assert fit_slope((8, 16), (1.0, None)) is None
+    assert fit_slope((8, 16), (None, None)) is None
+
+
+def test_lines_hold_what_was_measured(swept):
+    assert (swept.threads, swept.kinds) == ((1, 2), ("forward", "backward"))
+    assert swept.others == {"D": 8}
+    generated, hand, bound = swept.find_lines(1, "forward")
+    assert [line.name for line in (generated, hand, bound)] == ["generated", "$by $hand", BOUND]
+    assert generated.slope == pytest.approx(2, abs=1e-12)
+    assert hand.seconds == (1e-9 * 64**3, 1e-9 * 128**3, 1e-9 * 256**3, None)
+    assert hand.slope == pytest.approx(3, abs=1e-12)
+    assert bound.seconds == tuple(2 * n**3 / 1e10 for n in VALUES)
+    assert swept.find_lines(2, "forward")[0].seconds[0] == generated.seconds[0] / 2
+    assert [line.name for line in swept.find_lines(1, "backward")] == ["generated"]
+
+
+def test_gradients_have_no_lines_where_there_are_none():
+    reports = tuple(make_report(n, backward=False) for n in VALUES)
+    assert Sweep(Over("S", VALUES), reports).kinds == ("forward",)
+
+
+def test_what_is_left_out_is_said_once_with_its_values(swept):
+    assert list(swept.find_skipped()) == [
+        "torch.einsum: two",
+        "$by $hand: one call takes too much memory, at S=512",
+    ]
+
+
+def test_the_data_of_a_sweep(swept):
+    data = swept.to_data()
+    assert (data["over"], data["values"], data["sizes"]) == ("S", list(VALUES), {"D": 8})
+    kinds = [(line["threads"], line["kind"], line["name"]) for line in data["lines"]]
+    assert kinds == [
+        (threads, kind, name)
+        for threads in (1, 2)
+        for kind, names in (
+            ("forward", ("generated", "$by $hand", BOUND)),
+            ("backward", ("generated",)),
+        )
+        for name in names
+    ]
+    assert [len(line["seconds"]) for line in data["lines"]] == [4] * 8
+    assert [report["sizes"]["S"] for report in data["reports"]] == list(VALUES)
+
+
+def test_a_sweep_measures_each_value(tmp_path):
+    path = tmp_path / "hand.py"
+    path.write_text("def by_hand(A, B):\n    return A @ B\n")
+    seen = []
+
+    def track(points):
+        for built in points:
+            seen.append(built.plan.sizes["I"])
+            yield built
+
+    over, against = Over("I", (4, 9)), f"{path}:by_hand"
+    wishes = Wishes(runs=1)
+    made = sweep(parse(MATMUL), over, against, {"K": 5, "J": 6}, wishes=wishes, track=track)
+    assert seen == [4, 9]
+    assert [dict(report.sizes) for report in made.reports] == [
+        {"I": 4, "K": 5, "J": 6},
+        {"I": 9, "K": 5, "J": 6},
+    ]
+    names = [line.name for line in made.find_lines(1, "forward")]
+    assert names == ["generated", against, "torch.einsum", "without a path", BOUND]
+    assert made.is_one_text
+
+
+def test_all_sizes_are_looked_at_before_the_first_is_measured():
+    with pytest.raises(DeriveError) as refusal:
+        sweep(parse(MATMUL), Over("I", (4, 10**14)), track=pytest.fail)
+    assert refusal.value.diagnostic.code == "bench-memory"
+
+
+def find_texts(path):
+    return ["".join(node.itertext()) for node in ElementTree.parse(path).iter(f"{SVG}text")]
+
+
+def test_a_plot_has_a_panel_for_each_table_and_names_its_lines(swept, tmp_path):
+    plot(swept, tmp_path / "s.svg")
+    texts = find_texts(tmp_path / "s.svg")
+    assert texts.count("generated  S^2.00") == 4
+    assert texts.count("$by $hand  S^3.00") == 2
+    assert texts.count(f"{BOUND}  S^3.00") == 2
+    assert "f, D=8, float32" in texts
+    for title in ("forward, 1 thread", "forward and backward, 2 threads"):
+        assert texts.count(title) == 1
+    assert {"64", "128", "256", "512"} <= set(texts)
+
+
+def test_a_plot_has_the_same_bytes_each_time(swept, tmp_path):
+    for name in ("one.svg", "two.svg", "one.png", "two.png"):
+        plot(swept, tmp_path / name)
+    for kind in ("svg", "png"):
+        one, two = ((tmp_path / f"{name}.{kind}").read_bytes() for name in ("one", "two"))
+        assert one == two
+    assert b"Date" not in (tmp_path / "one.svg").read_bytes()
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_that_cannot_be_written_leaves_nothing(swept, tmp_path, monkeypatch):
+    def fail(self, path, **options):
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
+    with pytest.raises(DeriveError) as refusal:
+        plot(swept, tmp_path / "s.svg")
+    assert refusal.value.diagnostic.code == "file-unwritable"
+    assert "No space left on device" in refusal.value.diagnostic.says
+    assert list(tmp_path.iterdir()) == []
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_labels_stand_apart_in_the_order_of_their_lines(heights):
+    placed = spread(heights, GAP)
+    order = sorted(range(len(heights)), key=lambda k: (heights[k], k))
+    for below, above in pairwise(order):
+        assert placed[above] - placed[below] >= GAP - 1e-12
+    assert all(-1e-12 <= height <= 1 + 1e-12 for height in placed)
+
+
+def test_labels_that_stand_apart_stay():
+    assert spread([0.9, 0.1, 0.5], GAP) == [0.9, 0.1, 0.5]
+    assert spread([0.5, 0.5], GAP) == pytest.approx([0.4625, 0.5375])
+
+
+def test_the_knee_is_where_the_rate_falls():
+    rates = {1: 20.0, 2: 40.0, 4: 40.0, 8: 30.0, 16: 6.0, 32: 5.0}
+    assert find_knee(rates) == (8, 35.0, 5.0)
+    flat = {1: 10.0, 2: 10.0, 4: 10.0}
+    assert find_knee(flat) == (4, 10.0, 10.0)
+    rises = {1: 1.0, 2: 2.0, 4: 4.0}
+    assert find_knee(rises) == (4, 2.0, 4.0)
+    comes_back = {1: 40.0, 2: 4.0, 4: 40.0, 8: 4.0}  # a busy moment is not taken for the knee
+    assert find_knee(comes_back)[0] in (1, 4)
+
+
+def test_every_constant_of_a_machine_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr("derive.bench.calibrate.SETS", (1 << 16, 1 << 20))
+    made = calibrate(tmp_path / "m.json")
+    assert read_machine(tmp_path / "m.json") == made
+    assert all(value > 0 and math.isfinite(value) for value in asdict(made).values())
+    assert made.cache in (1 << 16, 1 << 20)
+    given = {}
+    monkeypatch.setattr("derive.bench.calibrate.Machine", lambda **named: given.update(named))
+    measure_machine()
+    assert list(given) == [field.name for field in fields(Machine)]  # none keeps its default
