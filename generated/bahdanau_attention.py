@@ -36,8 +36,8 @@ def bahdanau_attention(
     s_W_a = torch.einsum("bd,da->ba", s, W_a)
     # h_U_a[b,j,a] = sum[e](h[b,j,e] * U_a[e,a])  [B, T, A]
     h_U_a = torch.einsum("bje,ea->bja", h, U_a)
-    # energy[b,j] = sum[a](v_a[a] * tanh(s_W_a[b,a] + h_U_a[b,j,a]))  [B, T]
-    energy = torch.einsum("a,bja->bj", v_a, torch.tanh(s_W_a[:, None] + h_U_a))
+    # energy[b,j] = sum[a](tanh(s_W_a[b,a] + h_U_a[b,j,a]) * v_a[a])  [B, T]
+    energy = torch.einsum("bja,a->bj", torch.tanh(s_W_a[:, None] + h_U_a), v_a)
     # alpha[b,j] = softmax[j](energy[b,j])  [B, T]
     alpha = torch.softmax(energy, dim=-1)
     # c[b,e] = sum[j](alpha[b,j] * h[b,j,e])  [B, E]

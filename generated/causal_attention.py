@@ -24,7 +24,7 @@ def causal_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
     Cost: 4*B*D*H*N**2 + B*D*H*N + 6*B*H*N**2 operations; 2*B*D*H*N elements alive at once.
     """
     D = _check_shapes(Q, K, V)
-    # z[b,h,i,d] = sum[j](softmax[j](where(j <= i, sum[d](Q[b,h,i,d] / sqrt(D) * K[b,h,j,d]), -oo))
+    # z[b,h,i,d] = sum[j](softmax[j](where(j <= i, sum[e](Q[b,h,i,e] / sqrt(D) * K[b,h,j,e]), -oo))
     #     * V[b,h,j,d])  [B, H, N, D]
     return (
         torch.nn.functional.scaled_dot_product_attention(

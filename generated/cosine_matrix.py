@@ -19,7 +19,7 @@ def cosine_matrix(x: Tensor, y: Tensor) -> Tensor:
 
     Returns c[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*M*N + 2*D*M + 2*D*N + 2*M*N + M + N operations; 3*M*N + 2*M + N elements alive at
+    Cost: 2*D*M*N + 3*D*M + 3*D*N + M + N operations; D*M + D*N + M*N + M + N elements alive at
         once.
     """
     _check_shapes(x, y)
@@ -27,10 +27,12 @@ def cosine_matrix(x: Tensor, y: Tensor) -> Tensor:
     sum_x_power = (x**2).sum(-1)
     # sum_y_power[j] = sum[d](y[j,d]**2)  [M]
     sum_y_power = (y**2).sum(-1)
-    # x_y[i,j] = sum[d](x[i,d] * y[j,d])  [N, M]
-    x_y = torch.einsum("id,jd->ij", x, y)
-    # c[i,j] = x_y[i,j] / sqrt(sum_x_power[i]) / sqrt(sum_y_power[j])  [N, M]
-    return x_y / torch.sqrt(sum_x_power)[:, None] / torch.sqrt(sum_y_power)
+    # x_rsqrt_sum_x_power[i,d] = x[i,d] / sqrt(sum_x_power[i])  [N, D]
+    x_rsqrt_sum_x_power = x * torch.rsqrt(sum_x_power)[:, None]
+    # y_rsqrt_sum_y_power[j,d] = y[j,d] / sqrt(sum_y_power[j])  [M, D]
+    y_rsqrt_sum_y_power = y * torch.rsqrt(sum_y_power)[:, None]
+    # c[i,j] = sum[d](x_rsqrt_sum_x_power[i,d] * y_rsqrt_sum_y_power[j,d])  [N, M]
+    return torch.einsum("id,jd->ij", x_rsqrt_sum_x_power, y_rsqrt_sum_y_power)
 
 
 def _check_shapes(x: Tensor, y: Tensor) -> None:

@@ -30,11 +30,11 @@ def fock_matrix(h: Tensor, D: Tensor, eri: Tensor, *, block: int | None = None) 
         block = 524288 // (N**3 or 1) or 1
     F_blocks = []
     for eri_m, h_m in zip(eri.split(block, 0), h.split(block, 0), strict=True):
-        # D_eri_minus_eri[m,n] = sum[r, s](D[r,s] * (eri_m[m,n,r,s] - eri_m[m,r,n,s] * 0.5))
+        # eri_minus_eri_D[m,n] = sum[r, s]((eri_m[m,n,r,s] - eri_m[m,r,n,s] * 0.5) * D[r,s])
         #     [block, N]
-        D_eri_minus_eri = torch.einsum("rs,mnrs->mn", D, eri_m - (eri_m * 0.5).transpose(1, 2))
-        # F[m,n] = h_m[m,n] + D_eri_minus_eri[m,n]  [block, N]
-        F_blocks.append(h_m + D_eri_minus_eri)
+        eri_minus_eri_D = torch.einsum("mnrs,rs->mn", eri_m - (eri_m * 0.5).transpose(1, 2), D)
+        # F[m,n] = h_m[m,n] + eri_minus_eri_D[m,n]  [block, N]
+        F_blocks.append(h_m + eri_minus_eri_D)
     return torch.cat(F_blocks, dim=0)
 
 

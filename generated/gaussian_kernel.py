@@ -11,35 +11,31 @@ import torch
 from torch import Tensor
 
 
-def gaussian_kernel(
-    x: Tensor, y: Tensor, sigma: float | Tensor = 1, *, block: int | None = None
-) -> Tensor:
+def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
     """Gaussian kernel matrix.
 
     x      [i,d]  [N, D]
     y      [j,d]  [M, D]
     sigma         number
-    block         int     keyword: positions of i at a time
 
     Returns k[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 3*D*M*N + 2*M*N operations; 2*D*M*block + M*N elements alive at once.
+    Cost: 3*D*M*N + 2*M*N operations; 3*M*N elements alive at once.
     """
-    N, D, M = _check_shapes(x, y)
+    _check_shapes(x, y)
     sigma = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
-    if torch.compiler.is_compiling():  # it would unroll the loop
-        block = N or 1
-    elif block is None:
-        block = 524288 // (D * M or 1) or 1
-    k_blocks = []
-    for x_i in x.split(block, 0):
-        # k[i,j] = exp(sum[d]((x_i[i,d] - y[j,d])**2) * (-0.5 / sigma**2))  [block, M]
-        k_blocks.append(torch.exp(((x_i[:, None] - y)**2).sum(-1) * (-1 / (2 * sigma**2))))
-    return torch.cat(k_blocks, dim=0)
+    # sum_x_minus_y_power[i,j] = sum[d]((x[i,d] - y[j,d])**2)  [N, M]
+    sum_x_minus_y_power = (
+        torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")**2
+        if x.dtype in (torch.float32, torch.float64)
+        else ((x[:, None] - y)**2).sum(-1)
+    )
+    # k[i,j] = exp(sum_x_minus_y_power[i,j] * (-0.5 / sigma**2))  [N, M]
+    return torch.exp(sum_x_minus_y_power * (-1 / (2 * sigma**2)))
 
 
-def _check_shapes(x: Tensor, y: Tensor) -> tuple[int, int, int]:
-    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+def _check_shapes(x: Tensor, y: Tensor) -> None:
+    """Compare the shapes; ValueError where they do not fit."""
     if x.ndim != 2:
         raise ValueError(f"x[i,d] has 2 places, got {list(x.shape)}")
     N, D = x.shape
@@ -48,4 +44,3 @@ def _check_shapes(x: Tensor, y: Tensor) -> tuple[int, int, int]:
     M = y.shape[0]
     if y.shape != (M, D):
         raise ValueError(f"y[j,d] must be [M={M}, D={D}], got {list(y.shape)}")
-    return N, D, M

@@ -32,43 +32,41 @@ def graph_attention(
     a_2    [k]    [G]
     A      [i,j]  [N, N]  truth values
     slope         number
-    block         int     keyword: positions of j at a time
+    block         int     keyword: positions of i at a time
 
     Returns z[i,k] [N, G].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; G*N + 3*N**2 + 2*N elements alive at
+    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; 2*G*N + 4*N*block + 2*N elements alive at
         once.
     """
-    N = _check_shapes(h, W, a_1, a_2, A)
+    N, G = _check_shapes(h, W, a_1, a_2, A)
     # g[i,k] = sum[f](h[i,f] * W[f,k])  [N, G]
     g = torch.einsum("if,fk->ik", h, W)
-    # a_1_g[i] = sum[k](a_1[k] * g[i,k])  [N]
-    a_1_g = torch.einsum("k,ik->i", a_1, g)
-    # a_2_g[j] = sum[k](a_2[k] * g[j,k])  [N]
-    a_2_g = torch.einsum("k,jk->j", a_2, g)
+    # g_a_1[i] = sum[k](g[i,k] * a_1[k])  [N]
+    g_a_1 = torch.einsum("ik,k->i", g, a_1)
+    # g_a_2[j] = sum[k](g[j,k] * a_2[k])  [N]
+    g_a_2 = torch.einsum("jk,k->j", g, a_2)
     if torch.compiler.is_compiling():  # it would unroll the loop
         block = N or 1
     elif block is None:
         block = 524288 // (N or 1) or 1
-    e_blocks = []
-    for a_2_g_j in a_2_g.split(block, 0):
-        # a_1_g_plus_a_2_g[i,j] = a_1_g[i] + a_2_g_j[j]  [N, block]
-        a_1_g_plus_a_2_g = a_1_g[:, None] + a_2_g_j
-        # e[i,j] = where(a_1_g_plus_a_2_g[i,j] > 0, a_1_g_plus_a_2_g[i,j], slope *
-        #     a_1_g_plus_a_2_g[i,j])  [N, block]
-        e_blocks.append(
-            torch.where(a_1_g_plus_a_2_g > 0, a_1_g_plus_a_2_g, slope * a_1_g_plus_a_2_g)
-        )
-    e = torch.cat(e_blocks, dim=1)
-    # alpha[i,j] = where(A[i,j], softmax[j](where(A[i,j], e[i,j], -oo)), 0)  [N, N]
-    alpha = torch.softmax(e.masked_fill(~A, -torch.inf), dim=-1).masked_fill(~A, 0)
-    # alpha_g[i,k] = sum[j](alpha[i,j] * g[j,k])  [N, G]
-    alpha_g = torch.einsum("ij,jk->ik", alpha, g)
+    alpha_g_blocks = []
+    for g_a_1_i, A_i in zip(g_a_1.split(block, 0), A.split(block, 0), strict=True):
+        # g_a_1_plus_g_a_2[i,j] = g_a_1_i[i] + g_a_2[j]  [block, N]
+        g_a_1_plus_g_a_2 = g_a_1_i[:, None] + g_a_2
+        # e[i,j] = where(g_a_1_plus_g_a_2[i,j] > 0, g_a_1_plus_g_a_2[i,j], slope *
+        #     g_a_1_plus_g_a_2[i,j])  [block, N]
+        e = torch.where(g_a_1_plus_g_a_2 > 0, g_a_1_plus_g_a_2, slope * g_a_1_plus_g_a_2)
+        # alpha[i,j] = where(A_i[i,j], softmax[j](where(A_i[i,j], e[i,j], -oo)), 0)  [block, N]
+        alpha = torch.softmax(e.masked_fill(~A_i, -torch.inf), dim=-1).masked_fill(~A_i, 0)
+        # alpha_g[i,k] = sum[j](alpha[i,j] * g[j,k])  [block, G]
+        alpha_g_blocks.append(torch.einsum("ij,jk->ik", alpha, g))
+    alpha_g = torch.cat(alpha_g_blocks, dim=0)
     # z[i,k] = elu(alpha_g[i,k])  [N, G]
     return torch.nn.functional.elu(alpha_g)
 
 
-def _check_shapes(h: Tensor, W: Tensor, a_1: Tensor, a_2: Tensor, A: Tensor) -> int:
+def _check_shapes(h: Tensor, W: Tensor, a_1: Tensor, a_2: Tensor, A: Tensor) -> tuple[int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if h.ndim != 2:
         raise ValueError(f"h[i,f] has 2 places, got {list(h.shape)}")
@@ -86,4 +84,4 @@ def _check_shapes(h: Tensor, W: Tensor, a_1: Tensor, a_2: Tensor, A: Tensor) -> 
         raise ValueError(f"A[i,j] must be [N={N}, N={N}], got {list(A.shape)}")
     if A.dtype != torch.bool:
         raise ValueError(f"A[i,j] must hold truth values, got {A.dtype}")
-    return N
+    return N, G

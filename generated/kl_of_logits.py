@@ -21,7 +21,7 @@ def kl_of_logits(p: Tensor, q: Tensor) -> Tensor:
 
     Returns loss [].
     Raises ValueError where the shapes do not fit together.
-    Cost: 14*B*C + 1 operations; 4*B*C + 1 elements alive at once.
+    Cost: 14*B*C + 1 operations; 5*B*C elements alive at once.
     """
     B = _check_shapes(p, q)
     # logp[b,c] = log_softmax[c](p[b,c])  [B, C]
@@ -29,7 +29,7 @@ def kl_of_logits(p: Tensor, q: Tensor) -> Tensor:
     # logq[b,c] = log_softmax[c](q[b,c])  [B, C]
     logq = torch.log_softmax(q, dim=-1)
     # loss = sum[b, c](exp(logp[b,c]) * (logp[b,c] - logq[b,c])) / B  []
-    return torch.einsum("bc,bc->", torch.exp(logp), logp - logq) / B
+    return (torch.exp(logp) * (logp - logq)).sum() / B
 
 
 def _check_shapes(p: Tensor, q: Tensor) -> int:

@@ -25,7 +25,7 @@ def linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | None = Non
 
     Returns z[b,h,i,e] [B, H, N, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*B*D*E*H*N + 7*B*D*H*N + B*E*H*N operations; 2*B*E*H*N elements alive at once.
+    Cost: 4*B*D*E*H*N + 7*B*D*H*N + B*E*H*N + B*H*N operations; 2*B*E*H*N elements alive at once.
     """
     B, H, N, D, E = _check_shapes(Q, K, V)
     if torch.compiler.is_compiling():  # it would unroll the loop
@@ -42,8 +42,8 @@ def linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | None = Non
         memory = torch.einsum("bhjd,bhje->bhde", k, V_b)
         # q_sum_k[b,h,i] = sum[d](q[b,h,i,d] * sum[j](k[b,h,j,d]))  [block, H, N]
         q_sum_k = torch.einsum("bhid,bhd->bhi", q, k.sum(2))
-        # z[b,h,i,e] = sum[d](q[b,h,i,d] * memory[b,h,d,e]) / q_sum_k[b,h,i]  [block, H, N, E]
-        z_blocks.append(torch.einsum("bhid,bhde->bhie", q, memory) / q_sum_k[..., None])
+        # z[b,h,i,e] = sum[d](q[b,h,i,d] * memory[b,h,d,e]) * (1 / q_sum_k[b,h,i])  [block, H, N, E]
+        z_blocks.append(torch.einsum("bhid,bhde->bhie", q, memory) * (1 / q_sum_k)[..., None])
     return torch.cat(z_blocks, dim=0)
 
 

@@ -22,13 +22,11 @@ def lora(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor, alpha: float | Tensor = 1
 
     Returns y[n,o] [N, O].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*I*N*O + 2*I*O*R + I*O + O*R operations; 2*I*O + N*O elements alive at once.
+    Cost: 2*I*N*O + 2*I*O*R + I*O + O*R operations; I*O + N*O elements alive at once.
     """
     R = _check_shapes(x, W_0, A, B)
-    # B_A[o,i] = sum[r](B[o,r] * (alpha / R) * A[r,i])  [O, I]
-    B_A = torch.einsum("or,ri->oi", B * (alpha / R), A)
-    # y[n,o] = sum[i](x[n,i] * (W_0[o,i] + B_A[o,i]))  [N, O]
-    return torch.einsum("ni,oi->no", x, W_0 + B_A)
+    # y[n,o] = sum[i](x[n,i] * (W_0[o,i] + sum[r](B[o,r] * (alpha / R) * A[r,i])))  [N, O]
+    return torch.einsum("ni,oi->no", x, torch.addmm(W_0, B * (alpha / R), A))
 
 
 def _check_shapes(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor) -> int:

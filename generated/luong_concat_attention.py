@@ -25,11 +25,11 @@ def luong_concat_attention(
     W_s    [a,d]    [A, D]
     W_h    [a,e]    [A, E]
     v_a    [a]      [A]
-    block           int        keyword: positions of j at a time
+    block           int        keyword: positions of b at a time
 
     Returns c[b,t,e] [B, T, E], alpha[b,t,j] [B, T, S].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*A*B*D*T + 2*A*B*E*S + 4*A*B*S*T + 2*B*E*S*T + 5*B*S*T operations; 2*A*B*T*block + A*B*S
+    Cost: 2*A*B*D*T + 2*A*B*E*S + 4*A*B*S*T + 2*B*E*S*T + 5*B*S*T operations; 2*A*S*T*block + A*B*S
         + A*B*T + B*S*T elements alive at once.
     """
     B, T, S, A = _check_shapes(s, h, W_s, W_h, v_a)
@@ -38,18 +38,18 @@ def luong_concat_attention(
     # W_h_h[a,b,j] = sum[e](W_h[a,e] * h[b,j,e])  [A, B, S]
     W_h_h = torch.einsum("ae,bje->abj", W_h, h)
     if torch.compiler.is_compiling():  # it would unroll the loop
-        block = S or 1
+        block = B or 1
     elif block is None:
-        block = 524288 // (A * B * T or 1) or 1
-    score_blocks = []
-    for W_h_h_j in W_h_h.split(block, 2):
-        # score[b,t,j] = sum[a](v_a[a] * tanh(W_s_s[a,b,t] + W_h_h_j[a,b,j]))  [B, T, block]
-        score_blocks.append(
-            torch.einsum("a,abtj->btj", v_a, torch.tanh(W_s_s[..., None] + W_h_h_j[:, :, None]))
+        block = 524288 // (A * S * T or 1) or 1
+    alpha_blocks = []
+    for W_s_s_b, W_h_h_b in zip(W_s_s.split(block, 1), W_h_h.split(block, 1), strict=True):
+        # score[b,t,j] = sum[a](v_a[a] * tanh(W_s_s_b[a,b,t] + W_h_h_b[a,b,j]))  [block, T, S]
+        score = (
+            torch.einsum("a,abtj->btj", v_a, torch.tanh(W_s_s_b[..., None] + W_h_h_b[:, :, None]))
         )
-    score = torch.cat(score_blocks, dim=2)
-    # alpha[b,t,j] = softmax[j](score[b,t,j])  [B, T, S]
-    alpha = torch.softmax(score, dim=-1)
+        # alpha[b,t,j] = softmax[j](score[b,t,j])  [block, T, S]
+        alpha_blocks.append(torch.softmax(score, dim=-1))
+    alpha = torch.cat(alpha_blocks, dim=0)
     # c[b,t,e] = sum[j](alpha[b,t,j] * h[b,j,e])  [B, T, E]
     c = torch.einsum("btj,bje->bte", alpha, h)
     return c, alpha

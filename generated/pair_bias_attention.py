@@ -30,7 +30,7 @@ def pair_bias_attention(
         once.
     """
     C = _check_shapes(q, k, v, gate, bias, mask)
-    # alpha_v[s,i,h,c] = sum[j](softmax[j](sum[c](q[s,i,h,c] / sqrt(C) * k[s,j,h,c]) +
+    # alpha_v[s,i,h,c] = sum[j](softmax[j](sum[d](q[s,i,h,d] / sqrt(C) * k[s,j,h,d]) +
     #     where(mask[s,j], bias[h,i,j], -oo)) * v[s,j,h,c])  [S, N, H, C]
     alpha_v = (
         torch.nn.functional.scaled_dot_product_attention(

@@ -21,13 +21,11 @@ def soft_mixture(x: Tensor, W_g: Tensor, W_e: Tensor) -> Tensor:
 
     Returns y[b,o] [B, O].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*D*E*O + 3*B*D*E + 5*B*E operations; B*D*E + 2*B*E + B*O elements alive at once.
+    Cost: 2*B*D*E*O + 3*B*D*E + 5*B*E operations; B*D*E + B*E + B*O elements alive at once.
     """
     _check_shapes(x, W_g, W_e)
-    # x_W_g[b,e] = sum[d](x[b,d] * W_g[d,e])  [B, E]
-    x_W_g = torch.einsum("bd,de->be", x, W_g)
-    # g[b,e] = softmax[e](x_W_g[b,e])  [B, E]
-    g = torch.softmax(x_W_g, dim=-1)
+    # g[b,e] = softmax[e](sum[d](x[b,d] * W_g[d,e]))  [B, E]
+    g = torch.softmax(torch.einsum("bd,de->eb", x, W_g).mT, dim=-1)
     # y[b,o] = sum[e, d](W_e[e,d,o] * (g[b,e] * x[b,d]))  [B, O]
     return torch.einsum("edo,bed->bo", W_e, g[..., None] * x[:, None])
 

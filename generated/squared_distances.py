@@ -11,31 +11,27 @@ import torch
 from torch import Tensor
 
 
-def squared_distances(x: Tensor, y: Tensor, *, block: int | None = None) -> Tensor:
+def squared_distances(x: Tensor, y: Tensor) -> Tensor:
     """Squared Euclidean distances of all pairs.
 
-    x      [i,d]  [N, D]
-    y      [j,d]  [M, D]
-    block         int     keyword: positions of i at a time
+    x  [i,d]  [N, D]
+    y  [j,d]  [M, D]
 
     Returns d2[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 3*D*M*N operations; 2*D*M*block + M*N elements alive at once.
+    Cost: 3*D*M*N operations; M*N elements alive at once.
     """
-    N, D, M = _check_shapes(x, y)
-    if torch.compiler.is_compiling():  # it would unroll the loop
-        block = N or 1
-    elif block is None:
-        block = 524288 // (D * M or 1) or 1
-    d2_blocks = []
-    for x_i in x.split(block, 0):
-        # d2[i,j] = sum[d]((x_i[i,d] - y[j,d])**2)  [block, M]
-        d2_blocks.append(((x_i[:, None] - y)**2).sum(-1))
-    return torch.cat(d2_blocks, dim=0)
+    _check_shapes(x, y)
+    # d2[i,j] = sum[d]((x[i,d] - y[j,d])**2)  [N, M]
+    return (
+        torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")**2
+        if x.dtype in (torch.float32, torch.float64)
+        else ((x[:, None] - y)**2).sum(-1)
+    )
 
 
-def _check_shapes(x: Tensor, y: Tensor) -> tuple[int, int, int]:
-    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+def _check_shapes(x: Tensor, y: Tensor) -> None:
+    """Compare the shapes; ValueError where they do not fit."""
     if x.ndim != 2:
         raise ValueError(f"x[i,d] has 2 places, got {list(x.shape)}")
     N, D = x.shape
@@ -44,4 +40,3 @@ def _check_shapes(x: Tensor, y: Tensor) -> tuple[int, int, int]:
     M = y.shape[0]
     if y.shape != (M, D):
         raise ValueError(f"y[j,d] must be [M={M}, D={D}], got {list(y.shape)}")
-    return N, D, M

@@ -43,7 +43,7 @@ def token_attention(
     K = torch.einsum("bje,ehd->bhjd", x, W_k.unflatten(1, (H, D)))
     # V[b,h,j,d] = sum[e](x[b,j,e] * W_v[e,h*D + d])  [B, H, S, D]
     V = torch.einsum("bje,ehd->bhjd", x, W_v.unflatten(1, (H, D)))
-    # z[b,i,h,d] = sum[j](softmax[j](sum[d](Q[b,h,i,d] / sqrt(D) * K[b,h,j,d])) * V[b,h,j,d])
+    # z[b,i,h,d] = sum[j](softmax[j](sum[e](Q[b,h,i,e] / sqrt(D) * K[b,h,j,e])) * V[b,h,j,d])
     #     [B, S, H, D]
     z = (
         torch.nn.functional.scaled_dot_product_attention(

@@ -26,7 +26,7 @@ def triangle_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gate: Tens
     Cost: 4*C*H*N**3 + 2*C*H*N**2 + 6*H*N**3 operations; 2*C*H*N**2 elements alive at once.
     """
     C = _check_shapes(q, k, v, bias, gate)
-    # alpha_v[i,j,h,c] = sum[n](softmax[n](sum[c](q[i,j,h,c] / sqrt(C) * k[i,n,h,c]) + bias[j,n,h])
+    # alpha_v[i,j,h,c] = sum[n](softmax[n](sum[d](q[i,j,h,d] / sqrt(C) * k[i,n,h,d]) + bias[j,n,h])
     #     * v[i,n,h,c])  [N, N, H, C]
     alpha_v = (
         torch.nn.functional.scaled_dot_product_attention(

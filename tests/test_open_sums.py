@@ -45,7 +45,8 @@ def test_what_is_kept(lines):
 def test_the_broadcast_tensor_is_never_built():
     built = build(parse("\n".join([INPUTS, WIDE, READ])), sizes={"B": 2, "S": 64, "D": 16})
     assert "keys = " not in built.source
-    assert set(built.plan.einsums) == {"bid,bjd->bij", "bid,ijd->bij"}
+    assert any(string.startswith("bid,ijd->") for string in built.plan.einsums)
+    assert all("ijd," not in string for string in built.plan.einsums)
     q, k, a = torch.randn(2, 5, 4), torch.randn(2, 5, 4), torch.randn(5, 5, 4)
     expected = torch.einsum("bid,bijd->bij", q, k[:, None] + a) / 2
     assert torch.allclose(built.function(q, k, a), expected, atol=1e-5)

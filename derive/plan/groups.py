@@ -78,8 +78,14 @@ def find_group(
     steps: Sequence[Step], results: Sequence[Op], index: Index, memory: Memory
 ) -> Group | None:
     """The steps worth a loop over this index; None where none is."""
-    inside, after = _find_members(steps, index)
+    inside, after = _find_members(steps, index, set())
     core = _find_core(steps, inside, memory)
+    shared = _find_shared(steps, inside, after)
+    if shared:  # these before the loop may let more of the others into it
+        others = _find_members(steps, index, shared)
+        wider = _find_core(steps, others[0], memory)
+        if len(wider) > len(core):
+            (inside, after), core = others, wider
     if not core:
         return None
     inside, after = _trim(steps, inside, after, core)
@@ -100,20 +106,32 @@ def _read_by(op: Op) -> set[str]:
     return {part.name for part in walk_ops(op) if isinstance(part, Source)}
 
 
-def _find_members(steps: Sequence[Step], index: Index) -> tuple[set[str], set[str]]:
+def _find_shared(steps: Sequence[Step], inside: set[str], after: set[str]) -> set[str]:
+    """The members that steps after them read, and what those members read in turn."""
+    shared = {name for s in steps if s.name in after for name in _read_by(s.op)} & inside
+    for step in reversed(steps):
+        if step.name in shared:
+            shared |= _read_by(step.op) & inside
+    return shared
+
+
+def _find_members(
+    steps: Sequence[Step], index: Index, banned: set[str]
+) -> tuple[set[str], set[str]]:
     """(steps that keep the index throughout, steps that need those and do not)."""
     inside: set[str] = set()
     after: set[str] = set()
     for step in steps:
         read = _read_by(step.op)
-        if not read & after and index in step.axes:
+        if not read & after and index in step.axes and step.name not in banned:
             try:
-                find_leaves(step.op, index, inside)
+                leaves = find_leaves(step.op, index, inside)
             except BoundError:
                 pass
             else:
-                inside.add(step.name)
-                continue
+                if step.op not in leaves:
+                    inside.add(step.name)
+                    continue
         if read & (inside | after):
             after.add(step.name)
     return inside, after

@@ -116,8 +116,8 @@ def lower_product(
     if bound and len(operands) > 1:
         left = [op for op in left if not divide_early(operands, op, context.count(made), context)]
     result = contract(operands, bound, product.number, context, order)
-    for divisor in left:
-        result = divide(result, divisor, context, order)
+    for quotient in left:
+        result = divide(result, quotient, context, order)
     if not bound and product.condition is not TRUE:
         result = mask_result(result, product.condition, context, order)
     return result
@@ -332,8 +332,8 @@ def join(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> Op:
         over = tuple(i for i in axes if i not in kept)
         dot = Reduction("sum", Apply("*", pair, axes), over)
         return arrange(dot, kept)
-    if set(axes_of(one)) < set(axes_of(other)):
-        return Einsum((other, one), kept)  # a matrix times a vector: the matrix as it lies
+    if set(axes_of(one)) < set(axes_of(other)) and axes_of(other)[-1] not in kept:
+        return Einsum((other, one), kept)  # a matrix with long rows times a vector
     if is_middle(other, kept) and context.count(axes_of(one)) < context.count(axes_of(other)):
         return Einsum((one, other), kept)
     if is_middle(one, kept) and context.count(axes_of(other)) < context.count(axes_of(one)):

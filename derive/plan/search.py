@@ -1,16 +1,18 @@
 """The search for a fast plan: rules that lead to other forms, orders of storage, loops.
 
-From the form that the rules of `recipes` make, every use of an optional rule is tried, the best one
-taken, and so on until none pays; then, tensor by tensor, other orders of storage. What a form costs
-is told by the machine's constants, not by a stopwatch, so that the same formula gives the same
-bytes. Forms met before are not tried again.
+From the form that the rules of `recipes` make, every use of an optional rule is tried, the most
+promising form always first, and the best one taken; then, tensor by tensor, other orders of
+storage. What a form costs is told by the machine's constants, not by a stopwatch, so that the same
+formula gives the same bytes. Forms met before are not tried again.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from derive.errors import DeriveError
 from derive.ir.nodes import Index
 from derive.plan.build import Draft, lower_system
 from derive.plan.layout import find_layouts
@@ -21,15 +23,15 @@ from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
 from derive.rewrite.recipes import prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from derive.ir.nodes import Equation, System
     from derive.plan.steps import Plan
-    from derive.rewrite.options import Rewriting
+    from derive.rewrite.rule import Rule
 
 PAYS = 0.95  # of the time before: a rule that gains less is not worth a reader's thought
-MOST_RULES = 6  # in a row
-MOST_FORMS = 60  # tried in all
+MOST_TURNS = 4  # forms from which others are looked for
+MOST_FORMS = 24  # tried in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +70,47 @@ def _measure(draft: Draft, sizes: Mapping[str, int], wish: Wish) -> Found:
 
 
 def _try_rules(start: Found, sizes: Mapping[str, int], wish: Wish) -> Found:
-    """The best form that optional rules lead to, one after the other."""
+    """The best form that optional rules lead to; the most promising one is always tried next.
+
+    A form that is slower itself may lead to a faster one, so it is kept for its turn.
+    """
     rules = (*OPTIONS, *LOSSY) if wish.fast_math else OPTIONS
-    best, seen = start, {start.draft.prepared: None}
-    for _ in range(MOST_RULES):
-        found: list[tuple[Found, Rewriting]] = []
-        for rewriting in find_rewritings(best.draft.prepared, rules):
-            for form in (rewriting.system, prepare(rewriting.system)[0]):
-                if form not in seen and len(seen) < MOST_FORMS:
-                    seen[form] = None
-                    note = f"{rewriting.rule.name}: {rewriting.rule.law}"
-                    draft = replace(best.draft, prepared=form, notes=(*best.draft.notes, note))
-                    found.append((_measure(draft, sizes, wish), rewriting))
-        if not found:
+    best, seen, waiting = start, {start.draft.prepared: None}, [start]
+    for _ in range(MOST_TURNS):
+        if not waiting:
             break
-        next_one, _ = min(found, key=lambda pair: pair[0].seconds)
-        if next_one.seconds >= PAYS * best.seconds:
-            break
-        best = next_one
+        here = min(waiting, key=lambda found: found.seconds)
+        waiting.remove(here)
+        for found in _find_next(here, rules, seen, sizes, wish):
+            waiting.append(found)
+            if found.seconds < PAYS * best.seconds:
+                best = found
     return best
+
+
+def _find_next(
+    here: Found,
+    rules: Sequence[Rule],
+    seen: dict[System, None],
+    sizes: Mapping[str, int],
+    wish: Wish,
+) -> Iterator[Found]:
+    """The forms that one use of one rule leads to, without those seen before."""
+    for rewriting in find_rewritings(here.draft.prepared, rules):
+        is_whole = rewriting.rule.across is not None  # what it put together can be sorted out
+        form = prepare(rewriting.system)[0] if is_whole else rewriting.system
+        if form not in seen and len(seen) < MOST_FORMS:
+            seen[form] = None
+            note = _say(rewriting.rule)
+            draft = replace(here.draft, prepared=form, notes=(*here.draft.notes, note))
+            with suppress(DeriveError):  # it may have positions that no plan can read
+                yield _measure(draft, sizes, wish)
+
+
+def _say(rule: Rule) -> str:
+    """The rule's law, and what it loses."""
+    loses = f"; it loses {rule.loses}" if rule.loses else ""
+    return f"{rule.name}: {rule.law}{loses}"
 
 
 def _try_layouts(best: Found, sizes: Mapping[str, int], wish: Wish) -> Found:

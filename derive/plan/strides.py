@@ -14,6 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.ir.polynomial import evaluate_extent
+from derive.plan.costs import find_true_axes
 from derive.plan.ops import (
     Along,
     Arrange,
@@ -103,15 +104,13 @@ def find_strides(op: Op, memory: Memory) -> Strides:
 
 
 def _follow(op: Op, memory: Memory) -> Strides:
-    """An elementwise result lies like its largest operand, a reduced one like what is left."""
-    axes = axes_of(op)
-    args = [arg for arg in args_of(op) if axes_of(arg)]
-    if not args or isinstance(op, Reduction):
+    """An elementwise result lies like the first operand with all its indices, if there is one."""
+    axes, real = axes_of(op), set(find_true_axes(op))
+    whole = next((arg for arg in args_of(op) if real == set(find_true_axes(arg))), None)
+    if whole is None or isinstance(op, Reduction):
         return memory.lie(axes)
-    largest = max(args, key=lambda arg: memory.count(axes_of(arg)))
-    strides = dict(zip(axes_of(largest), find_strides(largest, memory), strict=True))
-    order = sorted(axes, key=lambda i: (-strides.get(i, 0) if strides.get(i) else -(10**18),))
-    return memory.lie(axes, order)
+    strides = dict(zip(axes_of(whole), find_strides(whole, memory), strict=True))
+    return memory.lie(axes, sorted(axes, key=lambda i: -strides.get(i, 0)))
 
 
 def find_copied(op: Op, memory: Memory) -> tuple[Op, ...]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Access, Add, Equation, Expr, Index, Mul, Reduce, Tensor
+from derive.ir.nodes import Access, Add, Compare, Equation, Expr, Index, Mul, Reduce, Tensor
 from derive.ir.walk import find_accesses, find_free, map_children, substitute
-from derive.rewrite.rules_products import is_negative
+from derive.rewrite.rules_products import is_bracket, is_negative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,23 +27,39 @@ def open_wide_sums(
         tensor = equation.target.tensor
         if tensor in results or not _is_wide_sum(equation):
             continue
-        readers = [k for k, each in enumerate(found) if _count(each.value, tensor)]
-        if len(readers) != 1 or _count(found[readers[0]].value, tensor) != 1:
+        readers = [each for each in found if _count(each.value, tensor)]
+        is_read_once = sum(_count(each.value, tensor) for each in readers) == 1
+        if not is_read_once and not _find_deltas(equation):
             continue
-        reader = found[readers[0]]
-        opened = _open(reader.value, equation)
-        if opened is not None:
-            found[readers[0]] = Equation(reader.target, opened)
+        opened = {each: _open(each.value, equation) for each in readers}
+        if all(new is not None and not _count(new, tensor) for new in opened.values()):
+            found = [Equation(e.target, opened.get(e) or e.value) for e in found]
             found = [each for each in found if each.target.tensor is not tensor]
     return tuple(found)
+
+
+def _find_deltas(equation: Equation) -> list[Expr]:
+    """The terms that are 1 where two letters of the left side are equal, and else 0."""
+    terms = equation.value.terms if isinstance(equation.value, Add) else ()
+    return [t for t in terms if is_bracket(t) and _is_delta(t.condition)]
+
+
+def _is_delta(condition: Expr) -> bool:
+    match condition:
+        case Compare("==", Index(_, one), Index(_, other)):
+            return one is other
+        case _:
+            return False
 
 
 def _is_wide_sum(equation: Equation) -> bool:
     value, places = equation.value, equation.target.places
     if not isinstance(value, Add) or not all(isinstance(place, Index) for place in places):
         return False
-    narrow = all(len(find_free(term)) < len(places) for term in value.terms)
-    return narrow and not any(map(is_negative, value.terms))
+    deltas = _find_deltas(equation)
+    rest = [term for term in value.terms if term not in deltas]
+    narrow = bool(deltas) or all(len(find_free(term)) < len(places) for term in rest)
+    return narrow and not any(map(is_negative, rest))
 
 
 def _count(value: Expr, tensor: Tensor) -> int:
@@ -61,6 +77,11 @@ def _open(value: Expr, equation: Equation) -> Expr | None:
             if factors != here.body.factors:
                 done = True
                 return Reduce(here.kind, here.bound, here.condition, Mul(factors))
+        elif isinstance(here, Reduce) and here.kind == "sum":
+            body = _put(here.body, equation)
+            if body is not here.body:
+                done = True
+                return Reduce(here.kind, here.bound, here.condition, body)
         return map_children(here, visit)
 
     new = visit(value)

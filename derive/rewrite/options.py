@@ -122,8 +122,9 @@ def _find_across(system: System, rules: Sequence[Rule], letters: _Letters) -> It
                 for each in new.equations
             )
             changed = next(each for each in equations if values[each.target] is not each)
-            whole = replace(new, equations=equations)
-            yield _tell(rule, whole, values[changed.target], changed.value)
+            if _is_whole(changed.value):
+                whole = replace(new, equations=equations)
+                yield _tell(rule, whole, values[changed.target], changed.value)
 
 
 def _is_whole(value: Expr) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from derive.ir.nodes import Equation, System
-from derive.rewrite import rules_products, rules_softmax
+from derive.rewrite import rules_deltas, rules_products, rules_softmax
 from derive.rewrite.guards import carry_guards
 from derive.rewrite.open_sums import open_wide_sums
 from derive.rewrite.rule import Rule, apply_rules
@@ -22,6 +22,8 @@ RULES: tuple[Rule, ...] = (
     rules_softmax.find_logsumexp,
     rules_softmax.find_log_softmax,
     rules_softmax.restrict_softmax,
+    rules_deltas.split_delta,
+    rules_deltas.sift_letter,
     rules_products.restrict_sum,
     rules_products.pull_sum_out,
     rules_products.merge_sums,
@@ -36,6 +38,8 @@ FLAT = (rules_products.flatten_product,)
 # What a person who reads the generated file wants to know of; the others only tidy up.
 TOLD = (
     rules_products.distribute_product,
+    rules_deltas.split_delta,
+    rules_deltas.sift_letter,
     rules_softmax.find_softmax,
     rules_softmax.find_masked_softmax,
     rules_softmax.find_logsumexp,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.analysis.ranges import is_nonnegative, is_whole
-from derive.ir.nodes import ONE, TRUE, ZERO, And, Compare, Expr, Index, Reduce, Where
+from derive.ir.nodes import ONE, TRUE, ZERO, Add, And, Compare, Expr, Index, Reduce, Where
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, substitute
 from derive.rewrite.rule import rule
@@ -46,6 +46,49 @@ def sift_delta(expr: Expr) -> Expr | None:
             return Reduce("sum", bound, condition, body)
         return body if condition is TRUE else Where(condition, body, ZERO)
     return None
+
+
+@rule(
+    law="sum_j [i == j] * f_j = f_i where i and j have one extent",
+    before="A[M, N]; x[N]; z[N]; y[i] = z[i] * sum[j](x[j] * [i == j])",
+    after="A[M, N]; x[N]; z[N]; y[i] = z[i] * x[i]",
+    refuses="A[M, N]; x[N]; z[M]; y[i] = z[i] * sum[j](x[j] * [i == j])",
+)
+def sift_letter(expr: Expr) -> Expr | None:
+    """A summed index that a delta ties to another letter of the same extent gives way to it."""
+    if not isinstance(expr, Reduce) or expr.kind != "sum":
+        return None
+    return sift_delta(expr) if _is_letter_tied(expr) else None
+
+
+@rule(
+    law="sum_j (a_ij + [i == j]) * x_j = sum_j a_ij * x_j + sum_j [i == j] * x_j",
+    before="A[N, N]; x[N]; y[i] = sum[j]((A[i,j] + [i == j]) * x[j])",
+    after="A[N, N]; x[N]; y[i] = sum[j](A[i,j] * x[j]) + sum[j]([i == j] * x[j])",
+    refuses="A[N, N]; x[N]; y[i] = sum[j]((A[i,j] + 1) * x[j])",
+)
+def split_delta(expr: Expr) -> Expr | None:
+    """A sum with a delta among its terms is distributed: that term is no sum, but one entry."""
+    if not isinstance(expr, Reduce) or expr.kind != "sum" or expr.condition is not TRUE:
+        return None
+    factors = find_factors(expr.body)
+    for k, factor in enumerate(factors):
+        if not isinstance(factor, Add):
+            continue
+        parts = [
+            Reduce("sum", expr.bound, TRUE, make_product([*factors[:k], t, *factors[k + 1 :]]))
+            for t in factor.terms
+        ]
+        if any(_is_letter_tied(part) for part in parts):
+            return Add(tuple(parts))
+    return None
+
+
+def _is_letter_tied(expr: Reduce) -> bool:
+    return any(
+        isinstance(place, Index) and place.extent is index.extent
+        for index, place, _ in _find_deltas(expr)
+    )
 
 
 def is_position(place: Expr, index: Index) -> bool:

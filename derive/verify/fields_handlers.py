@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import prod
 from operator import methodcaller
@@ -55,12 +56,19 @@ def _power(run: Run, base: Any, exponent: Any) -> Parts:
     if isinstance(exponent, (int, float)):
         quotient = to_fraction(exponent)
         if quotient is not None:
-            return functions.power(run.tower, run.usage, run.parts(base), quotient)
+            return _raise(run, run.parts(base), quotient)
     if isinstance(base, (int, float)) and base > 0 and to_fraction(base):
         return raise_number(run, to_fraction(base) or Fraction(1), run.parts(exponent))
     if isinstance(exponent, torch.Tensor) and not _is_field(exponent):
         return _take_powers(run, run.parts(base), exponent)
     return functions.opaque(run.tower, run.usage, "pow", run.parts(base), run.parts(exponent))
+
+
+def _raise(run: Run, base: Parts, exponent: Fraction) -> Parts:
+    """The power by a number; an even power of a norm needs no root, whose sign is arbitrary."""
+    if base.square is not None and exponent % 2 == 0:
+        base, exponent = base.square, exponent / 2
+    return functions.power(run.tower, run.usage, base, exponent)
 
 
 def _take_powers(run: Run, base: Parts, exponents: torch.Tensor) -> Parts:
@@ -174,7 +182,7 @@ def _norm(
     parts = run.parts(value)
     if power == 2:
         square = run.sum(run.multiply(parts, parts), dims, keepdim)
-        return functions.root(run.tower, run.usage, square)
+        return replace(functions.root(run.tower, run.usage, square), square=square)
     if power == 1:
         return run.sum(order.find_size(run.tower, run.usage, parts), dims, keepdim)
     raise NotModelledError(f"a norm of order {power}")

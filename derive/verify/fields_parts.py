@@ -54,6 +54,7 @@ class Parts:
     residues: tuple[torch.Tensor, ...]
     companions: tuple[torch.Tensor, ...]
     state: torch.Tensor
+    square: Parts | None = None  # of a norm: the sum of squares that it is the root of
 
     @property
     def every(self) -> tuple[torch.Tensor, ...]:

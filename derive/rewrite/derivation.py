@@ -1,0 +1,155 @@
+"""The way of `recipes.prepare`, one use of a law after the other, with the systems it leads through.
+
+    find_uses(system)   every use of a rule in the order of the recipe; the last system is exactly
+                        the one that `prepare` gives
+
+Rules are used one site at a time: the first node, inner ones first, that a rule fits, and all that
+are equal to it. What a node becomes depends on the node alone, so this ends where rewriting all at
+once does. Were it to end elsewhere, there is one use for each equation that is different.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import Equation, System
+from derive.ir.walk import find_children, map_children
+from derive.rewrite.guards import carry_guards
+from derive.rewrite.open_sums import open_wide_sums
+from derive.rewrite.recipes import FLAT, RULES, prepare
+from derive.rewrite.rules_products import flatten_product, flatten_sum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from derive.ir.nodes import Expr
+    from derive.rewrite.rule import Rule
+
+QUIET = (flatten_sum.name, flatten_product.name)  # they let go of brackets and do nothing else
+OPEN = ("open_wide_sum", "a wide sum that is only contracted stands where it is contracted")
+GUARD = ("carry_guard", "a tensor that is read only where c holds is computed only where c holds")
+WHOLE = ("prepare", "the rules of the recipe")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One use of a law: the whole new system, and which equation it changed."""
+
+    name: str
+    law: str
+    system: System
+    equation: str
+    before: Expr
+    after: Expr
+
+    @property
+    def is_quiet(self) -> bool:
+        """Does it tidy up only?"""
+        return self.name in QUIET
+
+
+def find_uses(system: System) -> tuple[Use, ...]:
+    """Every use of a law on the way to `prepare(system)`, which the last one ends at."""
+    goal, _ = prepare(system)
+    uses = tuple(_follow(system))
+    reached = uses[-1].system if uses else system
+    return uses if reached is goal else tuple(_compare(system, goal))
+
+
+def _follow(system: System) -> Iterator[Use]:
+    for part in (_open_sums, _rewrite_all, _carry_guards):
+        for use in part(system):
+            system = use.system
+            yield use
+
+
+def _open_sums(system: System) -> Iterator[Use]:
+    """Each wide sum by itself: the others are held back as if they were results."""
+    tensors = [equation.target.tensor for equation in system.equations]
+    for tensor in tensors:
+        others = [*system.results, *(each for each in tensors if each is not tensor)]
+        opened = open_wide_sums(system.equations, others)
+        if opened != system.equations:
+            for use in _replace_each(*OPEN, system, replace(system, equations=opened)):
+                system = use.system
+                yield use
+
+
+def _rewrite_all(system: System) -> Iterator[Use]:
+    for number in range(len(system.equations)):
+        for rules in (FLAT, RULES):
+            for use in _rewrite(system, number, rules):
+                system = use.system
+                yield use
+
+
+def _carry_guards(system: System) -> Iterator[Use]:
+    guarded = carry_guards(system.equations, system.results)
+    yield from _replace_each(*GUARD, system, replace(system, equations=guarded), backwards=True)
+
+
+def _rewrite(system: System, number: int, rules: Sequence[Rule]) -> Iterator[Use]:
+    """One equation until no rule fits any of its nodes."""
+    equations = list(system.equations)
+    target, value = equations[number].target, equations[number].value
+    settled: dict[Expr, None] = {}
+    while (found := _find_first(value, rules, settled)) is not None:
+        rule, site, new = found
+        after = _exchange(value, site, new)
+        equations[number] = Equation(target, after)
+        system = replace(system, equations=tuple(equations))
+        yield Use(rule.name, rule.law, system, target.tensor.name, value, after)
+        value = after
+
+
+def _find_first(
+    expr: Expr, rules: Sequence[Rule], settled: dict[Expr, None]
+) -> tuple[Rule, Expr, Expr] | None:
+    """The rule that fits first, the node it fits, and what that becomes; inner nodes first.
+
+    `settled` are the nodes that nothing fits, neither them nor what is inside.
+    """
+    if expr in settled:
+        return None
+    for child in find_children(expr):
+        if (found := _find_first(child, rules, settled)) is not None:
+            return found
+    for rule in rules:
+        new = rule(expr)
+        if new is not None and new is not expr:
+            return rule, expr, new
+    settled[expr] = None
+    return None
+
+
+def _exchange(expr: Expr, site: Expr, new: Expr) -> Expr:
+    """The expression with `new` wherever the site stands."""
+    done: dict[Expr, Expr] = {site: new}
+
+    def visit(here: Expr) -> Expr:
+        if here not in done:
+            done[here] = map_children(here, visit)
+        return done[here]
+
+    return visit(expr)
+
+
+def _compare(system: System, goal: System) -> Iterator[Use]:
+    """One use for each equation that is different, whatever has happened to it."""
+    yield from _replace_each(*WHOLE, system, goal)
+
+
+def _replace_each(
+    name: str, law: str, system: System, goal: System, *, backwards: bool = False
+) -> Iterator[Use]:
+    """The equations of the goal put in place one by one; what it lacks is dropped with the last."""
+    values = {equation.target: equation.value for equation in goal.equations}
+    changed = [e for e in system.equations if values.get(e.target, e.value) is not e.value]
+    equations = list(system.equations)
+    for equation in reversed(changed) if backwards else changed:
+        after = values[equation.target]
+        equations[equations.index(equation)] = Equation(equation.target, after)
+        is_last = equation is changed[0 if backwards else -1]
+        whole = goal if is_last else replace(system, equations=tuple(equations))
+        yield Use(name, law, whole, equation.target.tensor.name, equation.value, after)
