@@ -10,7 +10,7 @@ from derive.checker.judge import find_expected
 from derive.checker.load import CannotRunError
 from derive.checker.program import precisely
 from derive.errors import DeriveError
-from derive.verify.evaluate import evaluate_system
+from derive.verify.exactly import copy_values, draw_over, evaluate_over, find_difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -105,9 +105,9 @@ def _run_tower(total: Exactness, program: Program, draw: Draw, how: tuple[int, i
     with warnings.catch_warnings(), precisely(), exact(tower) as usage:
         warnings.simplefilter("ignore")
         try:
-            values = draw_fields(tower, draw, seed)
-            found = evaluate_fields(tower, draw, values)
-            results = program.run(_copy(values), draw.sizes)
+            values = draw_over(tower, draw.system, draw.make_inputs(), seed)
+            found = evaluate_over(tower, draw.system, values, draw.sizes)
+            results = program.run(copy_values(values), draw.sizes)
             wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
             said = _compare_fields(program, results, wanted)
             total.has_numbers |= any(has_finite(value) for value in wanted.values())
@@ -118,51 +118,13 @@ def _run_tower(total: Exactness, program: Program, draw: Draw, how: tuple[int, i
     total.same, total.difference, total.reason = not said, said, ""
 
 
-def evaluate_fields(tower: Any, draw: Draw, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The formula's tensors over a tower."""
-    from derive.verify.fields import to_field
-
-    def constant(number: Any) -> Any:
-        return to_field(tower, number)
-
-    return evaluate_system(draw.system, values, draw.sizes, constant)
-
-
-def draw_fields(tower: Any, draw: Draw, seed: int) -> dict[str, Any]:
-    """Inputs by name: real tensors are random residues, the others what they are."""
-    from derive.verify.fields import draw_field
-
-    values = draw.make_inputs()
-    positive = [t.name for t in draw.system.inputs if getattr(t, "lower", None) is not None]
-    for number, (name, value) in enumerate(values.items()):
-        if hasattr(value, "is_floating_point") and value.is_floating_point():
-            own = 31 * seed + number
-            values[name] = draw_field(tower, tuple(value.shape), own, positive=name in positive)
-    return values
-
-
-def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()}
-
-
 def _compare_fields(program: Program, results: Sequence[Any], wanted: dict[str, Any]) -> str:
     """The first difference in words; "" where there is none."""
-    from derive.verify.fields import FieldTensor, find_differences, show_value
-
     if not results:
         return "the code returns no tensor"
-    for (name, value), found in zip(find_expected(program, wanted), results, strict=False):
-        if tuple(found.shape) != tuple(value.shape):
-            return f"{name} has shape {list(found.shape)}, the formula {list(value.shape)}"
-        if not isinstance(found, FieldTensor) and not isinstance(value, FieldTensor):
-            continue  # no tensor of reals in it: float64 has judged it
-        differs = find_differences(found, value)
-        if bool(differs.any()):
-            place = tuple(int(k) for k in differs.nonzero()[0])
-            at = f"{name}[{', '.join(map(str, place))}]" if place else name
-            here, there = show_value(found, place), show_value(value, place)
-            return f"{at} is {here} over a field, the formula says {there}"
-    return ""
+    pairs = zip(find_expected(program, wanted), results, strict=False)
+    said = (find_difference(name, found, value) for (name, value), found in pairs)
+    return next(filter(None, said), "")
 
 
 def _compare_gradients(program: Program, draw: Draw, tower: Any, values: Mapping[str, Any]) -> str:
@@ -176,14 +138,14 @@ def _compare_gradients(program: Program, draw: Draw, tower: Any, values: Mapping
     returned = [len(draw.system.results)]  # what the code does not return is left out
 
     def differentiate(of_code: bool) -> tuple[Any, ...]:
-        leaves = _copy(values)
+        leaves = copy_values(values)
         for name in names:
             leaves[name] = leaves[name].detach().requires_grad_()
         if of_code:
             results = program.run(dict(leaves), draw.sizes)
             returned.append(len(results))
         else:
-            found = evaluate_fields(tower, draw, leaves)
+            found = evaluate_over(tower, draw.system, leaves, draw.sizes)
             wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
             results = tuple(value for _, value in find_expected(program, wanted))
         total = to_field(tower, 0)

@@ -51,6 +51,8 @@ def find_flops(op: Op) -> Polynomial:
             return count_elements(axes_of(arg)) * Polynomial.of(each)
         case Apply() | Choose() | Fill() | Cast():
             return count_elements(find_true_axes(op))
+        case Cell(volume=volume) if volume:
+            return count_elements(volume)
         case Cell(_, args, whole):
             return add_all(map(find_flops, find_inner(whole, args)))
         case _:

@@ -165,7 +165,7 @@ def find_leaves(op: Op, index: Index, inside: set[str]) -> tuple[Op, ...]:
 
 
 def _find_given(cell: Cell, index: Index, inside: set[str]) -> tuple[Op, ...]:
-    """The leaves of a call, whose operations have to be pointwise and to make nothing themselves."""
+    """The leaves of a call, whose operations have to be pointwise and to make nothing."""
     given = tuple(leaf for arg in cell.args for leaf in find_leaves(arg, index, inside))
     if not set(find_leaves(cell.whole, index, inside)) <= set(given):
         raise BoundError

@@ -10,7 +10,7 @@
        | Einsum(args, axes) | Apply(function, args, axes)
        | Reduction(kind, arg, over) | Along(kind, arg, index)
        | Fill(arg, mask, value, where) | Choose(condition, then, other, axes) | Cast(arg)
-       | Cell(call, args, whole, axes, when)   one call of torch for several operations
+       | Cell(call, args, whole, axes, ..) one call of torch for several operations
 
 Here, and only from here on, axes have an order: `axes_of(op)` is a tuple of indices. `Arrange` may
 name axes that its argument lacks; they have size 1 there and broadcast.
@@ -198,7 +198,8 @@ class Cell:
 
     `call` is its text, with {0}, {1}, .. for the arguments; `whole` are the operations, in terms of
     the arguments. Where torch's function does not take all that the operations do, `when` is the
-    text of a condition: without it, the operations are written out beside the call.
+    text of a condition: without it, the operations are written out beside the call. Where torch's
+    function does less than the operations, it walks over the indices of `volume`.
     """
 
     call: str
@@ -206,6 +207,7 @@ class Cell:
     whole: Op
     axes: tuple[Index, ...]
     when: str = ""
+    volume: tuple[Index, ...] = ()
 
 
 Op: TypeAlias = (
@@ -331,9 +333,9 @@ def with_args(op: Op, args: tuple[Op, ...]) -> Op:
             return Along(kind, args[0], index)
         case Cast():
             return Cast(args[0])
-        case Cell(call, _, whole, axes, when):
+        case Cell(call, _, whole, axes, when, volume):
             new = dict(zip(op.args, args, strict=True))
-            return Cell(call, args, exchange(whole, new), axes, when)
+            return Cell(call, args, exchange(whole, new), axes, when, volume)
 
 
 def exchange(op: Op, new: Mapping[Op, Op]) -> Op:
@@ -352,7 +354,8 @@ def rename_indices(op: Op, new: Mapping[Index, Index]) -> Op:
 
     args = tuple(rename_indices(arg, new) for arg in args_of(op))
     if isinstance(op, Cell):
-        return Cell(op.call, args, rename_indices(op.whole, new), each(op.axes), op.when)
+        whole = rename_indices(op.whole, new)
+        return Cell(op.call, args, whole, each(op.axes), op.when, each(op.volume))
     op = with_args(op, args)
     match op:
         case Source(name, axes, kind):

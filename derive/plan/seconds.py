@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from derive.plan.steps import Step
 
 WIDTH = 4  # bytes of a float32
+EACH = 2  # bytes of nearby memory in whose time a call does one operation on an element
 NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
 SLOW = {"exp", "log", "tanh", "sigmoid", "erf", "gelu", "silu", "softplus", "elu", "sin", "cos"}
 SLOW |= {"pow", "logsumexp", "softmax", "log_softmax"}
@@ -77,10 +78,20 @@ def _find_work(op: Op, memory: Memory, machine: Machine) -> float:
             return memory.count(axes_of(arg)) / machine.exponentials
         case Triangle():
             return memory.count(axes_of(op)) / machine.exponentials
+        case Cell(volume=volume) if volume:
+            return memory.count(volume) / (machine.near / EACH)
         case Cell(_, args, whole):
-            return sum(_find_work(inner, memory, machine) for inner in find_inner(whole, args))
+            return sum(_time_inner(inner, memory, machine) for inner in find_inner(whole, args))
         case _:
             return 0.0
+
+
+def _time_inner(op: Op, memory: Memory, machine: Machine) -> float:
+    """The time of an operation inside a call, whose results stay near."""
+    if isinstance(op, (*VIEWS, Num)):
+        return 0.0
+    spanned = axes_of(op.arg) if isinstance(op, Reduction) else find_true_axes(op)
+    return max(_find_work(op, memory, machine), memory.count(spanned) / (machine.near / EACH))
 
 
 def _time_product(

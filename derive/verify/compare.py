@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import refuse
+from derive.verify.exactly import judge_exactly
 from derive.verify.loops import evaluate_loops
 from derive.verify.samples import draw_inputs
 
@@ -87,7 +88,29 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
                 shown = {**sizes, **variant}
                 at = ", ".join(f"{size}={extent}" for size, extent in shown.items())
                 return Judgement(False, tuple(judged), worst, f"{where}, at {at}" if at else where)
-    return Judgement(True, tuple(judged), worst)
+    said = _judge_fields(function, system, draws, variants)
+    return Judgement(not said, tuple(judged), inf if said else worst, said)
+
+
+def _judge_fields(
+    function: Callable[..., Any],
+    system: System,
+    draws: Sequence[Mapping[str, int]],
+    variants: Sequence[Mapping[str, int]],
+) -> str:
+    """The first difference over a random tower, at the sizes of the first draw."""
+    if not draws or not any(getattr(entry, "kind", "") == "real" for entry in system.inputs):
+        return ""
+    sizes = draws[0]
+    values = draw_inputs(system, sizes, 0)
+
+    def run(variant: Mapping[str, int], given: Mapping[str, Any]) -> tuple[Any, ...]:
+        found = function(**_spell(function, given), **variant)
+        return found if isinstance(found, tuple) else (found,)
+
+    calls = [partial(run, variant) for variant in variants]
+    said = judge_exactly(calls, system, values, sizes, seed=1)
+    return f"{said}, at {', '.join(f'{k}={v}' for k, v in sizes.items())}" if said else ""
 
 
 def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from derive.ir.nodes import Number
 from derive.plan.align import arrange
 from derive.plan.cells.algebra import is_same, strip
-from derive.plan.ops import Apply, Cell, Num, Op, Reduction, axes_of
+from derive.plan.ops import Apply, Cell, Num, Op, Reduction, axes_of, rename_indices
 from derive.plan.steps import walk_ops
 
 if TYPE_CHECKING:
@@ -42,7 +42,17 @@ def match_distance(op: Op, opener: Opener) -> Op | None:
     if not isinstance(total, Reduction) or not opener.is_alone(total, axes_of(op)):
         return None
     found = _find_difference(opener.spell(total))
-    return None if found is None else arrange(_make_cell(*found, power), axes_of(op))
+    if found is None or (not power and _is_self(*found)):
+        return None
+    return arrange(_make_cell(*found, power), axes_of(op))
+
+
+def _is_self(one: Op, other: Op, axes: tuple[Index, ...], _: tuple[Index, ...]) -> bool:
+    """Are these the points' distances from each other? The root of no distance has no slope.
+
+    torch takes it for 0, the formula for nan. Of a squared distance it is 0.
+    """
+    return rename_indices(one, {axes[-2]: axes[-1]}) is other
 
 
 def _find_difference(whole: Op) -> Found | None:
@@ -56,10 +66,9 @@ def _find_difference(whole: Op) -> Found | None:
         columns = tuple(i for i in axes if i in second and i not in first)
         counts = (len(summed), len(rows), len(columns), len(first), len(second), len(axes))
         points = len(batch) + 2
-        if counts != (1, 1, 1, points, points, points):
+        is_pairs = counts == (1, 1, 1, points, points, points)
+        if not is_pairs or axes.index(rows[0]) > axes.index(columns[0]):
             continue
-        if axes.index(rows[0]) > axes.index(columns[0]):
-            one, other, rows, columns = other, one, columns, rows
         spanned = (*batch, *rows, *columns)
         if is_same(whole, _spell(one, other, spanned, summed)):
             return one, other, spanned, summed
@@ -67,9 +76,12 @@ def _find_difference(whole: Op) -> Found | None:
 
 
 def _list_differences(whole: Op) -> Iterator[tuple[Op, Op]]:
+    """What is subtracted from what, either way round."""
     for part in dict.fromkeys(walk_ops(whole)):
         if isinstance(part, Apply) and part.function == "-":
-            yield strip(part.args[0]), strip(part.args[1])
+            one, other = map(strip, part.args)
+            yield one, other
+            yield other, one
 
 
 def _spell(one: Op, other: Op, axes: tuple[Index, ...], summed: tuple[Index, ...]) -> Op:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Index, Number
 from derive.plan.align import align, arrange
-from derive.plan.cells.algebra import Signed, join_sum, split_scale, split_sum, strip
+from derive.plan.cells.algebra import Signed, join_sum, split_scale, split_sum
 from derive.plan.costs import find_true_axes
 from derive.plan.ops import Apply, Cell, Einsum, Num, Op, axes_of
 
@@ -107,7 +107,7 @@ def _write_linear(product: Product, bias: Op) -> Cell:
 
 
 def _write_sum(product: Product, added: Op, beta: Fraction, alpha: Fraction) -> Cell:
-    """addmm or baddbmm, with the numbers of both terms."""
+    """Write addmm or baddbmm, with the numbers of both terms."""
     axes = product.axes
     matrices = (
         arrange(product.one, (*product.batch, *product.rows, product.summed)),
@@ -120,8 +120,8 @@ def _write_sum(product: Product, added: Op, beta: Fraction, alpha: Fraction) -> 
         if number != 1:
             texts.append(f"{name}={{{len(args)}}}")
             args.append(Num(Number(number)))
-        if abs(number) != 1:
-            op = Apply("*", (op, Num(Number(abs(number)))), axes_of(op))
-        terms.append(Signed(op, number < 0))
+        size = Num(Number(abs(number)))
+        scaled = op if abs(number) == 1 else Apply("*", (op, size), axes_of(op))
+        terms.append(Signed(scaled, number < 0))
     name = "torch.baddbmm" if product.batch else "torch.addmm"
     return Cell(f"{name}({', '.join(texts)})", tuple(args), join_sum(terms, axes), axes)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from derive.plan.align import arrange
 from derive.plan.cells.algebra import is_same, strip
-from derive.plan.ops import Along, Apply, Cell, Op, Reduction, Source, axes_of
+from derive.plan.context import is_whole
+from derive.plan.ops import Along, Apply, Cell, Op, Reduction, axes_of
 from derive.plan.steps import walk_ops
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _find_logarithms(whole: Op, opener: Opener) -> Iterator[tuple[Op, Along]]:
 def _find_given(whole: Op, logarithms: Op, along: Along) -> Iterator[Op]:
     """What may be the probabilities: operations with the indices of the logarithms."""
     for part in dict.fromkeys(map(strip, walk_ops(whole))):
-        is_wide = set(axes_of(part)) == set(axes_of(along))
+        is_wide = set(axes_of(part)) == set(axes_of(along)) and not is_whole(part)
         if is_wide and all(inner is not logarithms for inner in walk_ops(part)):
             yield part
 
@@ -56,7 +57,7 @@ def _find_given(whole: Op, logarithms: Op, along: Along) -> Iterator[Op]:
 def _list_losses(
     given: Op, logarithms: Op, rows: tuple[Index, ...], index: Index
 ) -> Iterator[tuple[str, Op]]:
-    """torch's words for the reductions, and the losses."""
+    """The reductions in torch's words, and the losses."""
     axes = (*rows, index)
     pair = (arrange(given, axes), arrange(logarithms, axes))
     each = Reduction("sum", Apply("*", pair, axes), (index,))

@@ -119,17 +119,18 @@ def _tell_norm(
             return Norm(LAYER, arg, over, eps)
     for arg in candidates:
         square = Apply("pow", (arg, Num(TWO)), arg.axes)
-        deviation = opener.spell(spread, {arg.name})
-        if _is_dense(arg, over, opener) and is_same(deviation, Reduction("mean", square, over)):
-            if is_same(opener.spell(factor, {arg.name}), arg):
-                return Norm(RMS, arg, over, eps)
+        kept = {arg.name}
+        deviation = opener.spell(spread, kept)
+        is_norm = is_same(deviation, Reduction("mean", square, over))
+        if is_norm and _is_dense(arg, over, opener) and is_same(opener.spell(factor, kept), arg):
+            return Norm(RMS, arg, over, eps)
     return None
 
 
 def _find_tensors(op: Op, axes: tuple[Index, ...], opener: Opener) -> Iterator[Source]:
     """The tensors with all of the axes that it is made from, the first ones first."""
     for part in walk_ops(op):
-        if isinstance(part, Source) and set(part.axes) == set(axes):
+        if isinstance(part, Source) and part.kind == "real" and set(part.axes) == set(axes):
             step = opener.look(part)
             if step is not part:
                 yield from _find_tensors(step, axes, opener)

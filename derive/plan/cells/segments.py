@@ -98,7 +98,7 @@ def _read_mask(mask: Op, weight: Op | None, opener: Opener) -> Segments | None:
 
 
 def _write(found: Segments, value: Op | None, order: tuple[Index, ...]) -> Op | None:
-    """The call, if what is summed has the index of the tensor of numbers, and no other is summed."""
+    """The call, if what is summed has the index of the tensor of numbers, which alone goes."""
     (index,) = found.numbers.axes
     parts = [part for part in (value, found.weight) if part is not None]
     widest = max(parts, key=lambda part: len(axes_of(part)))
@@ -116,7 +116,7 @@ def _write(found: Segments, value: Op | None, order: tuple[Index, ...]) -> Op | 
         f"{_write_zeros(axes.index(index), len(axes))}.index_add({axes.index(index)}, {{1}}, {{0}})"
     )
     args = (arg, found.numbers, Num(found.segment.extent))
-    return arrange(Cell(call, args, whole, exchanged, WIDE), order)
+    return arrange(Cell(call, args, whole, exchanged, WIDE, axes), order)
 
 
 def _write_zeros(place: int, count: int) -> str:

@@ -1,0 +1,90 @@
+"""The gate: a file that a wrong rule, or a wrong line, made is refused, and nothing is written."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from derive import build, parse
+from derive.errors import DeriveError
+from derive.ir.nodes import Add, Along, Call, Mul, Number, Reduce
+from derive.rewrite import recipes
+from derive.rewrite.rule import rule
+
+EXAMPLE = dict(before="x[N]; y[i] = x[i]", after="x[N]; y[i] = x[i]", refuses="x[N]; y[i] = x[i]")
+LOGITS = """
+q[B, S, D]; k[B, S, D]; m[S]
+a[b,i,j] = softmax[j](sum[d](q[b,i,d] * k[b,j,d]) + m[j] * 0.0000000001)
+"""
+
+
+@rule(law="softmax_j(e + m_j) = softmax_j(e), which is wrong", **EXAMPLE)
+def drop_too_much(expr):
+    match expr:
+        case Along("softmax", index, condition, Add((first, *_))):
+            return Along("softmax", index, condition, first)
+        case _:
+            return None
+
+
+@rule(law="exp(a) = exp(a) * (1 + 1e-13), which is wrong", **EXAMPLE)
+def round_a_little(expr):
+    match expr:
+        case Call("exp", (arg,)) if not isinstance(arg, Mul):
+            factor = Number(1 + Fraction(1, 10**13))
+            return Mul((factor, Call("exp", (Mul((arg, Number(Fraction(1)))),))))
+        case _:
+            return None
+
+
+@rule(law="sum_j f = sum_j f without its last factor, which is wrong", **EXAMPLE)
+def lose_a_factor(expr):
+    match expr:
+        case Reduce("sum", bound, condition, Mul((one, _, _))):
+            return Reduce("sum", bound, condition, one)
+        case _:
+            return None
+
+
+def plant(monkeypatch, wrong):
+    monkeypatch.setattr(recipes, "RULES", (wrong, *recipes.RULES))
+
+
+def refuse(built, folder):
+    with pytest.raises(DeriveError, match="gate-failed"):
+        built.write(folder)
+    assert not list(folder.iterdir())
+
+
+def test_a_wrong_rule_is_caught(monkeypatch, tmp_path):
+    plant(monkeypatch, lose_a_factor)
+    text = "A[M, N]; B[N, K]; C[N]\nD[i,k] = sum[j](A[i,j] * B[j,k] * C[j])"
+    refuse(build(parse(text)), tmp_path)
+
+
+def test_a_wrong_term_that_float64_does_not_show_is_caught(monkeypatch, tmp_path):
+    plant(monkeypatch, drop_too_much)
+    refuse(build(parse(LOGITS)), tmp_path)
+
+
+def test_a_wrong_factor_that_float64_does_not_show_is_caught(monkeypatch, tmp_path):
+    plant(monkeypatch, round_a_little)
+    refuse(build(parse("x[N]; y[i] = exp(x[i])")), tmp_path)
+
+
+def test_a_line_that_is_wrong_in_blocks_alone_is_caught(tmp_path):
+    text = "x[N, D]; y[M, D]\nd[i,j] = sum[k](tanh(x[i,k] - y[j,k]))"
+    built = build(parse(text), sizes=dict(N=1024, M=1024, D=64))
+    assert built.plan.tile is not None
+    built.judge()
+    name = built.plan.tile.sliced[0][0]
+    wrong = built.source.replace(f"for {name} in", f"for {name}, _ in zip(").replace(
+        ".split(block, 0):", ".split(block, 0), range(1)):"
+    )
+    assert wrong != built.source
+    refuse(replace(built, source=wrong), tmp_path)
+
+
+def test_a_right_file_is_written(tmp_path):
+    written = build(parse(LOGITS, "logits")).write(tmp_path)
+    assert [written] == list(tmp_path.iterdir())
