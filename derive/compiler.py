@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from derive.frontend.system import refuse_depth, to_system
 from derive.ir.sizes import find_sizes
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.memory import WIDTH, parse_memory
+from derive.plan.regimes import find_regimes
 from derive.plan.search import Wish, find_plan
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from derive.ir.nodes import System
     from derive.notation.formula import Formula
+    from derive.plan.derivation import Derivation
     from derive.plan.steps import Plan
     from derive.verify.compare import Judgement
 
@@ -37,6 +39,7 @@ class Built:
     system: System
     plan: Plan
     source: str
+    wish: Wish = field(default_factory=Wish)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -48,6 +51,13 @@ class Built:
         """The keywords that a judge tries: without any, and blocks of one and of two positions."""
         tile = self.plan.tile
         return ({},) if tile is None else ({}, {tile.block: 1}, {tile.block: 2})
+
+    @cached_property
+    def derivation(self) -> Derivation:
+        """What was done on the way from the formula to the plan, and what it changed of costs."""
+        from derive.plan.derivation import find_derivation
+
+        return find_derivation(self.plan, self.wish)
 
     @cached_property
     def function(self) -> Callable[..., Any]:
@@ -111,11 +121,13 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
         unplanned = find_unplanned(system)
         if unplanned is not None:
             raise DeriveError(unplanned)
-        plan = find_plan(system, _find_typical(system, formula, sizes), wish)
+        typical = _find_typical(system, formula, sizes)
+        plan = find_plan(system, typical, wish)
+        plan = replace(plan, regimes=find_regimes(system, plan, typical, wish))
         command = rebuild or f"derive build {system.name}"
         header = Header(formula.title, formula.source, origin, command)
         source = to_module(plan, system.name, header)
-    return Built(system.name, formula, system, plan, source)
+    return Built(system.name, formula, system, plan, source, wish)
 
 
 def _find_typical(

@@ -30,17 +30,19 @@ def biaffine(
         3*B*N**2*R + B*N*R elements alive at once.
     """
     _check_shapes(h_dep, h_head, U, W_dep, W_head, bias)
-    # h_dep_U[b,i,r,e] = sum[d](h_dep[b,i,d] * U[r,d,e])  [B, N, R, D]
-    h_dep_U = torch.einsum("bid,rde->bire", h_dep, U)
-    # h_head_h_dep_U[b,i,r,j] = sum[e](h_head[b,j,e] * h_dep_U[b,i,r,e])  [B, N, R, N]
-    h_head_h_dep_U = torch.einsum("bje,bire->birj", h_head, h_dep_U)
+    # h_dep_U[b,r,i,e] = sum[d](h_dep[b,i,d] * U[r,d,e])  [B, R, N, D]
+    h_dep_U = torch.einsum("bid,rde->brie", h_dep, U)
+    # h_head_h_dep_U[b,r,i,j] = sum[e](h_head[b,j,e] * h_dep_U[b,r,i,e])  [B, R, N, N]
+    h_head_h_dep_U = torch.einsum("bje,brie->brij", h_head, h_dep_U)
     # W_head_h_head[b,r,j] = sum[d](W_head[r,d] * h_head[b,j,d])  [B, R, N]
     W_head_h_head = torch.einsum("rd,bjd->brj", W_head, h_head)
-    # s_part[b,i,r,j] = sum[d](h_dep[b,i,d] * W_dep[r,d]) + bias[r] + h_head_h_dep_U[b,i,r,j]
-    #     [B, N, R, N]
-    s_part = torch.nn.functional.linear(h_dep, W_dep, bias)[..., None] + h_head_h_dep_U
-    # s[b,r,i,j] = s_part[b,i,r,j] + W_head_h_head[b,r,j]  [B, R, N, N]
-    return (s_part + W_head_h_head[:, None]).transpose(1, 2)
+    # s[b,r,i,j] = sum[d](h_dep[b,i,d] * W_dep[r,d]) + bias[r] + h_head_h_dep_U[b,r,i,j] +
+    #     W_head_h_head[b,r,j]  [B, R, N, N]
+    return (
+        torch.nn.functional.linear(h_dep, W_dep, bias).mT[..., None]
+        + h_head_h_dep_U
+        + W_head_h_head[:, :, None]
+    )
 
 
 def _check_shapes(

@@ -22,18 +22,14 @@ def causal_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
     Returns z[b,h,i,d] [B, H, N, D].
     Raises ValueError where the shapes do not fit together.
     Cost: 4*B*D*H*N**2 + B*D*H*N + 6*B*H*N**2 operations; 2*B*D*H*N elements alive at once.
+    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives;
+        what --no-cells builds has them.
     """
     D = _check_shapes(Q, K, V)
     # z[b,h,i,d] = sum[j](softmax[j](where(j <= i, sum[e](Q[b,h,i,e] / sqrt(D) * K[b,h,j,e]), -oo))
     #     * V[b,h,j,d])  [B, H, N, D]
-    return (
-        torch.nn.functional.scaled_dot_product_attention(
-            Q * D**-0.5,
-            K,
-            V,
-            is_causal=True,
-            scale=1.0
-        )
+    return torch.nn.functional.scaled_dot_product_attention(
+        Q * D**-0.5, K, V, is_causal=True, scale=1.0
     )
 
 

@@ -23,6 +23,7 @@ def ccd_quadratic(t: Tensor, v: Tensor, w: Tensor) -> Tensor:
     Raises ValueError where the shapes do not fit together.
     Cost: 2*O**2*V**4 + 4*O**4*V**2 + 4*O**3*V**2 + 6*O**2*V**2 operations; 5*O**2*V**2 + O**4 +
         O**2 elements alive at once.
+    Planned for O=12, V=32; another order takes fewer operations where O > 32, V < 12.
     """
     _check_shapes(t, v, w)
     # w_t[i,j,a,b] = sum[c, d](w[a,b,c,d] * (t[i,j,c,d] * 0.5))  [O, O, V, V]

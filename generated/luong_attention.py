@@ -25,6 +25,8 @@ def luong_attention(s: Tensor, h: Tensor, W_a: Tensor) -> tuple[Tensor, Tensor]:
     Returns c[b,t,e] [B, T, E], a[b,t,j] [B, T, S].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*D*E*T + 4*B*E*S*T + 5*B*S*T operations; 2*B*E*T + 2*B*S*T elements alive at once.
+    Planned for B=32, T=32, D=512, S=64, E=512; another order takes fewer operations where T > 64, S
+        < 32.
     """
     _check_shapes(s, h, W_a)
     # s_W_a[b,t,e] = sum[d](s[b,t,d] * W_a[d,e])  [B, T, E]

@@ -24,6 +24,8 @@ def matrix_chain(A: Tensor, B: Tensor, C: Tensor, D: Tensor, E: Tensor) -> Tenso
     Raises ValueError where the shapes do not fit together.
     Cost: 2*K*L*N + 2*K*N*Q + 2*L*M*N + 2*N*P*Q operations; K*N + K*Q + L*N + N*Q elements alive at
         once.
+    Planned for K=1000, L=10, M=1000, N=2, P=1000, Q=500; another order takes fewer operations where
+        L < 2, N > 10.
     """
     _check_shapes(A, B, C, D, E)
     # B_C[l,n] = sum[m](B[l,m] * C[m,n])  [L, N]

@@ -49,6 +49,8 @@ def multi_head_attention(
     Cost: 2*B*C*D*H*M + 2*B*C*D*H*N + 2*B*C*H*M*N + 2*B*D*E*H*M + 2*B*D*E*H*N + 2*B*E*H*M*N +
         B*C*H*N + 5*B*H*M*N operations; B*C*H*M + B*C*H*N + B*E*H*M + B*E*H*N + 2*B*H*M*N + B*D*N
         elements alive at once.
+    Planned for B=8, N=512, D=512, M=512, H=8, C=64, E=64; another order takes fewer operations
+        where C > 356.
     """
     C, E = _check_shapes(query, key, value, W_q, W_k, W_v, W_O, H)
     # Q[b,h,n,c] = sum[d](query[b,n,d] * W_q[d,h*C + c])  [B, H, N, C]

@@ -28,20 +28,19 @@ def pair_bias_attention(
     Raises ValueError where the shapes do not fit together.
     Cost: 4*C*H*N**2*S + 2*C*H*N*S + 7*H*N**2*S operations; 2*C*H*N*S + H*N**2*S elements alive at
         once.
+    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives;
+        what --no-cells builds has them.
     """
     C = _check_shapes(q, k, v, gate, bias, mask)
     # alpha_v[s,i,h,c] = sum[j](softmax[j](sum[d](q[s,i,h,d] / sqrt(C) * k[s,j,h,d]) +
     #     where(mask[s,j], bias[h,i,j], -oo)) * v[s,j,h,c])  [S, N, H, C]
-    alpha_v = (
-        torch.nn.functional.scaled_dot_product_attention(
-            (q * C**-0.5).transpose(1, 2),
-            k.transpose(1, 2),
-            v.transpose(1, 2),
-            attn_mask=torch.where(mask[:, None, None], bias, -torch.inf),
-            scale=1.0).transpose(1,
-            2
-        )
-    )
+    alpha_v = torch.nn.functional.scaled_dot_product_attention(
+        (q * C**-0.5).transpose(1, 2),
+        k.transpose(1, 2),
+        v.transpose(1, 2),
+        attn_mask=torch.where(mask[:, None, None], bias, -torch.inf),
+        scale=1.0
+    ).transpose(1, 2)
     # o[s,i,h,c] = gate[s,i,h,c] * alpha_v[s,i,h,c]  [S, N, H, C]
     return gate * alpha_v
 

@@ -49,7 +49,7 @@ def talking_heads_attention(
         # U[b,g,n,m] = sum[l](P_w[l,g] * W[l,b,n,m])  [block, G, N, M]
         U = torch.einsum("lg,lbnm->gbnm", P_w, W).transpose(0, 1)
         # O[b,n,g,e] = sum[m](U[b,g,n,m] * V_b[b,m,g,e])  [block, N, G, E]
-        O_blocks.append(torch.einsum("bgnm,bmge->gbne", U, V_b).permute(1, 2, 0, 3))
+        O_blocks.append(torch.einsum("bgnm,bmge->bnge", U, V_b))
     return torch.cat(O_blocks, dim=0)
 
 

@@ -24,20 +24,20 @@ def triangle_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gate: Tens
     Returns o[i,j,h,c] [N, N, H, C].
     Raises ValueError where the shapes do not fit together.
     Cost: 4*C*H*N**3 + 2*C*H*N**2 + 6*H*N**3 operations; 2*C*H*N**2 elements alive at once.
+    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives;
+        what --no-cells builds has them; a row of nothing but -oo in what is added gives zeros, not
+        nan.
     """
     C = _check_shapes(q, k, v, bias, gate)
     # alpha_v[i,j,h,c] = sum[n](softmax[n](sum[d](q[i,j,h,d] / sqrt(C) * k[i,n,h,d]) + bias[j,n,h])
     #     * v[i,n,h,c])  [N, N, H, C]
-    alpha_v = (
-        torch.nn.functional.scaled_dot_product_attention(
-            (q * C**-0.5).transpose(1, 2),
-            k.transpose(1, 2),
-            v.transpose(1, 2),
-            attn_mask=bias.permute(2, 0, 1)[None],
-            scale=1.0).transpose(1,
-            2
-        )
-    )
+    alpha_v = torch.nn.functional.scaled_dot_product_attention(
+        (q * C**-0.5).transpose(1, 2),
+        k.transpose(1, 2),
+        v.transpose(1, 2),
+        attn_mask=bias.permute(2, 0, 1)[None],
+        scale=1.0
+    ).transpose(1, 2)
     # o[i,j,h,c] = gate[i,j,h,c] * alpha_v[i,j,h,c]  [N, N, H, C]
     return gate * alpha_v
 

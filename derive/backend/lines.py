@@ -35,7 +35,10 @@ def fit_assignment(name: str, value: str, room: int = WIDTH - len(INDENT)) -> li
     head = f"{name} = " if name else "return "
     if len(head) + len(value) <= room:
         return [f"{head}{value}"]
-    return [f"{head}(", *(f"{INDENT}{line}" for line in _break(value)), ")"]
+    rows = _break(value)
+    if rows[0].endswith("(") and rows[-1].startswith(")"):
+        return [f"{head}{rows[0]}", *rows[1:]]  # a call has brackets of its own
+    return [f"{head}(", *(f"{INDENT}{row}" for row in rows), ")"]
 
 
 def fit_append(name: str, value: str) -> list[str]:
@@ -78,17 +81,30 @@ def _break(value: str) -> list[str]:
         room = WIDTH - 2 * len(INDENT)
         return [row for part in parts for row in ([part] if len(part) <= room else _hang(part))]
     rows = _split(value, (" + ", " - ", " * ", " / ", " & ", " | ", " > ", " < "), 0)
-    if len(rows) == 1 and len(value) + 2 * len(INDENT) > WIDTH and value.endswith(")"):
-        open_at = value.index("(") + 1
-        inner = _split(value[open_at:-1], (", ",), 0)
-        return [value[:open_at], *(f"{INDENT}{row}" for row in inner), ")"]
+    if len(rows) == 1 and len(value) + 2 * len(INDENT) > WIDTH and "(" in value:
+        return _break_call(value)
     return rows
+
+
+def _break_call(value: str) -> list[str]:
+    """The arguments of the first call on a line of their own, or on one each."""
+    start = value.index("(") + 1
+    end = next(k for k in range(start, len(value)) if _is_closed(value[start - 1 : k + 1]))
+    inner = value[start:end]
+    fits = len(inner) + 3 * len(INDENT) <= WIDTH
+    rows = [inner] if fits else _split(inner, (", ",), 0)
+    return [value[:start], *(f"{INDENT}{row}" for row in rows), value[end:]]
+
+
+def _is_closed(text: str) -> bool:
+    """Are all its brackets closed?"""
+    return sum(text.count(sign) for sign in "([") == sum(text.count(sign) for sign in ")]")
 
 
 def _hang(value: str) -> list[str]:
     """A long expression, its lines after the first further in."""
     first, *later = _break(value)
-    is_call = later[-1:] == [")"]
+    is_call = first.endswith("(")
     return [first, *later] if is_call else [first, *(f"{INDENT}{row}" for row in later)]
 
 

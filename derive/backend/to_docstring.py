@@ -113,5 +113,14 @@ def _notes(plan: Plan) -> list[str]:
         to_python(p.to_expr()).replace(" * ", "*") for p in (plan.flops, plan.peak_elements)
     )
     cost = f"Cost: {flops} operations; {peak} elements alive at once."
-    told = [cost, *(f"By {note}." for note in plan.notes)]
+    told = [cost, *(f"By {note}." for note in plan.notes), *_regimes(plan)]
     return [line for text in told for line in wrap_text(text, later="    ", width=INNER)]
+
+
+def _regimes(plan: Plan) -> list[str]:
+    """Where another order of contraction takes fewer operations."""
+    if not plan.regimes:
+        return []
+    at = ", ".join(f"{size}={number}" for size, number in plan.sizes.items())
+    where = ", ".join(map(str, plan.regimes))
+    return [f"Planned for {at}; another order takes fewer operations where {where}."]

@@ -108,6 +108,9 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
     loops: Annotated[bool, typer.Option("--loops", help="Print it as loops.")] = False,
     code: Annotated[bool, typer.Option("--code", help="Print the generated file.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print it as LaTeX.")] = False,
+    derivation: Annotated[
+        bool, typer.Option("--derivation", help="Print what was done, step by step.")
+    ] = False,
     inputs: Inputs = "",
     as_json: Json = False,
 ) -> None:
@@ -120,7 +123,12 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
     found = find_code(where, inputs) if is_code(where) else find_one(where)
     numbers = parse_sizes(sizes)
     if as_json:
-        print_data(found, numbers, loops=loops, code=code)
+        print_data(found, numbers, loops=loops, code=code, derivation=derivation)
+        return
+    if derivation:
+        from derive.cli.derivation import print_derivation
+
+        print_derivation(found, numbers, latex=latex)
         return
     if loops:
         print_loops(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from derive.cli.derivation_data import to_derivation_data
 from derive.cli.formulas import FROM_TEXT, build_found
 from derive.cli.index_table import print_roles, to_roles_data
 from derive.cli.sizes import check_sizes
@@ -17,24 +18,18 @@ if TYPE_CHECKING:
 
     from derive.cli.formulas import Found
     from derive.compiler import Built
+    from derive.ir.nodes import System
 
 
 def print_formula(found: Found, sizes: Mapping[str, int]) -> None:
     """All that is known about a formula, at its typical sizes or at those that are given."""
     from derive.frontend.system import to_system
 
-    formula, system = found.formula, to_system(found.formula)
+    system = to_system(found.formula)
     _check(found, sizes)
-    print_heading(f"{found.name}: {formula.title}" if formula.title else found.name)
-    if formula.source:
-        print_line(f"Source: {formula.source}", "dim")
-    if found.origin != FROM_TEXT:
-        print_line(f"From {found.origin}", "dim")
-    print_line("\n".join(["", *to_lines(system)]))
-    for note in found.notes:
-        print_line(f"  {note}")
+    print_title(found, system)
     try:
-        built = _build(found, sizes)
+        built = build_checked(found, sizes)
     except DeriveError as error:
         print_line()
         print_diagnostic(error.diagnostic)
@@ -49,9 +44,24 @@ def print_formula(found: Found, sizes: Mapping[str, int]) -> None:
         print_line(f"  by {note}")
 
 
-def print_data(found: Found, sizes: Mapping[str, int], *, loops: bool, code: bool) -> None:
-    """The same as JSON, with the loops and the code where they are asked for."""
-    built = _build(found, sizes)
+def print_title(found: Found, system: System) -> None:
+    """What the formula is, where it is from, and its lines."""
+    formula = found.formula
+    print_heading(f"{found.name}: {formula.title}" if formula.title else found.name)
+    if formula.source:
+        print_line(f"Source: {formula.source}", "dim")
+    if found.origin != FROM_TEXT:
+        print_line(f"From {found.origin}", "dim")
+    print_line("\n".join(["", *to_lines(system)]))
+    for note in found.notes:
+        print_line(f"  {note}")
+
+
+def print_data(
+    found: Found, sizes: Mapping[str, int], *, loops: bool, code: bool, derivation: bool = False
+) -> None:
+    """The same as JSON, with the loops, the code and the derivation where they are asked for."""
+    built = build_checked(found, sizes)
     data = {
         "name": found.name,
         "title": found.formula.title,
@@ -67,6 +77,8 @@ def print_data(found: Found, sizes: Mapping[str, int], *, loops: bool, code: boo
         data["loops"] = _find_loops(found)
     if code:
         data["code"] = built.source
+    if derivation:
+        data["derivation"] = to_derivation_data(built)
     print_json(data)
 
 
@@ -85,7 +97,7 @@ def print_loops(found: Found) -> None:
 
 def print_code(found: Found, sizes: Mapping[str, int]) -> None:
     """The text of the file that `derive build` writes."""
-    print_line(_build(found, sizes).source.rstrip("\n"))
+    print_line(build_checked(found, sizes).source.rstrip("\n"))
 
 
 def _find_latex(found: Found) -> list[str]:
@@ -100,7 +112,8 @@ def _find_loops(found: Found) -> str:
     return to_loops(found.formula)
 
 
-def _build(found: Found, sizes: Mapping[str, int]) -> Built:
+def build_checked(found: Found, sizes: Mapping[str, int]) -> Built:
+    """The formula's file, at sizes that it has."""
     _check(found, sizes)
     return build_found(found, sizes)
 

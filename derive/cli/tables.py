@@ -80,6 +80,24 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: st
     console.print(table)
 
 
+def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Labels with a text beside each; on a terminal a long text is broken in its own column."""
+    rows = list(pairs)
+    console = _find_console(sys.stdout)
+    if console is None or not rows:
+        print("\n".join(f"{GAP}{line}" for line in to_columns(rows, (False, False)).split("\n")))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in rows:
+        table.add_row(Text(f"{GAP}{label}"), Text(text))
+    console.print(table)
+
+
 def to_columns(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
     """The rows as aligned columns; no line ends in a blank."""
     widths = [

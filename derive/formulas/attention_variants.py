@@ -80,3 +80,40 @@ bahdanau_attention = parse(
     source="Bahdanau, Cho, Bengio 2015, section 3.1 and appendix A.1.2",
     typical=dict(B=32, T=64, D=512, E=1024, A=512),
 )
+
+relative_key_attention = parse(
+    """
+    query[B, H, N, D]; key, value[B, H, M, D]; A_K[N, M, D]
+    e[b,h,i,j] = sum[d](query[b,h,i,d] * (key[b,h,j,d] + A_K[i,j,d])) / sqrt(D)
+    z[b,h,i,d] = sum[j](softmax[j](e[b,h,i,j]) * value[b,h,j,d])
+    """,
+    title="Attention with relative positions on the keys alone, shared by the heads",
+    source="Shaw, Uszkoreit, Vaswani 2018, eq. 4, without the term on the values",
+    typical=dict(B=8, H=8, N=256, M=256, D=64),
+)
+
+transformer_xl_attention = parse(
+    """
+    q, k, v[B, H, S, D]; r[S, S, H, D]; u, w[H, D]
+    content[b,h,i,j] = sum[d](q[b,h,i,d] * k[b,h,j,d]) + sum[d](u[h,d] * k[b,h,j,d])
+    position[b,h,i,j] = sum[d](q[b,h,i,d] * r[i,j,h,d]) + sum[d](w[h,d] * r[i,j,h,d])
+    p[b,h,i,j] = softmax[j, j <= i]((content[b,h,i,j] + position[b,h,i,j]) / sqrt(D))
+    z[b,i,h,d] = sum[j](p[b,h,i,j] * v[b,h,j,d])
+    """,
+    title="Attention of Transformer-XL: four terms of content and position, causal",
+    source="Dai et al. 2019, Transformer-XL, section 3.3 and appendix B",
+    typical=dict(B=8, H=8, S=256, D=64),
+)
+
+causal_linear_attention = parse(
+    """
+    Q, K[B, H, N, D]; V[B, H, N, E]
+    q[b,h,i,d] = elu(Q[b,h,i,d]) + 1
+    k[b,h,j,d] = elu(K[b,h,j,d]) + 1
+    n[b,h,i] = sum[j, j <= i](sum[d](q[b,h,i,d] * k[b,h,j,d]))
+    z[b,h,i,e] = sum[j, j <= i](sum[d](q[b,h,i,d] * k[b,h,j,d]) * V[b,h,j,e]) / n[b,h,i]
+    """,
+    title="Causal linear attention with the feature map elu(x) + 1",
+    source="Katharopoulos et al. 2020, Transformers are RNNs, eq. 8-9",
+    typical=dict(B=4, H=8, N=2048, D=16, E=16),
+)

@@ -29,3 +29,13 @@ graph_attention = parse(
     typical=dict(N=2048, F=256, G=64),
     empty_row="zeros",
 )
+
+dirichlet_energy = parse(
+    """
+    A[N, N]; X[N, F]
+    energy = sum[i, j, f](A[i,j] * (X[i,f] - X[j,f])**2) / 2
+    """,
+    title="Dirichlet energy of the features of a graph",
+    source="Zhou, Schölkopf 2005, Regularization on Discrete Spaces, eq. 5",
+    typical=dict(N=1024, F=64),
+)

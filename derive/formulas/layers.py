@@ -95,3 +95,13 @@ matrix_chain = parse(
     source="Cormen et al., Introduction to Algorithms, 3rd edition, section 15.2",
     typical=dict(K=1000, L=10, M=1000, N=2, P=1000, Q=500),
 )
+
+hypernetwork_linear = parse(
+    """
+    x[B, I]; c[B, K]; W[K, O, I]; b[K, O]
+    y[n,o] = sum[i, k](c[n,k] * W[k,o,i] * x[n,i]) + sum[k](c[n,k] * b[k,o])
+    """,
+    title="Linear layer whose weight and bias a linear hypernetwork makes for every sample",
+    source="Ha, Dai, Le 2016, HyperNetworks, section 3.1",
+    typical=dict(B=128, I=256, K=16, O=256),
+)

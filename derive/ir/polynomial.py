@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.errors import refuse
@@ -34,6 +34,10 @@ class Polynomial:
     @staticmethod
     def of(value: Expr | int | Fraction) -> Polynomial:
         """The polynomial of an expression; what is no polynomial becomes an atom."""
+        return _read(value)
+
+    @staticmethod
+    def _of(value: Expr | int | Fraction) -> Polynomial:
         match value:
             case int() | Fraction():
                 return Polynomial({(): Fraction(value)} if value else {})
@@ -123,6 +127,11 @@ class Polynomial:
 def add_all(parts: Iterable[Polynomial]) -> Polynomial:
     """The sum of them all."""
     return reduce(Polynomial.__add__, parts, Polynomial({}))
+
+
+@lru_cache(maxsize=1 << 14)
+def _read(value: Expr | int | Fraction) -> Polynomial:
+    return Polynomial._of(value)
 
 
 def is_same_extent(one: Expr, other: Expr) -> bool:

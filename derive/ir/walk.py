@@ -6,6 +6,7 @@ children: they say what an index or a tensor is, and never hold indices.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import (
@@ -116,6 +117,7 @@ def find_bound(expr: Expr) -> tuple[Index, ...]:
             return ()
 
 
+@lru_cache(maxsize=1 << 14)
 def find_free(expr: Expr) -> tuple[Index, ...]:
     """The free indices, in order of first appearance."""
     return _find_free(expr, {})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from derive.ir.nodes import Size, System, Tensor
 from derive.ir.walk import walk
 from derive.plan.align import arrange
-from derive.plan.cells import use_cells
+from derive.plan.cells import find_notes, use_cells
 from derive.plan.context import Context, layout_of
 from derive.plan.layout import find_layouts
 from derive.plan.lower import lower, lower_equation
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from derive.ir.nodes import Equation
+    from derive.plan.log import Entry
 
 
 def make_plan(system: System, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
@@ -38,13 +39,24 @@ class Draft:
     prepared: System
     notes: tuple[str, ...]
     layouts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # other than the usual
+    log: tuple[Entry, ...] = ()  # what the search took on its way here
 
 
 def lower_system(draft: Draft, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
     """The plan of a draft, its orders of contraction chosen at the given sizes."""
-    system, prepared = draft.system, draft.prepared
-    context = Context(prepared, sizes, _reserved(prepared), lower)
-    context.layouts = {**find_layouts(prepared), **draft.layouts}
+    return lower_in(make_context(draft, sizes), draft, cells=cells)
+
+
+def make_context(draft: Draft, sizes: Mapping[str, int]) -> Context:
+    """What is known before the first equation is lowered."""
+    context = Context(draft.prepared, sizes, _reserved(draft.prepared), lower)
+    context.layouts = {**find_layouts(draft.prepared), **draft.layouts}
+    return context
+
+
+def lower_in(context: Context, draft: Draft, *, cells: bool) -> Plan:
+    """The plan of a draft; the context then knows the orders of contraction."""
+    system, prepared, sizes = draft.system, draft.prepared, context.sizes
     sources: dict[str, tuple[Equation, Source]] = {}
     for equation in prepared.equations:
         sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
@@ -57,7 +69,8 @@ def lower_system(draft: Draft, sizes: Mapping[str, int], *, cells: bool = True) 
         steps, is_changed = use_cells(steps, results, memory, system.inputs, context.names)
         steps = drop_unused(steps, results) if is_changed else steps
     steps = split_long(steps, context.names)
-    return Plan(system, steps, results, dict(sizes), (*draft.notes, *context.notes))
+    notes = (*draft.notes, *context.notes, *find_notes(steps))
+    return Plan(system, steps, results, dict(sizes), notes, log=draft.log)
 
 
 def _reserved(system: System) -> set[str]:

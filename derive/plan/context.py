@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from derive.ir.nodes import Expr, System
+    from derive.plan.path import Order
 
 
 @dataclass
@@ -45,6 +46,8 @@ class Context:
     stored: dict[str, tuple[tuple[Index, ...], ...]] = field(default_factory=dict)
     integers: set[str] = field(default_factory=set)  # tensors that equations make of integers
     notes: dict[str, None] = field(default_factory=dict)  # what the reader is told, each once
+    orders: list[Order] = field(default_factory=list)  # of contractions with more than two factors
+    extents: dict[Index, int] = field(default_factory=dict)
     target: str = ""
 
     def lower(self, expr: Expr, order: tuple[Index, ...]) -> Op:
@@ -53,7 +56,9 @@ class Context:
 
     def extent(self, index: Index) -> int:
         """The extent at the sizes the plan is made for."""
-        return evaluate_extent(index.extent, self.sizes)
+        if index not in self.extents:
+            self.extents[index] = evaluate_extent(index.extent, self.sizes)
+        return self.extents[index]
 
     def count(self, indices: Iterable[Index]) -> int:
         """How many elements these indices span."""

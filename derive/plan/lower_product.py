@@ -45,7 +45,7 @@ from derive.plan.ops import (
     Reduction,
     axes_of,
 )
-from derive.plan.path import find_path
+from derive.plan.path import Order, find_path
 from derive.plan.steps import walk_ops
 from derive.rewrite.protect import protect
 from derive.rewrite.rules_products import is_bracket, join_conditions
@@ -195,7 +195,7 @@ def divide_early(operands: list[Op], divisor: Op, size: int, context: Context) -
 
 
 def divide(op: Op, divisor: Op, context: Context, order: tuple[Index, ...]) -> Op:
-    """The quotient; by what is smaller, as a product with its inverse, whose gradient is cheaper."""
+    """The quotient; by what is smaller, a product with its inverse, whose gradient is cheaper."""
     if axes_of(divisor) and context.count(axes_of(divisor)) < context.count(axes_of(op)):
         match divisor:
             case Apply("sqrt", args, axes):
@@ -274,7 +274,10 @@ def contract(
     ops = [*operands]
     inner = (*(i for i in order if i not in bound), *bound)
     extents = {i: context.extent(i) for op in ops for i in axes_of(op)}
-    for pair in find_path([axes_of(op) for op in ops], axes, extents):
+    path = find_path([axes_of(op) for op in ops], axes, extents)
+    if len(ops) > 2 and bound:
+        context.orders.append(Order(context.target, tuple(ops), axes, path))
+    for pair in path:
         met = [ops[k] for k in pair]
         ops = [op for k, op in enumerate(ops) if k not in pair]
         needed = {*axes, *(i for op in ops for i in axes_of(op))}

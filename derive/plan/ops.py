@@ -199,7 +199,8 @@ class Cell:
     `call` is its text, with {0}, {1}, .. for the arguments; `whole` are the operations, in terms of
     the arguments. Where torch's function does not take all that the operations do, `when` is the
     text of a condition: without it, the operations are written out beside the call. Where torch's
-    function does less than the operations, it walks over the indices of `volume`.
+    function does less than the operations, it walks over the indices of `volume`. What a reader
+    has to know of it stands in `note`.
     """
 
     call: str
@@ -208,6 +209,7 @@ class Cell:
     axes: tuple[Index, ...]
     when: str = ""
     volume: tuple[Index, ...] = ()
+    note: str = ""
 
 
 Op: TypeAlias = (
@@ -333,9 +335,9 @@ def with_args(op: Op, args: tuple[Op, ...]) -> Op:
             return Along(kind, args[0], index)
         case Cast():
             return Cast(args[0])
-        case Cell(call, _, whole, axes, when, volume):
+        case Cell(call, _, whole, axes, when, volume, note):
             new = dict(zip(op.args, args, strict=True))
-            return Cell(call, args, exchange(whole, new), axes, when, volume)
+            return Cell(call, args, exchange(whole, new), axes, when, volume, note)
 
 
 def exchange(op: Op, new: Mapping[Op, Op]) -> Op:
@@ -355,7 +357,7 @@ def rename_indices(op: Op, new: Mapping[Index, Index]) -> Op:
     args = tuple(rename_indices(arg, new) for arg in args_of(op))
     if isinstance(op, Cell):
         whole = rename_indices(op.whole, new)
-        return Cell(op.call, args, whole, each(op.axes), op.when, each(op.volume))
+        return Cell(op.call, args, whole, each(op.axes), op.when, each(op.volume), op.note)
     op = with_args(op, args)
     match op:
         case Source(name, axes, kind):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,12 +11,26 @@ if TYPE_CHECKING:
     from opt_einsum import DynamicProgramming
 
     from derive.ir.nodes import Index
+    from derive.plan.ops import Op
 
 EXHAUSTIVE = 7  # operands up to which the optimal search takes milliseconds
 OUTER = 12  # operands up to which outer products are tried too
 CROWDED = 3  # neighbours of an operand beyond which dynamic programming grows without bound
 
 Path = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A sum of a product of more than two operands, and the pairs that meet, one after the other.
+
+    A pair is two places in the list of what is left; the result goes to its end.
+    """
+
+    equation: str
+    operands: tuple[Op, ...]
+    axes: tuple[Index, ...]
+    path: Path
 
 
 def find_path(

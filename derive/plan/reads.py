@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from derive.errors import refuse
 from derive.ir.nodes import Access, Expr, Index
 from derive.ir.polynomial import Polynomial, is_same_extent
@@ -81,6 +83,7 @@ def _take_diagonals(op: Op) -> Op:
         op = Diagonal(op, axes.index(axes[twice]), twice)
 
 
+@lru_cache(maxsize=1 << 12)
 def split_merged(place: Expr, extent: Expr) -> tuple[Index, ...]:
     """The letters of a merged place, slowest first, or () where it is no mixed-radix number.
 

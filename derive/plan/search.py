@@ -10,14 +10,19 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from derive.errors import DeriveError
 from derive.ir.nodes import Index
 from derive.plan.build import Draft, lower_system
 from derive.plan.layout import find_layouts
+from derive.plan.log import note_order, note_rule
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.memory import check_memory
+from derive.plan.ops import Source
+from derive.plan.steps import walk_ops
+from derive.plan.strides import Memory, find_copied, find_strides
 from derive.plan.tiling import tile, time_plan
 from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
 from derive.rewrite.recipes import prepare
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 PAYS = 0.95  # of the time before: a rule that gains less is not worth a reader's thought
 MOST_TURNS = 4  # forms from which others are looked for
 MOST_FORMS = 24  # tried in all
+NEAR = 4  # forms tried for other sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,15 @@ def find_plan(system: System, sizes: Mapping[str, int], wish: Wish) -> Plan:
     if wish.elements is not None:
         check_memory(plan, wish.elements)
     return plan
+
+
+def find_form(system: System, sizes: Mapping[str, int], wish: Wish) -> Plan:
+    """The plan of the best form that is near, for a look at other sizes: no layouts, no loop."""
+    prepared, notes = prepare(system)
+    start = _measure(Draft(system, prepared, notes), sizes, wish)
+    rules = [rule for rule in OPTIONS if rule.across is not None]
+    near = islice(_find_next(start, rules, {prepared: None}, sizes, wish), NEAR)
+    return min([start, *near], key=lambda found: found.plan.at_sizes(found.plan.flops)).plan
 
 
 def _measure(draft: Draft, sizes: Mapping[str, int], wish: Wish) -> Found:
@@ -102,7 +117,9 @@ def _find_next(
         if form not in seen and len(seen) < MOST_FORMS:
             seen[form] = None
             note = _say(rewriting.rule)
-            draft = replace(here.draft, prepared=form, notes=(*here.draft.notes, note))
+            log = (*here.draft.log, *note_rule(rewriting, form))
+            notes = (*here.draft.notes, note)
+            draft = replace(here.draft, prepared=form, notes=notes, log=log)
             with suppress(DeriveError):  # it may have positions that no plan can read
                 yield _measure(draft, sizes, wish)
 
@@ -115,14 +132,30 @@ def _say(rule: Rule) -> str:
 
 def _try_layouts(best: Found, sizes: Mapping[str, int], wish: Wish) -> Found:
     """Each tensor's places in another order of storage, where that saves copies."""
+    copied = _find_copied(best.plan)
     for equation in best.draft.prepared.equations:
         name = equation.target.tensor.name
+        if name not in copied:
+            continue
         for order in _find_orders(equation, best.draft):
-            draft = replace(best.draft, layouts={**best.draft.layouts, name: order})
+            log = (*best.draft.log, note_order(name, order))
+            draft = replace(best.draft, layouts={**best.draft.layouts, name: order}, log=log)
             found = _measure(draft, sizes, wish)
             if found.seconds < PAYS * best.seconds:
                 best = found
     return best
+
+
+def _find_copied(plan: Plan) -> set[str]:
+    """The tensors that torch copies to multiply them, by the names in the plan."""
+    memory = Memory(plan.sizes)
+    found: set[str] = set()
+    for step in plan.steps:
+        for op in walk_ops(step.op):
+            parts = (part for arg in find_copied(op, memory) for part in walk_ops(arg))
+            found |= {part.name for part in parts if isinstance(part, Source)}
+        memory.strides[step.name] = find_strides(step.op, memory)
+    return found
 
 
 def _find_orders(equation: Equation, draft: Draft) -> Iterator[tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from derive.ir.nodes import Index, System
+    from derive.plan.log import Entry
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -59,6 +60,20 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
+class Regime:
+    """Where a size is below, or above, `number`, another plan takes fewer operations."""
+
+    size: str
+    is_below: bool
+    number: int
+    plan: Plan
+
+    def __str__(self) -> str:
+        """`S < 16`."""
+        return f"{self.size} {'<' if self.is_below else '>'} {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The steps in order, the operations that give the results, and the sizes it was made for."""
 
@@ -68,6 +83,8 @@ class Plan:
     sizes: Mapping[str, int]
     notes: tuple[str, ...] = ()
     tile: Tile | None = None
+    regimes: tuple[Regime, ...] = ()
+    log: tuple[Entry, ...] = field(default=(), repr=False)  # what the search took; see plan.log
 
     @property
     def einsums(self) -> tuple[str, ...]:

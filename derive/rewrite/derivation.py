@@ -1,4 +1,4 @@
-"""The way of `recipes.prepare`, one use of a law after the other, with the systems it leads through.
+"""The way of `recipes.prepare`: one use of a law after the other, with the systems between.
 
     find_uses(system)   every use of a rule in the order of the recipe; the last system is exactly
                         the one that `prepare` gives

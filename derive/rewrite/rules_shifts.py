@@ -32,7 +32,7 @@ from derive.ir.walk import find_free, rename_apart, substitute, walk
 from derive.rewrite.rule import rule
 from derive.rewrite.rules_products import join_conditions, make_product
 from derive.rewrite.rules_sums import find_factors, make_sum
-from derive.rewrite.tame import is_readable, is_settled, is_tame
+from derive.rewrite.tame import is_settled, is_tame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,7 @@ def _leave_in_product(expr: Expr, factors: Sequence[Expr], index: Index) -> Expr
     """A shift of the one factor that depends on the index is a shift of the product."""
     spots = [k for k, factor in enumerate(factors) if index in find_free(factor)]
     others = [factor for k, factor in enumerate(factors) if k not in spots]
-    if len(spots) != 1 or not all(map(is_tame, others)) or any(map(find_brackets, factors)):
+    if len(spots) != 1 or not all(map(is_tame, others)):
         return expr
     (k,) = spots
     return Mul((*factors[:k], _leave_shift(factors[k], index), *factors[k + 1 :]))
@@ -117,7 +117,7 @@ def _can_wait(row: Along, expr: Reduce, rest: Sequence[Expr]) -> bool:
     """Is the total of the row free of the bound indices, and always a number above 0?"""
     if row.index not in expr.bound or set(find_free(row)) & set(expr.bound) != {row.index}:
         return False
-    if not is_readable(row) or not is_never_empty(row.condition, row.index):
+    if not is_never_empty(row.condition, row.index):
         return False
     if row.condition is not TRUE and not all(map(is_settled, rest)):
         return False  # where the row is 0 the others are no longer read, and 0 * oo is nan

@@ -26,7 +26,7 @@ from derive.plan.share import replace_op
 from derive.plan.steps import Step, walk_ops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from derive.ir.nodes import ScalarInput, Tensor
     from derive.plan.strides import Memory
@@ -61,6 +61,12 @@ def use_cells(
         made = _name_parts(found, step.name, names) if found is not step.op else [step]
         done = (*done[:place], *made, *done[place + 1 :])
     return done, done != tuple(steps)
+
+
+def find_notes(steps: Iterable[Step]) -> tuple[str, ...]:
+    """What a reader has to know of the calls, each once."""
+    cells = (op for step in steps for op in walk_ops(step.op) if isinstance(op, Cell))
+    return tuple(dict.fromkeys(cell.note for cell in cells if cell.note))
 
 
 def _match_inside(op: Op, opener: Opener) -> Op:

@@ -24,6 +24,7 @@ from derive.plan.ops import (
     Flatten,
     Num,
     Op,
+    Source,
     Triangle,
     Unflatten,
     axes_of,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from derive.plan.cells.opening import Opener
 
 NAME = "torch.nn.functional.scaled_dot_product_attention"
+NOTE = f"{NAME}: it may lack second and forward derivatives; what --no-cells builds has them"
+ENDLESS = f"{NOTE}; a row of nothing but -oo in what is added gives zeros, not nan"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Scores:
     key: Op
     bias: Op | None = None
     mask: Op | None = None
+    zeros: bool = False  # rows of nothing but minus infinity are to be zeros
 
 
 @dataclass(frozen=True)
@@ -71,15 +75,18 @@ def match_attention(op: Op, opener: Opener) -> Op | None:
         return None
     for weights, value in (op.args, op.args[::-1]):
         soft, emptied = _find_softmax(opener.peel(weights), opener)
-        scores = None if soft is None else _find_scores(opener.peel(soft.arg), opener)
+        scores = None if soft is None else _find_scores(_open_logits(soft, emptied, opener), opener)
         if soft is None or scores is None:
             continue
         places = _find_places(op, soft, scores, value, opener)
         if places is None:
             continue
         is_causal = _is_causal(scores.mask, places, opener) and scores.bias is None
-        is_same = emptied is scores.mask  # rows with nothing left are zeros in torch's function
+        # Rows with nothing left are zeros in torch's function; a causal mask leaves none.
+        is_zeros = scores.mask is None and emptied is strip(soft.arg)
+        is_same = emptied is scores.mask or is_zeros
         if is_same or (is_causal and emptied is None):
+            scores = replace(scores, zeros=is_zeros)
             return _make_cell(op, scores, strip(value), places, is_causal=is_causal)
     return None
 
@@ -89,11 +96,29 @@ def _find_softmax(op: Op, opener: Opener) -> tuple[Along | None, Op | None]:
     match op:
         case Along("softmax"):
             return op, None
-        case Fill(arg, mask, Num(value), False) if value is ZERO:
+        case Fill(arg, mask, Num(value), where) if value is ZERO:
             inner = opener.peel(arg)
             if isinstance(inner, Along) and inner.kind == "softmax":
-                return inner, strip(mask)
+                emptied = _find_gone(mask, opener) if where else strip(mask)
+                if not where or emptied is strip(inner.arg):
+                    return inner, emptied
     return None, None
+
+
+def _find_gone(mask: Op, opener: Opener) -> Op | None:
+    """The logits, where the mask says which of them are minus infinity."""
+    match opener.peel(mask):
+        case Apply("==", (logits, Num(value))) if value is MINUS_INFINITY:
+            return strip(logits)
+        case _:
+            return None
+
+
+def _open_logits(soft: Along, emptied: Op | None, opener: Opener) -> Op:
+    """What the softmax is taken of; besides, only the test for minus infinity may read it."""
+    logits = strip(soft.arg)
+    is_read_twice = isinstance(logits, Source) and opener.count_reads(logits.name) == 2
+    return opener.peel(opener.look(logits) if emptied is logits and is_read_twice else logits)
 
 
 def strip(op: Op) -> Op:
@@ -115,10 +140,12 @@ def _find_scores(op: Op, opener: Opener) -> Scores | None:
             return None
         case Apply("*" | "/" as function, (product, Num() as scale)):
             scores = _find_scores(opener.peel(product), opener)
-            if scores is None or scores.bias is not None or scores.mask is not None:
+            if scores is None or scores.mask is not None:
                 return None
-            scaled = Apply(function, (scores.query, scale), axes_of(scores.query))
-            return replace(scores, query=scaled)
+            query, bias = scores.query, scores.bias
+            query = Apply(function, (query, scale), axes_of(query))
+            bias = None if bias is None else Apply(function, (bias, scale), axes_of(bias))
+            return replace(scores, query=query, bias=bias)
         case Einsum((query, key), _):
             return Scores(strip(query), strip(key))
         case _:
@@ -152,11 +179,10 @@ def _find_places(
         and set(op.axes) == {*batch, *rows, found.result}
         and set(kept) == {*batch, *rows, found.column}
     )
-    others = [axes_of(part) for part in (scores.bias, scores.mask) if part is not None]
-    if not fits or any(
-        group in axes or (group and batch[-1:] and batch[-1] in axes) for axes in others
-    ):
-        return None
+    others = [find_true_axes(part) for part in (scores.bias, scores.mask) if part is not None]
+    heads = {batch[1], group} if found.merged is not None else set()
+    if not fits or any(heads & set(axes) for axes in others):
+        return None  # a mask of heads in two places would have to be copied
     is_square = opener.memory.extent(found.feature) == opener.memory.extent(found.result)
     return found if is_square else None  # else torch falls back to plain steps
 
@@ -184,7 +210,8 @@ def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, *, is_caus
     shared = ":, None" if group and len(batch) == 1 else ", ".join(["None"] * (2 - len(batch)))
     texts = [f"{{0}}{_pick(pad * ['None'])}", *(f"{{{k}}}{_pick([shared])}" for k in (1, 2))]
     args: list[Op] = [query, key, worth]
-    mask = None if is_causal else _make_mask(scores, (*heads, places.row, places.column))
+    masked = heads[:-1] if merged is not None else heads  # no mask has an index of merged heads
+    mask = None if is_causal else _make_mask(scores, (*masked, places.row, places.column))
     if is_causal:
         texts.append("is_causal=True")
     elif mask is not None:
@@ -197,9 +224,12 @@ def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, *, is_caus
     if merged is not None:
         axes = (batch[0], merged, places.row, places.result)
     call = f"{NAME}({', '.join(texts)}){_pick(pad * ['0'])}"
+    if group is not None and merged is not None:
+        plain = Unflatten(query, 1, (batch[1], group))
     soft = _spell_weights(scores, (plain, key), places, mask, is_causal=is_causal)
     whole = Einsum((soft, worth), op.axes)
-    cell: Op = Cell(call, tuple(args), whole, axes)
+    may_be_endless = scores.bias is not None and scores.mask is None and not scores.zeros
+    cell: Op = Cell(call, tuple(args), whole, axes, note=ENDLESS if may_be_endless else NOTE)
     if group is not None and merged is not None:
         cell = Unflatten(cell, 1, (batch[1], group))
     return arrange(cell, op.axes)
@@ -244,4 +274,7 @@ def _spell_weights(
     weights: Op = Along("softmax", logits, places.column)
     if mask is not None and is_truth(mask):
         weights = Fill(weights, mask, Num(ZERO), False)
+    elif scores.zeros:
+        gone = Apply("==", (logits, Num(MINUS_INFINITY)), kept)
+        weights = Fill(weights, gone, Num(ZERO), True)
     return weights

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NAME = "torch.cdist"
 MODE = 'compute_mode="donot_use_mm_for_euclid_dist"'
 WIDE = "{dtype} in (torch.float32, torch.float64)"
+NOTE = f"{NAME}: it has no second and no forward derivatives; what --no-cells builds has them"
 TWO = Number(Fraction(2))
 
 Found: TypeAlias = tuple[Op, Op, tuple["Index", ...], tuple["Index", ...]]
@@ -99,4 +100,4 @@ def _make_cell(
     points = (arrange(one, (*batch, row, *summed)), arrange(other, (*batch, column, *summed)))
     square = _spell(*points, axes, summed)
     whole = square if power else Apply("sqrt", (square,), axes)
-    return Cell(f"{NAME}({{0}}, {{1}}, {MODE}){power}", points, whole, axes, WIDE)
+    return Cell(f"{NAME}({{0}}, {{1}}, {MODE}){power}", points, whole, axes, WIDE, note=NOTE)

@@ -52,7 +52,7 @@ class Opener:
         self.bounds: dict[str, Expr] = {
             each.name: each.below for each in inputs if isinstance(each, Tensor) and each.below
         }
-        self._reads = count_reads(steps, results)
+        self._reads = _count_reads(steps, results)
 
     def open(self, op: Op) -> Op:
         """What a name stands for, under the letters of its reader, if nothing else reads it."""
@@ -84,6 +84,10 @@ class Opener:
                 return op
             op = opened
 
+    def count_reads(self, name: str) -> int:
+        """How often the results, and the steps that they need, read a name."""
+        return self._reads[name]
+
     def spell(self, op: Op, kept: Collection[str] = ()) -> Op:
         """The operation with elementwise steps and reductions written out where they are read.
 
@@ -114,7 +118,7 @@ class Opener:
                 self._find_opened(step, opened)
 
 
-def count_reads(steps: Sequence[Step], results: Sequence[Op]) -> Counter[str]:
+def _count_reads(steps: Sequence[Step], results: Sequence[Op]) -> Counter[str]:
     """How often each name is read by the results and by the steps that they need."""
     found = Counter(name for op in results for name in _find_names(op))
     for step in reversed(steps):

@@ -1,0 +1,270 @@
+r"""An expression of the index language as LaTeX: what stands in an `align`, with amsmath alone.
+
+    to_latex(expr)      an expression, or an equation with & before its =
+    to_name(name)       alpha is \alpha, W_Q is W_{Q}, words stand upright
+    escape(text)        the text as it is, for text mode
+
+What holds less tightly than its place asks for gets parentheses. A sum sign takes all that follows
+it in a product, so it is bare only where it comes last.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import (
+    TRUE,
+    Access,
+    Add,
+    Along,
+    And,
+    Call,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Infinity,
+    Mul,
+    Not,
+    Number,
+    Or,
+    Pow,
+    Reduce,
+    Scalar,
+    Size,
+    Truth,
+    Where,
+)
+from derive.rewrite.rules_products import is_bracket
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ANY, SUM, SIGN, PRODUCT, POWER, ATOM = range(6)  # how tightly a text holds together
+
+HALF = Fraction(1, 2)
+OWN = ("exp", "log", "sin", "cos", "tanh", "max", "min")  # functions that LaTeX knows by name
+BIG = {"sum": r"\sum", "prod": r"\prod"}
+KINDS = {"max": r"\max", "min": r"\min", "sample_var": r"\operatorname{var}"}
+RELATIONS = {"<=": r"\leq", ">=": r"\geq", "==": "=", "!=": r"\neq"}
+GREEK = {
+    *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"),
+    *("lambda", "mu", "nu", "xi", "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi"),
+    *("omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi"),
+    "Omega",
+}
+ESCAPES = {sign: f"\\{sign}" for sign in "{}$&#_%"} | {
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+}
+
+
+_NUMERAL = re.compile(r"\{?\d|\\frac\{\d")  # what would run together with a letter before it
+
+
+def to_latex(expr: Expr | Equation) -> str:
+    """One line of LaTeX, for math mode."""
+    if isinstance(expr, Equation):
+        return f"{to_latex(expr.target)} &= {to_latex(expr.value)}"
+    return _write(expr)[0]
+
+
+def to_name(name: str) -> str:
+    """A name with its parts after underscores, or its last digits, as subscripts."""
+    first, *parts = name.split("_") if name.strip("_") else (name,)
+    digits = re.fullmatch(r"([^\W\d]+)(\d+)", first)
+    if digits:
+        first, parts = digits[1], [digits[2], *parts]
+    under = ",".join(_write_word(part) for part in parts if part)
+    return f"{_write_word(first)}_{{{under}}}" if under else _write_word(first)
+
+
+def escape(text: str) -> str:
+    """The text as it is, for text mode."""
+    return "".join(ESCAPES.get(sign, sign) for sign in text)
+
+
+def _write_word(word: str) -> str:
+    if word in GREEK:
+        return f"\\{word}"
+    if not word.isascii() or not word:
+        return rf"\text{{{escape(word)}}}"
+    return word if len(word) == 1 or word.isdigit() else rf"\mathit{{{escape(word)}}}"
+
+
+def _put(expr: Expr, holds: int) -> str:
+    """The text of a part, in parentheses where it holds less than its place asks for."""
+    text, own = _write(expr)
+    return text if own >= holds else _wrap(text)
+
+
+def _wrap(text: str) -> str:
+    return rf"\left( {text} \right)"
+
+
+def _write(expr: Expr) -> tuple[str, int]:
+    """The text, and how tightly it holds together."""
+    match expr:
+        case Number(value):
+            return _write_number(value)
+        case Infinity(negative):
+            return (r"-\infty", SUM) if negative else (r"\infty", ATOM)
+        case Size(name) | Scalar(name) | Index(name):
+            return to_name(name), ATOM
+        case Access():
+            return _write_access(expr), ATOM
+        case Add(terms):
+            return _write_sum(terms), SUM
+        case Mul(factors):
+            return _write_product(factors)
+        case Pow(base, exponent):
+            return _write_power(base, exponent)
+        case Call(function, arguments):
+            return _write_call(function, arguments)
+        case Where(condition, then, other):
+            if is_bracket(expr):
+                return rf"\left[ {to_latex(condition)} \right]", ATOM
+            rows = rf"{to_latex(then)} & \text{{if }} {to_latex(condition)} \\ {to_latex(other)}"
+            return rf"\begin{{cases}} {rows} & \text{{otherwise}} \end{{cases}}", ATOM
+        case Reduce(kind, bound, condition, body) if kind in BIG:
+            return f"{BIG[kind]}{_write_under(bound, condition)} {_put(body, SIGN)}", SIGN
+        case Reduce(kind, bound, condition, body):
+            return _write_function(kind, bound, condition, body), ATOM
+        case Along(kind, index, condition, body):
+            return _write_function(kind, (index,), condition, body), ATOM
+        case _:
+            return _write_condition(expr)
+
+
+def _write_number(value: Fraction) -> tuple[str, int]:
+    over, under = abs(value.numerator), value.denominator
+    text = str(over) if under == 1 else rf"\frac{{{over}}}{{{under}}}"
+    if value < 0:
+        return f"-{text}", SUM
+    return text, ATOM if under == 1 else PRODUCT
+
+
+def _write_access(access: Access) -> str:
+    name = to_name(access.tensor.name)
+    if not access.places:
+        return name
+    base = f"{{{name}}}" if "_" in name else name
+    return f"{base}_{{{','.join(map(to_latex, access.places))}}}"
+
+
+def _write_sum(terms: Sequence[Expr]) -> str:
+    text = ""
+    for k, term in enumerate(terms):
+        part = _put(term, SIGN if k and isinstance(term, Add) else SUM)
+        is_signed = part.startswith("-")
+        text += part if not k else f" - {part[1:].lstrip()}" if is_signed else f" + {part}"
+    return text
+
+
+def _write_product(factors: Sequence[Expr]) -> tuple[str, int]:
+    """A leading -1 is a sign, and powers of -1 are what a fraction divides by."""
+    match factors:
+        case (Number(value), _, *_) if value < 0:
+            rest = factors[1:] if value == -1 else (Number(-value), *factors[1:])
+            text, own = _write_product(rest)
+            return f"-{text if own >= SIGN else _wrap(text)}", SUM
+    over = [factor for factor in factors if not _is_divisor(factor)]
+    under = [_invert(factor) for factor in factors if _is_divisor(factor)]
+    if not under:
+        return _join(over)
+    above = _join(over)[0] if over else "1"
+    return rf"\frac{{{above}}}{{{_join(under)[0]}}}", PRODUCT
+
+
+def _join(factors: Sequence[Expr]) -> tuple[str, int]:
+    """The factors side by side; a dot where two numbers would run together."""
+    if len(factors) == 1:
+        return _write(factors[0])
+    last, own = _write(factors[-1])
+    texts = [_put(factor, PRODUCT) for factor in factors[:-1]]
+    texts.append(last if own >= SIGN else _wrap(last))
+    text = texts[0]
+    for part in texts[1:]:
+        text += rf" \cdot {part}" if _NUMERAL.match(part) else f" {part}"
+    return text, SIGN if own == SIGN else PRODUCT
+
+
+def _is_divisor(factor: Expr) -> bool:
+    return (
+        isinstance(factor, Pow)
+        and isinstance(factor.exponent, Number)
+        and factor.exponent.value < 0
+    )
+
+
+def _invert(factor: Expr) -> Expr:
+    assert isinstance(factor, Pow)
+    assert isinstance(factor.exponent, Number)
+    power = -factor.exponent.value
+    return factor.base if power == 1 else Pow(factor.base, Number(power))
+
+
+def _write_power(base: Expr, exponent: Expr) -> tuple[str, int]:
+    if isinstance(exponent, Number):
+        if exponent.value == HALF:
+            return rf"\sqrt{{{to_latex(base)}}}", ATOM
+        if exponent.value < 0:
+            return _write_product((Pow(base, exponent),))
+    inside = _put(base, ATOM)
+    if isinstance(base, (Call, Reduce, Along)) and not inside.startswith(r"\left"):
+        inside = _wrap(inside)  # the power is of the value, not of the function
+    return f"{{{inside}}}^{{{to_latex(exponent)}}}", POWER
+
+
+def _write_call(function: str, arguments: Sequence[Expr]) -> tuple[str, int]:
+    texts = [to_latex(argument) for argument in arguments]
+    match function, texts:
+        case "pi", _:
+            return r"\pi", ATOM
+        case "abs", [text]:
+            return rf"\left| {text} \right|", ATOM
+        case "floor", [text]:
+            return rf"\left\lfloor {text} \right\rfloor", ATOM
+        case "floordiv", [over, under]:
+            return rf"\left\lfloor \frac{{{over}}}{{{under}}} \right\rfloor", ATOM
+        case "mod", _:
+            left, right = (_put(argument, POWER) for argument in arguments)
+            return rf"{left} \bmod {right}", SUM
+        case _:
+            name = f"\\{function}" if function in OWN else _write_operator(function)
+            return rf"{name} \left( {', '.join(texts)} \right)", ATOM
+
+
+def _write_operator(name: str) -> str:
+    return rf"\operatorname{{{escape(name)}}}"
+
+
+def _write_function(kind: str, bound: Sequence[Index], condition: Expr, body: Expr) -> str:
+    name = KINDS.get(kind, _write_operator(kind))
+    return rf"{name}{_write_under(bound, condition)} {_wrap(to_latex(body))}"
+
+
+def _write_under(bound: Sequence[Index], condition: Expr) -> str:
+    letters = ",".join(to_name(index.name) for index in bound)
+    where = "" if condition is TRUE else rf" \,:\, {to_latex(condition)}"
+    return f"_{{{letters}{where}}}"
+
+
+def _write_condition(expr: Expr) -> tuple[str, int]:
+    match expr:
+        case Truth(value):
+            return rf"\text{{{'true' if value else 'false'}}}", ATOM
+        case Compare(relation, left, right):
+            sign = RELATIONS.get(relation, relation)
+            return f"{_put(left, SUM)} {sign} {_put(right, SUM)}", ANY
+        case And(parts):
+            return r" \wedge ".join(_put(part, ATOM) for part in parts), ANY
+        case Or(parts):
+            return r" \vee ".join(_put(part, ATOM) for part in parts), ANY
+        case Not(part):
+            return rf"\neg {_put(part, ATOM)}", ANY
+        case _:
+            raise TypeError(f"no LaTeX for {type(expr).__name__}")

@@ -1,0 +1,116 @@
+"""`derive show --derivation`: what was done to a formula, step by step, as text or as LaTeX."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derive.cli.bench import to_time
+from derive.cli.derivation_data import write_side
+from derive.cli.show import build_checked, print_title
+from derive.cli.sizes import to_option
+from derive.cli.step_table import to_compact
+from derive.cli.tables import print_heading, print_line, print_pairs, print_table, to_short
+from derive.ir.polynomial import Polynomial, add_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from derive.cli.formulas import Found
+    from derive.compiler import Built
+    from derive.plan.log import Costs, Entry
+    from derive.plan.steps import Plan
+
+MOST = 2  # terms of a cost that are shown; --json has them all
+
+
+def print_derivation(found: Found, sizes: Mapping[str, int], *, latex: bool = False) -> None:
+    """The loops as written and every entry, with the costs at the plan's sizes."""
+    built = build_checked(found, sizes)
+    if latex:
+        from derive.backend.to_align import to_align
+
+        print_line(to_align(built.system, built.derivation.entries))
+        return
+    print_title(found, built.system)
+    at = to_option(built.plan.sizes).replace(",", " ")
+    print_heading(f"\nas written, in loops over single numbers{f', at {at}' if at else ''}")
+    _print_written(built)
+    for number, entry in enumerate(built.derivation.entries, 1):
+        print_heading(f"\n{number}. {entry.name}: {entry.law}")
+        print_pairs(_find_pairs(entry, built.plan))
+    _print_sum(built.derivation.entries)
+
+
+def _print_sum(entries: Sequence[Entry]) -> None:
+    """The costs before all and after all."""
+    if not entries:
+        print_line("\nNo rule changes it: the steps are the formula as it is written.")
+    olds = [e.old for e in entries if e.old is not None and e.old.seconds is not None]
+    news = [e.new for e in entries if e.new is not None and e.new.seconds is not None]
+    if not olds or len(entries) < 2:
+        return
+    old, new = olds[0], news[-1]
+    assert old.seconds is not None
+    assert new.seconds is not None
+    print_heading("\nin all")
+    pairs = [
+        ("operations", _change(old.operations_at, new.operations_at)),
+        ("elements alive", _change(old.elements_at, new.elements_at)),
+        ("estimated time", f"{to_time(old.seconds)} -> {to_time(new.seconds)}"),
+    ]
+    print_pairs(pairs)
+
+
+def _print_written(built: Built) -> None:
+    plan, written = built.plan, built.derivation.written
+    rows = [(each.equation, each.operations, each.elements) for each in written]
+    if len(rows) > 1:
+        work, filled = (add_all(parts) for parts in zip(*(row[1:] for row in rows), strict=True))
+        rows.append(("in all", work, filled))
+    table = [
+        (name, to_short(plan.at_sizes(work)), _write(work, plan), to_short(plan.at_sizes(filled)))
+        for name, work, filled in rows
+    ]
+    heads = ("equation", "number", "operations", "elements")
+    print_table(heads, table, numbers="number elements")
+
+
+def _find_pairs(entry: Entry, plan: Plan) -> Iterator[tuple[str, str]]:
+    """Labels and texts: the two sides, remarks, costs."""
+    before = "before" if entry.target is not None or entry.after is None else f"in {entry.equation}"
+    for label, value in ((before, entry.before), ("after", entry.after)):
+        if value is not None:
+            yield label, write_side(entry, value)
+    for remark in entry.remarks:
+        yield "", remark
+    if entry.old is not None and entry.new is not None:
+        yield from _compare(entry.old, entry.new, plan)
+
+
+def _compare(old: Costs, new: Costs, plan: Plan) -> Iterator[tuple[str, str]]:
+    """What changes of the costs."""
+    if old == new:
+        yield "costs", "as before"
+        return
+    of_part = new.seconds is None
+    if old.operations != new.operations:
+        text = f"{_write(old.operations, plan)} -> {_write(new.operations, plan)}"
+        yield "operations", f"{text}  ({_change(old.operations_at, new.operations_at)})"
+    if old.elements != new.elements:
+        text = f"{_write(old.elements, plan)} -> {_write(new.elements, plan)}"
+        label = "largest tensor" if of_part else "elements alive"
+        yield label, f"{text}  ({_change(old.elements_at, new.elements_at)})"
+    if old.seconds is not None and new.seconds is not None and old.seconds != new.seconds:
+        yield "estimated time", f"{to_time(old.seconds)} -> {to_time(new.seconds)}"
+
+
+def _change(old: int, new: int) -> str:
+    return f"{to_short(old)} -> {to_short(new)}"
+
+
+def _write(cost: Polynomial, plan: Plan) -> str:
+    """The largest terms at the plan's sizes, and whether there are more."""
+    terms = [Polynomial({monomial: value}) for monomial, value in cost.terms.items()]
+    terms.sort(key=lambda term: (-abs(plan.at_sizes(term)), to_compact(term.to_expr())))
+    kept = " + ".join(to_compact(term.to_expr()) for term in terms[:MOST])
+    return (kept or "0") + (" + .." if len(terms) > MOST else "")
