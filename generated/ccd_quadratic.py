@@ -34,9 +34,10 @@ def ccd_quadratic(t: Tensor, v: Tensor, w: Tensor) -> Tensor:
     v_t_t = torch.einsum("ijkl,klab->ijab", v_t, t)
     # v_t_2[j,k] = sum[l, c, d](v[k,l,c,d] * 0.5 * t[j,l,c,d])  [O, O]
     v_t_2 = torch.einsum("klcd,jlcd->jk", v * 0.5, t)
-    # r[i,j,a,b] = v[i,j,a,b] + w_t[i,j,a,b] + v_t_t[i,j,a,b] - sum[k](v_t_2[j,k] * t[i,k,a,b])
-    #     [O, O, V, V]
-    return v + w_t + v_t_t - torch.einsum("jk,ikab->jiab", v_t_2, t).transpose(0, 1)
+    # v_t_2_t[i,j,a,b] = sum[k](v_t_2[j,k] * t[i,k,a,b])  [O, O, V, V]
+    v_t_2_t = torch.einsum("jk,ikab->ijab", v_t_2, t)
+    # r[i,j,a,b] = v[i,j,a,b] + w_t[i,j,a,b] + v_t_t[i,j,a,b] - v_t_2_t[i,j,a,b]  [O, O, V, V]
+    return v + w_t + v_t_t - v_t_2_t
 
 
 def _check_shapes(t: Tensor, v: Tensor, w: Tensor) -> None:

@@ -30,6 +30,8 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: float | Tensor = 1e-
     #     [B, S, D]
     return (
         torch.nn.functional.layer_norm(x, (D,), weight=gamma, bias=beta, eps=eps)
+        if isinstance(eps, float) and x.dtype in (torch.float32, torch.float64)
+        else torch.nn.functional.layer_norm(x, (D,), eps=eps) * gamma + beta
         if isinstance(eps, float)
         else (x - x.mean(-1)[..., None])
             / torch.sqrt(x.var(-1, correction=0) + eps)[..., None]

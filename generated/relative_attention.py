@@ -65,14 +65,16 @@ def relative_attention(
     ):
         # q_k[b,h,i,j] = sum[e](q_scaled_h[b,h,i,e] * k_h[b,h,j,e])  [B, block, S, S]
         q_k = torch.einsum("bhie,bhje->bhij", q_scaled_h, k_h)
-        # q_A_K[h,i,b,j] = sum[e](q_scaled_h[b,h,i,e] * A_K_h[i,j,h,e])  [block, S, B, S]
-        q_A_K = torch.einsum("bhie,ijhe->hibj", q_scaled_h, A_K_h)
-        # alpha[b,h,i,j] = softmax[j](q_k[b,h,i,j] + q_A_K[h,i,b,j])  [B, block, S, S]
-        alpha = torch.softmax(q_k + q_A_K.permute(2, 0, 1, 3), dim=-1)
+        # q_A_K[b,h,i,j] = sum[e](q_scaled_h[b,h,i,e] * A_K_h[i,j,h,e])  [B, block, S, S]
+        q_A_K = torch.einsum("bhie,ijhe->bhij", q_scaled_h, A_K_h)
+        # alpha[b,h,i,j] = softmax[j](q_k[b,h,i,j] + q_A_K[b,h,i,j])  [B, block, S, S]
+        alpha = torch.softmax(q_k + q_A_K, dim=-1)
         # alpha_v[b,i,h,e] = sum[j](alpha[b,h,i,j] * v_h[b,h,j,e])  [B, S, block, D]
         alpha_v = torch.einsum("bhij,bhje->bihe", alpha, v_h)
-        # z[b,i,h,e] = alpha_v[b,i,h,e] + sum[j](alpha[b,h,i,j] * A_V_h[i,j,h,e])  [B, S, block, D]
-        z_blocks.append(alpha_v + torch.einsum("bhij,ijhe->ihbe", alpha, A_V_h).permute(2, 0, 1, 3))
+        # alpha_A_V[b,i,h,e] = sum[j](alpha[b,h,i,j] * A_V_h[i,j,h,e])  [B, S, block, D]
+        alpha_A_V = torch.einsum("bhij,ijhe->bihe", alpha, A_V_h)
+        # z[b,i,h,e] = alpha_v[b,i,h,e] + alpha_A_V[b,i,h,e]  [B, S, block, D]
+        z_blocks.append(alpha_v + alpha_A_V)
     return torch.cat(z_blocks, dim=2)
 
 

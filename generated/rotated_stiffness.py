@@ -24,12 +24,12 @@ def rotated_stiffness(C: Tensor, Q: Tensor) -> Tensor:
     _check_shapes(C, Q)
     # Q_C[n,i,q,r,s] = sum[p](Q[n,i,p] * C[n,p,q,r,s])  [N, 3, 3, 3, 3]
     Q_C = torch.einsum("nip,npqrs->niqrs", Q, C)
-    # Q_Q_C[n,j,i,r,s] = sum[q](Q[n,j,q] * Q_C[n,i,q,r,s])  [N, 3, 3, 3, 3]
-    Q_Q_C = torch.einsum("njq,niqrs->njirs", Q, Q_C)
-    # Q_Q_Q_C[n,k,i,j,s] = sum[r](Q[n,k,r] * Q_Q_C[n,j,i,r,s])  [N, 3, 3, 3, 3]
-    Q_Q_Q_C = torch.einsum("nkr,njirs->nkijs", Q, Q_Q_C)
-    # R[n,i,j,k,l] = sum[s](Q[n,l,s] * Q_Q_Q_C[n,k,i,j,s])  [N, 3, 3, 3, 3]
-    return torch.einsum("nls,nkijs->nlijk", Q, Q_Q_Q_C).permute(0, 2, 3, 4, 1)
+    # Q_Q_C[n,i,j,r,s] = sum[q](Q[n,j,q] * Q_C[n,i,q,r,s])  [N, 3, 3, 3, 3]
+    Q_Q_C = torch.einsum("njq,niqrs->nijrs", Q, Q_C)
+    # Q_Q_Q_C[n,i,j,k,s] = sum[r](Q[n,k,r] * Q_Q_C[n,i,j,r,s])  [N, 3, 3, 3, 3]
+    Q_Q_Q_C = torch.einsum("nkr,nijrs->nijks", Q, Q_Q_C)
+    # R[n,i,j,k,l] = sum[s](Q[n,l,s] * Q_Q_Q_C[n,i,j,k,s])  [N, 3, 3, 3, 3]
+    return torch.einsum("nls,nijks->nlijk", Q, Q_Q_Q_C).permute(0, 2, 3, 4, 1)
 
 
 def _check_shapes(C: Tensor, Q: Tensor) -> None:

@@ -31,7 +31,7 @@ def talking_heads_attention(
     Returns O[b,n,g,e] [B, N, G, E].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*D*H*M*N + 2*B*E*G*M*N + 2*B*G*L*M*N + 2*B*H*L*M*N + B*D*H*N + 5*B*L*M*N operations;
-        B*E*G*N + G*M*N*block + H*M*N*block + L*M*N*block elements alive at once.
+        B*E*G*N + E*G*N*block + G*M*N*block + H*M*N*block + 2*L*M*N*block elements alive at once.
     """
     B, N, H, D, M, G, E, L = _check_shapes(Q, K, V, P_l, P_w)
     if torch.compiler.is_compiling():  # it would unroll the loop
@@ -43,11 +43,11 @@ def talking_heads_attention(
         # J[b,h,n,m] = sum[d](Q_b[b,n,h,d] / sqrt(D) * K_b[b,m,h,d])  [block, H, N, M]
         J = torch.einsum("bnhd,bmhd->bhnm", Q_b * D**-0.5, K_b)
         # J_l[b,l,n,m] = sum[h](P_l[h,l] * J[b,h,n,m])  [block, L, N, M]
-        J_l = torch.einsum("hl,bhnm->lbnm", P_l, J).transpose(0, 1)
+        J_l = torch.einsum("hl,bhnm->blnm", P_l, J)
         # W[l,b,n,m] = softmax[m](J_l[b,l,n,m])  [L, block, N, M]
         W = torch.softmax(J_l.transpose(0, 1), dim=-1)
         # U[b,g,n,m] = sum[l](P_w[l,g] * W[l,b,n,m])  [block, G, N, M]
-        U = torch.einsum("lg,lbnm->gbnm", P_w, W).transpose(0, 1)
+        U = torch.einsum("lg,lbnm->bgnm", P_w, W)
         # O[b,n,g,e] = sum[m](U[b,g,n,m] * V_b[b,m,g,e])  [block, N, G, E]
         O_blocks.append(torch.einsum("bgnm,bmge->bnge", U, V_b))
     return torch.cat(O_blocks, dim=0)

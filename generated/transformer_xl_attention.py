@@ -30,7 +30,7 @@ def transformer_xl_attention(
 
     Returns z[b,i,h,d] [B, S, H, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 6*B*D*H*S**2 + 3*B*D*H*S + 9*B*H*S**2 operations; B*D*H*S + 5*B*S**2*block + B*S*block +
+    Cost: 6*B*D*H*S**2 + 3*B*D*H*S + 9*B*H*S**2 operations; B*D*H*S + 6*B*S**2*block + B*S*block +
         S**2 elements alive at once.
     By factor_sum: sum_e u * k + sum_e q * k = sum_e (u + q) * k.
     """
@@ -58,7 +58,7 @@ def transformer_xl_attention(
         # content[b,h,i,j] = q_k[b,h,i,j] + k_u[b,h,j]  [B, block, S, S]
         content = q_k + k_u[:, :, None]
         # position[b,h,i,j] = sum[d]((q_h[b,h,i,d] + w_h[h,d]) * r_h[i,j,h,d])  [B, block, S, S]
-        position = torch.einsum("bhid,ijhd->hibj", q_h + w_h[:, None], r_h).permute(2, 0, 1, 3)
+        position = torch.einsum("bhid,ijhd->bhij", q_h + w_h[:, None], r_h)
         # p_logits[b,h,i,j] = (content[b,h,i,j] + position[b,h,i,j]) / sqrt(D)  [B, block, S, S]
         p_logits = (content + position) * D**-0.5
         # p[b,h,i,j] = softmax[j](where(causal[i,j], p_logits[b,h,i,j], -oo))  [B, block, S, S]

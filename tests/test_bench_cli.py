@@ -15,8 +15,8 @@ from house import ROOT
 
 from derive import DeriveError
 from derive.bench.plot import check_plot
-from derive.cli.bench import to_time
 from derive.cli.bench_options import count_cores, parse_over, parse_threads
+from derive.cli.tables import to_time
 from derive.plan.machine import DEFAULT, Machine
 
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"

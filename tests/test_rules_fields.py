@@ -62,6 +62,8 @@ WRONG = {
     "delay_division": "x[M, N]; v[N, D]; y[i,d] = "
     "sum[j](exp(x[i,j] - max[k](x[i,k])) * v[j,d]) / sum[j](exp(x[i,j]))",
     "sift_delta": "int tok[L] < N; E[N, D]; w[N]; y[l,d] = E[tok[l],d]",
+    "sift_letter": "A[M, N]; x[N]; z[N]; y[i] = z[i] * sum[j](x[j])",
+    "split_delta": "A[N, N]; x[N]; y[i] = sum[j](A[i,j] * x[j]) + sum[j](x[j])",
     "prefix_sum": "x[N]; A[N, D]; bool m[N]; "
     "y[i,d] = where(m[i], cumsum[i](exp(x[i]) * A[i,d]), 0)",
     "accumulate_chain": "q, k[N, D]; v[N, E]; z[i,e] = sum[d](cumsum[i](q[i,d] * k[i,d] * v[i,e]))",
@@ -103,7 +105,11 @@ def find_meanings(text):
     formula = parse(text)
     system = from_sympy(formula)
     (result,) = system.results
-    ways = [lambda tower, draw, values: evaluate_over(tower, draw.system, values, draw.sizes)[result.name]]
+
+    def evaluate(tower, draw, values):
+        return evaluate_over(tower, draw.system, values, draw.sizes)[result.name]
+
+    ways = [evaluate]
     try:
         function = build(formula).function
     except DeriveError as refusal:

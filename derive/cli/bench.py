@@ -8,7 +8,7 @@ from derive.bench import bench, sweep
 from derive.bench.sweep import KINDS
 from derive.cli.formulas import find_one
 from derive.cli.step_table import to_bytes
-from derive.cli.tables import print_json, print_line, print_table, track
+from derive.cli.tables import print_json, print_line, print_table, to_time, track
 from derive.errors import refuse
 
 if TYPE_CHECKING:
@@ -195,11 +195,3 @@ def _show(machine: Machine) -> tuple[str, ...]:
         to_time(machine.product),
         f"{machine.exponentials / 1e6:.3g} M/s",
     )
-
-
-def to_time(seconds: float) -> str:
-    """A time with three digits: 1.23 ms."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"

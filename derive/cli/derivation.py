@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.cli.bench import to_time
 from derive.cli.derivation_data import write_side
 from derive.cli.show import build_checked, print_title
 from derive.cli.sizes import to_option
 from derive.cli.step_table import to_compact
-from derive.cli.tables import print_heading, print_line, print_pairs, print_table, to_short
+from derive.cli.tables import (
+    print_heading,
+    print_line,
+    print_pairs,
+    print_table,
+    to_short,
+    to_time,
+)
 from derive.ir.polynomial import Polynomial, add_all
 
 if TYPE_CHECKING:

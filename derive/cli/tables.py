@@ -128,6 +128,14 @@ def to_short(number: int) -> str:
     return f"{Decimal(number):.2e}"
 
 
+def to_time(seconds: float) -> str:
+    """A time with three digits: 1.23 ms."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
 def _align(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
     """The lines of one row."""
     cells = [cell.split("\n") for cell in row]

@@ -62,9 +62,7 @@ def _fill(text: str, args: Sequence[Op]) -> str:
     return re.sub(r"\{(\w+)\}", write, text)
 
 
-def tell_loop(
-    whole: Plan, plan: Plan, old: Costs, new: Costs, most: int | None = None
-) -> Entry:
+def tell_loop(whole: Plan, plan: Plan, old: Costs, new: Costs, most: int | None = None) -> Entry:
     """The loop, how long a block is, and which large tensors and copies it does without.
 
     `most`: the elements that may be alive at once.

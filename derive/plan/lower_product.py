@@ -359,7 +359,7 @@ def orient(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> tupl
     thin, wide = sorted((first, second), key=context.count)
     if not first or not second or not one & other - {*kept} or context.count(thin) >= THIN:
         return kept
-    if context.count(wide) < THIN:
+    if context.count(wide) < THIN or kept[-1] not in thin:
         return kept
     return (*(i for i in kept if i in one & other), *thin, *wide)
 

@@ -19,7 +19,7 @@ from derive.plan.ops import axes_of
 from derive.plan.path import OUTER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from derive.ir.nodes import Expr, Index
     from derive.plan.path import Order, Path
@@ -75,13 +75,13 @@ def _meet(parts: Sequence[_Part], order: Order, path: Path, *, named: bool) -> l
         met = [left[k] for k in pair]
         left = [part for k, part in enumerate(left) if k not in pair]
         needed = {*order.axes, *(i for part in left for i in part.kept)}
-        part = _join(met, tuple(needed))
+        part = _join(met, needed)
         made.append(part)
         left.append(_Part(_name(len(made), part), part.kept, part.kept) if named else part)
     return made
 
 
-def _join(met: Sequence[_Part], needed: tuple[Index, ...]) -> _Part:
+def _join(met: Sequence[_Part], needed: Collection[Index]) -> _Part:
     """The product of some parts, summed over what is not needed any more."""
     spanned = tuple(dict.fromkeys(i for part in met for i in part.kept))
     kept = tuple(i for i in spanned if i in needed)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from derive.ir.nodes import Index
     from derive.plan.ops import Op
 
-EXHAUSTIVE = 7  # operands up to which the optimal search takes milliseconds
+EXHAUSTIVE = 8  # operands up to which the optimal search takes milliseconds
 OUTER = 12  # operands up to which outer products are tried too
 CROWDED = 3  # neighbours of an operand beyond which dynamic programming grows without bound
 

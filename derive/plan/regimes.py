@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from derive.plan.steps import Plan
 
 FAR = 16  # times smaller and larger: the plausible range
+MOST_PRODUCTS = 10  # of a plan whose orders are searched again at other sizes
 CLEAR = 1.5  # times fewer operations at its end, from which another order is worth telling
 
 
@@ -27,7 +28,7 @@ def find_regimes(
     system: System, plan: Plan, sizes: Mapping[str, int], wish: Wish
 ) -> tuple[Regime, ...]:
     """At most one regime below and one above for each size."""
-    if not any(plan.einsums):
+    if not plan.einsums or len(plan.einsums) > MOST_PRODUCTS:
         return ()
     found = []
     for size, number in sizes.items():

@@ -49,3 +49,26 @@ def bahdanau_attention(
     energies = torch.tanh((s @ W_a).unsqueeze(1) + h @ U_a) @ v_a
     weights = functional.softmax(energies, dim=1)
     return torch.bmm(weights.unsqueeze(1), h).squeeze(1), weights
+
+
+def relative_key_attention(query: Tensor, key: Tensor, value: Tensor, A_K: Tensor) -> Tensor:
+    shifted = key[:, :, None] + A_K  # [B, H, N, M, D]
+    scores = torch.matmul(shifted, query[..., None])[..., 0] / math.sqrt(query.shape[-1])
+    return scores.softmax(dim=-1) @ value
+
+
+def transformer_xl_attention(
+    *, q: Tensor, k: Tensor, v: Tensor, r: Tensor, u: Tensor, w: Tensor
+) -> Tensor:
+    content = (q + u[:, None]) @ k.mT
+    position = ((q + w[:, None])[:, :, :, None] * r.permute(2, 0, 1, 3)).sum(dim=-1)
+    scores = (content + position) / math.sqrt(q.shape[-1])
+    future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    weights = scores.masked_fill(future, -math.inf).softmax(dim=-1)
+    return (weights @ v).transpose(1, 2)
+
+
+def causal_linear_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
+    """The quadratic form, its rows cut at the diagonal."""
+    weights = ((functional.elu(Q) + 1) @ (functional.elu(K) + 1).mT).tril()
+    return weights / weights.sum(dim=-1, keepdim=True) @ V

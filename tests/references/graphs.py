@@ -21,3 +21,8 @@ def graph_attention(
         scores = functional.leaky_relu(pairs @ torch.cat([a_1, a_2]), negative_slope=slope)
         rows.append(functional.elu(torch.softmax(scores, dim=0) @ others))
     return torch.stack(rows)
+
+
+def dirichlet_energy(A: Tensor, X: Tensor) -> Tensor:
+    steps = X[:, None] - X
+    return 0.5 * torch.einsum("ij,ijf,ijf->", A, steps, steps)

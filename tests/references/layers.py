@@ -50,3 +50,8 @@ def cp_bilinear(x: Tensor, y: Tensor, U: Tensor, V: Tensor, W: Tensor) -> Tensor
 
 def matrix_chain(A: Tensor, B: Tensor, C: Tensor, D: Tensor, E: Tensor) -> Tensor:
     return torch.linalg.multi_dot([A, B, C, D, E])
+
+
+def hypernetwork_linear(x: Tensor, c: Tensor, W: Tensor, b: Tensor) -> Tensor:
+    weights = torch.tensordot(c, W, dims=1)  # [B, O, I]
+    return torch.bmm(weights, x[..., None])[..., 0] + c @ b

@@ -43,17 +43,31 @@ def match_distance(op: Op, opener: Opener) -> Op | None:
     if not isinstance(total, Reduction) or not opener.is_alone(total, axes_of(op)):
         return None
     found = _find_difference(opener.spell(total))
-    if found is None or (not power and _is_self(*found)):
+    if found is None or (_is_self(*found) and opener.has_any(_is_steep)):
         return None
     return arrange(_make_cell(*found, power), axes_of(op))
 
 
 def _is_self(one: Op, other: Op, axes: tuple[Index, ...], _: tuple[Index, ...]) -> bool:
-    """Are these the points' distances from each other? The root of no distance has no slope.
-
-    torch takes it for 0, the formula for nan. Of a squared distance it is 0.
-    """
+    """Are these the points' distances from each other, 0 from themselves?"""
     return rename_indices(one, {axes[-2]: axes[-1]}) is other
+
+
+def _is_steep(op: Op) -> bool:
+    """May it have no slope at 0?
+
+    Of a distance of 0 torch takes the slope for 0, whatever is made of it. The formula's root has
+    none there, and passes nan on. Of a squared distance the slope is 0 either way.
+    """
+    match op:
+        case Apply("pow", (_, Num(Number(exponent)))):
+            return exponent.denominator != 1 or exponent < 0
+        case Apply("/", (_, Num())):
+            return False
+        case Apply(function):
+            return function in {"sqrt", "rsqrt", "log", "/", "pow"}
+        case _:
+            return False
 
 
 def _find_difference(whole: Op) -> Found | None:

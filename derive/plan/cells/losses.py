@@ -32,9 +32,9 @@ def match_cross_entropy(op: Op, opener: Opener) -> Op | None:
         if len(rows) != 1 or not set(axes_of(op)) <= set(rows):
             continue
         for given in _find_given(whole, logarithms, along):
-            for reduction, loss in _list_losses(given, logarithms, rows, along.index):
+            for end, loss in _list_losses(given, logarithms, rows, along.index):
                 if axes_of(loss) == axes_of(op) and is_same(whole, loss):
-                    return _make_cell(reduction, along, given, rows)
+                    return _make_cell(end, along, given, rows)
     return None
 
 
@@ -57,19 +57,18 @@ def _find_given(whole: Op, logarithms: Op, along: Along) -> Iterator[Op]:
 def _list_losses(
     given: Op, logarithms: Op, rows: tuple[Index, ...], index: Index
 ) -> Iterator[tuple[str, Op]]:
-    """The reductions in torch's words, and the losses."""
+    """The end of the call, and the losses. Without classes torch's own mean is nan, theirs is 0."""
     axes = (*rows, index)
     pair = (arrange(given, axes), arrange(logarithms, axes))
     each = Reduction("sum", Apply("*", pair, axes), (index,))
-    yield "none", Apply("neg", (each,), rows)
-    yield "sum", Apply("neg", (Reduction("sum", each, rows),), ())
-    yield "mean", Apply("neg", (Reduction("mean", each, rows),), ())
+    yield '"none")', Apply("neg", (each,), rows)
+    yield '"sum")', Apply("neg", (Reduction("sum", each, rows),), ())
+    yield '"none").mean()', Apply("neg", (Reduction("mean", each, rows),), ())
 
 
-def _make_cell(reduction: str, along: Along, given: Op, rows: tuple[Index, ...]) -> Cell:
+def _make_cell(end: str, along: Along, given: Op, rows: tuple[Index, ...]) -> Cell:
     axes = (*rows, along.index)
     logits, target = arrange(strip(along.arg), axes), arrange(given, axes)
     losses = dict(_list_losses(target, Along(along.kind, logits, along.index), rows, along.index))
-    word = "" if reduction == "mean" else f', reduction="{reduction}"'
-    whole = losses[reduction]
-    return Cell(f"{NAME}({{0}}, {{1}}{word})", (logits, target), whole, axes_of(whole))
+    call = f"{NAME}({{0}}, {{1}}, reduction={end}"
+    return Cell(call, (logits, target), losses[end], axes_of(losses[end]))

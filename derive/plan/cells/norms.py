@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from derive.plan.cells.opening import Opener
 
 LAYER = "torch.nn.functional.layer_norm"
+WIDE = "{dtype} in (torch.float32, torch.float64)"
 RMS = "torch.nn.functional.rms_norm"
+SIGNS = {"weight": "*", "bias": "+"}
 TWO = Number(Fraction(2))
 
 
@@ -155,7 +157,7 @@ def _make_cell(
     """The call with the weight and the bias that fit it, and what is left around it."""
     kept = tuple(i for i in axes_of(norm.arg) if i not in norm.over)
     axes = (*kept, *norm.over)
-    weight = None if factors.negative else _take(factors.over, norm.over)
+    weight = _take(factors.over, norm.over)
     is_whole = not factors.over and not factors.under and not factors.negative
     bias = None
     rest = list(others)
@@ -183,25 +185,33 @@ def _take(factors: list[Op], over: tuple[Index, ...]) -> Op | None:
 
 def _write_call(norm: Norm, axes: tuple[Index, ...], weight: Op | None, bias: Op | None) -> Cell:
     """The call on tensors whose normalised indices stand last."""
-    arg = arrange(norm.arg, axes)
-    extents = tuple(Num(index.extent) for index in norm.over)
-    args: list[Op] = [arg, *extents]
+    affine = {"weight": weight, "bias": bias}
+    given = {name: arrange(part, norm.over) for name, part in affine.items() if part is not None}
+    args: list[Op] = [arrange(norm.arg, axes), *(Num(index.extent) for index in norm.over)]
     shape = ", ".join(f"{{{k}}}" for k in range(1, len(args)))
-    texts = ["{0}", f"({shape},)" if len(extents) == 1 else f"({shape})"]
-    names = ("weight", "bias") if norm.call == LAYER else ("weight",)
-    for name, given in zip(names, (weight, bias), strict=False):
-        if given is not None:
-            texts.append(f"{name}={{{len(args)}}}")
-            args.append(arrange(given, norm.over))
-    texts.append(f"eps={{{len(args)}}}")
-    when = f"isinstance({{{len(args)}}}, float)" if isinstance(norm.eps, Scalar) else ""
-    args.append(Num(norm.eps))
-    whole = _spell(norm, arg, axes)
-    if weight is not None:
-        whole = Apply("*", align((whole, weight), axes), axes)
-    if bias is not None:
-        whole = Apply("+", align((whole, bias), axes), axes)
-    return Cell(f"{norm.call}({', '.join(texts)})", tuple(args), whole, axes, when)
+    texts = ["{0}", f"({shape},)" if len(norm.over) == 1 else f"({shape})"]
+    places = {name: f"{{{len(args) + k}}}" for k, name in enumerate(given)}
+    eps = f"{{{len(args) + len(given)}}}"
+    args += [*given.values(), Num(norm.eps)]
+    whole = _join_affine(_spell(norm, args[0], axes), given, axes)
+    conditions = [f"isinstance({eps}, float)"] if isinstance(norm.eps, Scalar) else []
+    if given and norm.call == LAYER:
+        # On a CPU torch adds up the gradients of weight and bias in their own dtype, which is too
+        # narrow if that is half precision: there they come after the call.
+        after = "".join(f" {SIGNS[name]} {place}" for name, place in places.items())
+        call = f"{norm.call}({', '.join([*texts, f'eps={eps}'])}){after}"
+        whole = Cell(call, tuple(args), whole, axes, " and ".join(conditions))
+        conditions.append(WIDE)
+    named = [*(f"{name}={place}" for name, place in places.items()), f"eps={eps}"]
+    call = f"{norm.call}({', '.join([*texts, *named])})"
+    return Cell(call, tuple(args), whole, axes, " and ".join(conditions))
+
+
+def _join_affine(op: Op, given: dict[str, Op], axes: tuple[Index, ...]) -> Op:
+    """The operation times the weight and plus the bias."""
+    for name, part in given.items():
+        op = Apply(SIGNS[name], align((op, part), axes), axes)
+    return op
 
 
 def _spell(norm: Norm, arg: Op, axes: tuple[Index, ...]) -> Op:

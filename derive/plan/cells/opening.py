@@ -26,7 +26,7 @@ from derive.plan.steps import walk_ops
 from derive.plan.strides import find_strides
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from derive.ir.nodes import Expr, ScalarInput
     from derive.plan.steps import Step
@@ -87,6 +87,10 @@ class Opener:
     def count_reads(self, name: str) -> int:
         """How often the results, and the steps that they need, read a name."""
         return self._reads[name]
+
+    def has_any(self, is_meant: Callable[[Op], bool]) -> bool:
+        """Is any operation of the plan such a one?"""
+        return any(is_meant(part) for step in self.steps.values() for part in walk_ops(step.op))
 
     def spell(self, op: Op, kept: Collection[str] = ()) -> Op:
         """The operation with elementwise steps and reductions written out where they are read.

@@ -1,0 +1,70 @@
+"""The rows as a table on the screen and as one in markdown, with their geometric means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import geometric_mean
+
+from rich.table import Table
+
+from tests.benchmarks.run import Pair, Row
+
+HEADS = (
+    "formula",
+    "sizes",
+    "generated ms",
+    "by hand ms",
+    "forward",
+    "forward + backward",
+    "memory",
+    "x roofline",
+)
+NUMBERS = 2  # columns from here on stand at the right
+
+
+def to_table(rows: Sequence[Row]) -> Table:
+    """The table for the screen."""
+    table = Table(title="by hand / generated: times faster, times less memory")
+    for place, head in enumerate(HEADS):
+        table.add_column(head, justify="left" if place < NUMBERS else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*_to_cells(row))
+    table.add_section()
+    table.add_row(*_to_means(rows))
+    return table
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    """The same table in markdown."""
+    rule = ["---"] * NUMBERS + ["---:"] * (len(HEADS) - NUMBERS)
+    lines = (HEADS, rule, *map(_to_cells, rows), _to_means(rows))
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _to_cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.case.name,
+        row.case.title,
+        f"{row.forward.generated * 1e3:.3g}",
+        f"{row.forward.by_hand * 1e3:.3g}",
+        _to_ratio(row.forward),
+        _to_ratio(row.backward),
+        _to_ratio(row.peak),
+        f"{row.times_bound:.1f}",
+    )
+
+
+def _to_ratio(pair: Pair | None) -> str:
+    return f"{pair.ratio:.2f}" if pair else "-"
+
+
+def _to_means(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The last line: the geometric mean of each ratio over the rows that have it."""
+    columns = (
+        [row.forward.ratio for row in rows],
+        [row.backward.ratio for row in rows if row.backward],
+        [row.peak.ratio for row in rows if row.peak],
+    )
+    means = [f"{geometric_mean(column):.2f}" if column else "-" for column in columns]
+    bound = geometric_mean([row.times_bound for row in rows])
+    return ("geometric mean", "", "", "", *means, f"{bound:.1f}")

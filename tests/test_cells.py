@@ -1,0 +1,290 @@
+"""Cells: found in every spelling and nowhere else, and the same as the operations they stand for."""
+
+import pytest
+import torch
+from cell_runs import (
+    assert_same,
+    draw,
+    find_error,
+    find_leaves,
+    list_sizes,
+    make,
+    make_both,
+    run,
+    spread_out,
+)
+from cell_stock import (
+    ADDMM,
+    CDIST,
+    ENTROPY,
+    FOUND,
+    IMPOSTORS,
+    LAYER,
+    LINEAR,
+    LINES,
+    LOSS,
+    NORM,
+    RMS,
+    SEGMENTS,
+    SOFT,
+    SPELLINGS,
+)
+from torch.autograd import gradcheck, gradgradcheck
+
+FIRST = [(call, texts[0]) for call, texts in FOUND.items()]
+
+
+@pytest.mark.parametrize(("call", "text"), SPELLINGS)
+def test_a_cell_is_found_in_every_spelling(call, text):
+    assert call in make(text).source
+    assert call not in make(text, cells=False).source
+
+
+@pytest.mark.parametrize(("call", "text"), IMPOSTORS)
+def test_what_only_looks_like_a_cell_is_none(call, text):
+    assert call not in make(text).source
+
+
+@pytest.mark.parametrize(("call", "texts"), SOFT)
+def test_soft_functions_are_found_in_every_spelling(call, texts):
+    for text in texts:
+        assert call in make(text).source, text
+
+
+@pytest.mark.parametrize(("call", "text"), SPELLINGS)
+def test_a_cell_agrees_with_the_loops(call, text):
+    judgement = make(text).judge()
+    assert judgement.agrees
+    assert len(judgement.sizes) == 3
+
+
+@pytest.mark.parametrize(("call", "text"), SPELLINGS)
+def test_values_and_gradients_are_those_of_the_operations(call, text):
+    for number, sizes in enumerate(list_sizes(text)):
+        if sizes.get("G") == 0:
+            sizes = {**sizes, "N": 0}  # no entry has a segment
+        assert_same(make_both(text), draw(text, sizes, number), masked=call == SEGMENTS)
+
+
+@pytest.mark.parametrize(("call", "text"), SPELLINGS)
+def test_inputs_may_lie_in_memory_in_any_order(call, text):
+    inputs = draw(text, list_sizes(text)[0])
+    spread = {name: spread_out(value) for name, value in inputs.items()}
+    ours, theirs = (function(**spread) for function in make_both(text))
+    torch.testing.assert_close(ours, theirs, equal_nan=True)
+    torch.testing.assert_close(ours, make(text).function(**inputs), equal_nan=True)
+
+
+@pytest.mark.parametrize(("call", "text"), FIRST)
+def test_first_and_second_derivatives_are_right(call, text):
+    inputs = draw(text, list_sizes(text)[0])
+    names = find_leaves(inputs)
+    leaves = [inputs[name].clone().requires_grad_() for name in names]
+
+    def call_it(*given):
+        return make(text).function(**{**inputs, **dict(zip(names, given, strict=True))})
+
+    assert gradcheck(call_it, leaves)
+    if call == CDIST:
+        with pytest.raises(NotImplementedError, match="cdist"):
+            gradgradcheck(call_it, leaves)
+    else:
+        assert gradgradcheck(call_it, leaves)
+
+
+@pytest.mark.parametrize(("call", "text"), FIRST)
+def test_half_precision_rounds_no_worse_than_the_operations(call, text):
+    names = list(list_sizes(text)[0])
+    sizes = {**dict.fromkeys(names, 32), names[0]: 200}
+    inputs = draw(text, sizes, dtype=torch.bfloat16)
+    wide = {n: v.double() if n in find_leaves(inputs) else v for n, v in inputs.items()}
+    with_cell, without = make_both(text)
+    (exact,), exact_slopes = run(without, wide)
+    (ours,), slopes = run(with_cell, inputs)
+    (theirs,), other_slopes = run(without, inputs)
+    assert ours.dtype is torch.bfloat16
+    assert find_error(ours, exact) <= 1.02 * find_error(theirs, exact)
+    for slope, other, best in zip(slopes, other_slopes, exact_slopes, strict=True):
+        assert find_error(slope, best) <= 1.02 * find_error(other, best)
+
+
+@pytest.mark.parametrize("text", [t for t in FOUND[LAYER] + FOUND[RMS] if "scalar" in t])
+def test_a_number_under_the_root_may_be_a_tensor(text):
+    inputs = draw(text, list_sizes(text)[0], seed=1)
+    eps = torch.tensor(inputs["eps"], dtype=torch.float64, requires_grad=True)
+    with_cell, without = make_both(text)
+    for number in (inputs["eps"], 1, eps.detach()):
+        torch.testing.assert_close(
+            with_cell(**{**inputs, "eps": number}), without(**{**inputs, "eps": number})
+        )
+    ours, theirs = (
+        torch.autograd.grad(function(**{**inputs, "eps": eps}).sum(), eps)
+        for function in (with_cell, without)
+    )
+    torch.testing.assert_close(ours, theirs)
+    many = torch.tensor([0.1, 0.2], dtype=torch.float64)
+    each = torch.func.vmap(lambda one: with_cell(**{**inputs, "eps": one}))(many)
+    torch.testing.assert_close(each[1], without(**{**inputs, "eps": 0.2}))
+
+
+def test_a_constant_row_without_a_number_under_the_root_is_nan():
+    text = "x[N, D]\ny[n,d] = (x[n,d] - mean[e](x[n,e])) / sqrt(var[e](x[n,e]))"
+    assert LAYER in make(text).source
+    assert_same(make_both(text), {"x": torch.ones(2, 3, dtype=torch.float64)})
+
+
+def test_a_norm_of_integers_is_left_to_the_operations():
+    text = "int x[N, D]; w[N]\ny[n,d] = w[n] * x[n,d] / sqrt(mean[e](x[n,e]**2) + 1)"
+    assert RMS not in make(text).source
+    assert_same(make_both(text), draw(text, {"N": 3, "D": 4}))
+
+
+def test_statistics_that_are_results_stay_beside_the_norm():
+    text = NORM + (
+        "mu[b,s] = mean[d](x[b,s,d])\nv[b,s] = var[d](x[b,s,d])\n"
+        "y[b,s,d] = (x[b,s,d] - mu[b,s]) / sqrt(v[b,s] + 1e-5)\nreturn mu, v, y"
+    )
+    built = make(text)
+    assert LAYER in built.source
+    assert ".mean(" in built.source
+    built.judge()
+
+
+def test_a_norm_of_a_sum_reads_the_sum():
+    text = (
+        "x, z[N, D]; W[D, D]\nh[n,d] = x[n,d] + sum[c](z[n,c] * W[d,c])\n"
+        "y[n,d] = (h[n,d] - mean[e](h[n,e])) / sqrt(var[e](h[n,e]) + 1e-6)"
+    )
+    source = make(text).source
+    assert "layer_norm(h, (D,), eps=1e-06)" in source
+    assert "h = torch.addmm(x, z, W.mT)" in source
+
+
+def test_losses_of_rows_are_computed_once():
+    text = LOSS + "l[n] = -sum[c](p[n,c] * log_softmax[c](x[n,c]))\nm = mean[n](l[n])\nreturn l, m"
+    source = make(text).source
+    assert source.count(ENTROPY) == 1
+    assert 'reduction="none"' in source
+
+
+def test_layers_are_found_one_after_the_other():
+    text = LINES + (
+        "U[O, P]; c[P]\nh[n,o] = relu(sum[d](W[o,d] * x[n,d]) + bias[o])\n"
+        "y[n,p] = sum[o](h[n,o] * U[o,p]) + c[p]"
+    )
+    assert make(text).source.count(LINEAR) == 2
+
+
+def test_a_product_that_is_a_result_is_not_made_twice():
+    text = LINES + "h[n,o] = sum[d](W[o,d] * x[n,d])\ny[n,o] = h[n,o] + bias[o]\nreturn h, y"
+    assert make(text).source.count("torch.einsum(") == 1
+
+
+def test_constants_go_into_the_call_and_sizes_do_not():
+    lines = "A[N, K]; B[K, M]; C[N, M]\ny[n,m] = C[n,m] / 4 - 3 * sum[k](A[n,k] * B[k,m])"
+    assert "torch.addmm(C, A, B, beta=0.25, alpha=-3)" in make(lines).source
+    scaled = lines.replace("3 *", "K *")
+    assert "alpha=-1" in make(scaled).source
+    assert "K" in make(scaled).source.partition("torch.addmm(")[2].partition("\n")[0]
+
+
+def test_points_that_meet_have_the_slope_of_the_formula():
+    own = "x[N, D]; index m < N\ns[n,m] = sqrt(sum[d]((x[n,d] - x[m,d])**2))"
+    inputs = draw(own, {"N": 3, "D": 2})
+    assert CDIST not in make(own).source
+    _, (slope,) = run(make(own).function, inputs)
+    assert slope.isnan().all()  # the root of 0 has none
+    squared = own.replace("sqrt(", "(")
+    assert CDIST in make(squared).source
+    _, (slope,) = run(make(squared).function, inputs)
+    torch.testing.assert_close(slope, run(make(squared, cells=False).function, inputs)[1][0])
+
+
+def test_points_close_together_keep_their_digits():
+    text = FOUND[CDIST][0]
+    x = 1000 + torch.rand(40, 3)
+    y = x + 1e-2 * torch.rand(40, 3)
+    exact = make(text, cells=False).function(x.double(), y.double())
+    found = make(text).function(x, y).double()
+    assert ((found - exact).abs() / exact).max() < 1e-6
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize(("call", "text"), [*FIRST, (CDIST, FOUND[CDIST][1])])
+def test_what_is_not_finite_spreads_as_in_the_operations(call, text, value):
+    inputs = draw(text, list_sizes(text)[0])
+    name = find_leaves(inputs)[0]
+    inputs[name].view(-1)[1] = value
+    ours, theirs = (function(**inputs) for function in make_both(text))
+    if call == SEGMENTS:  # a product with 0 spreads nan to all segments
+        assert not (ours.isfinite() < theirs.isfinite()).any()
+        theirs = ours.where(~theirs.isfinite(), theirs)
+    torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
+def test_few_segments_are_left_to_a_product():
+    text = FOUND[SEGMENTS][0]
+    assert SEGMENTS in make(text, G=8, N=100, D=8).source
+    assert SEGMENTS not in make(text, G=4, N=100, D=8).source
+
+
+def test_segments_may_have_numbers_of_either_width():
+    text = FOUND[SEGMENTS][0]
+    inputs = draw(text, {"G": 4, "N": 9, "D": 2})
+    wide = make(text).function(**inputs)
+    inputs["seg"] = inputs["seg"].int()
+    torch.testing.assert_close(make(text).function(**inputs), wide)
+
+
+def test_a_segment_without_entries_is_zero_and_has_no_mean():
+    x, seg = torch.ones(2, 2), torch.tensor([0, 2])
+    total = make(FOUND[SEGMENTS][0]).function(x, seg, G=3)
+    assert total.tolist() == [[1, 1], [0, 0], [1, 1]]
+    mean = make(FOUND[SEGMENTS][4]).function(x, seg, G=3)
+    assert mean[1].isnan().all()
+
+
+@pytest.mark.parametrize(("call", "text"), FIRST)
+def test_the_transforms_of_torch_apply(call, text):
+    inputs = draw(text, list_sizes(text)[0])
+    names = find_leaves(inputs)
+    function = make(text).function
+
+    def call_it(*given):
+        return function(**{**inputs, **dict(zip(names, given, strict=True))})
+
+    leaves = [inputs[name] for name in names]
+    pairs = [torch.stack([leaf, 2 * leaf]) for leaf in leaves]
+    torch.testing.assert_close(torch.func.vmap(call_it)(*pairs)[0], call_it(*leaves))
+    meta = [torch.empty_like(leaf, device="meta") for leaf in leaves]
+    moved = {n: v.to("meta") if isinstance(v, torch.Tensor) else v for n, v in inputs.items()}
+    moved |= dict(zip(names, meta, strict=True))
+    assert function(**moved).shape == call_it(*leaves).shape
+
+
+def test_calls_that_lack_derivatives_are_named():
+    source = make(FOUND[CDIST][0]).source
+    assert "By torch.cdist: it has no second and no forward derivatives" in source
+    assert "--no-cells" not in make(FOUND[CDIST][0], cells=False).source
+    assert "By torch" not in make(FOUND[LINEAR][0]).source
+
+
+COMMENTS = (
+    (
+        FOUND[LAYER][1],
+        "y[b,s,d] = (x[b,s,d] - mean[e](x[b,s,e])) / sqrt(var[e](x[b,s,e]) + 1e-5) * gamma[d]",
+    ),
+    (FOUND[RMS][2], "y[n,d] = x[n,d] / sqrt(mean[e](x[n,e]**2) + 1e-6) * (g[d] + 1)  [N, D]"),
+    (FOUND[ADDMM][1], "y[n,m] = sum[k](A[n,k] * B[k,m]) * 3 - C[n,m] * 2  [N, M]"),
+    (FOUND[ENTROPY][1], "L = -sum[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))  []"),
+    (FOUND[ENTROPY][2], "L = -mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))  []"),
+    (FOUND[CDIST][0], "s[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))  [N, M]"),
+    (FOUND[SEGMENTS][1], "s[g,d] = sum[n]([seg[n] == g] * x[n,d])  [G, D]"),
+)
+
+
+@pytest.mark.parametrize(("text", "comment"), COMMENTS)
+def test_the_comment_says_what_the_call_computes(text, comment):
+    lines = [line.strip() for line in make(text).source.splitlines()]
+    assert any(line.startswith(f"# {comment}") for line in lines)
+    assert all(len(line) <= 100 for line in make(text).source.splitlines())

@@ -1,0 +1,166 @@
+"""The attention cell: found where it is one, the same in value and slope, finite at large logits."""
+
+import pytest
+import torch
+from attention_stock import BIASED, HEADS, LOGITS, MASKED, OTHERS, PLAIN, SQUARE, attend
+from cell_runs import assert_same, draw, find_leaves, list_sizes, make, make_both, run, spread_out
+
+CALL = "functional.scaled_dot_product_attention("
+EMPTY = [(text, "nan") for text in (*PLAIN, *BIASED)]
+EMPTY += [(text, "zeros") for text in (*PLAIN, *BIASED, *MASKED)]
+TINY = {"rtol": 1e-9, "atol": 1e-11}
+
+
+@pytest.mark.parametrize(("text", "empty_row"), EMPTY)
+def test_an_attention_is_found(text, empty_row):
+    assert CALL in make(text, empty_row=empty_row).source
+    assert CALL not in make(text, cells=False, empty_row=empty_row).source
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_what_only_looks_like_an_attention_is_none(text):
+    assert CALL not in make(text).source
+
+
+@pytest.mark.parametrize("text", MASKED)
+def test_a_row_without_entries_that_is_nan_is_no_attention(text):
+    assert CALL not in make(text).source
+
+
+def test_a_causal_mask_leaves_something_in_every_row():
+    text = attend(heads=SQUARE, range_="j, j <= i")
+    assert "is_causal=True" in make(text).source
+    assert "is_causal" not in make(attend(heads=SQUARE, range_="j, j < i"), empty_row="zeros").source
+    later = attend(heads=SQUARE, range_="j, j >= i")
+    assert "is_causal" not in make(later, empty_row="zeros").source
+
+
+@pytest.mark.parametrize(("text", "empty_row"), EMPTY)
+def test_values_and_gradients_are_those_of_the_operations(text, empty_row):
+    functions = make_both(text, empty_row)
+    usual, *others = list_sizes(text)
+    few = dict.fromkeys(usual, 1)
+    none = [sizes for sizes in others if 0 in sizes.values() and sizes["D"]]  # 0**-0.5 is no number
+    for number, sizes in enumerate((usual, few, *none)):
+        assert_same(functions, draw(text, sizes, number))
+
+
+@pytest.mark.parametrize("text", [PLAIN[0], PLAIN[5], PLAIN[10], BIASED[0], PLAIN[15]])
+def test_it_agrees_with_the_loops(text):
+    assert make(text).judge().agrees
+
+
+@pytest.mark.parametrize("text", [MASKED[0], MASKED[5], MASKED[9]])
+def test_masks_agree_with_the_loops(text):
+    assert make(text, empty_row="zeros").judge().agrees
+
+
+@pytest.mark.parametrize("text", [PLAIN[0], BIASED[0], PLAIN[10], PLAIN[15]])
+def test_inputs_may_lie_in_memory_in_any_order(text):
+    inputs = draw(text, list_sizes(text)[0])
+    spread = {name: spread_out(value) for name, value in inputs.items()}
+    torch.testing.assert_close(make(text).function(**spread), make(text).function(**inputs))
+
+
+@pytest.mark.parametrize("text", [MASKED[0], MASKED[1], MASKED[9], MASKED[12]])
+def test_rows_that_are_masked_whole_are_zeros_with_finite_slopes(text):
+    inputs = draw(text, list_sizes(text)[0])
+    inputs["m"][...] = True
+    inputs["m"][0] = False
+    (result,), slopes = run(make(text, empty_row="zeros").function, inputs)
+    row = (slice(None), slice(None), 0) if inputs["m"].shape == (5, 6) else 0
+    assert (result[row] == 0).any()
+    assert all(slope.isfinite().all() for slope in slopes)
+    assert_same(make_both(text, "zeros"), inputs)
+
+
+def test_rows_of_minus_infinity_in_a_bias_are_zeros_where_that_is_asked_for():
+    text = BIASED[0]
+    inputs = draw(text, list_sizes(text)[0])
+    inputs["bias"][0, 1] = -torch.inf
+    inputs["bias"][0, 2, 1:] = -torch.inf
+    with_cell, without = make_both(text, "zeros")
+    ours, theirs = with_cell(**inputs), without(**inputs)
+    assert (ours[:, 0, 1] == 0).all()
+    torch.testing.assert_close(ours, theirs, **TINY)
+
+
+def test_rows_of_minus_infinity_in_a_bias_are_told_of_where_they_are_nan():
+    told = "a row of nothing but -oo in what is added gives zeros, not nan"
+    words = " ".join(make(BIASED[0]).source.split())
+    assert told in words
+    assert told not in " ".join(make(BIASED[0], empty_row="zeros").source.split())
+    assert told not in " ".join(make(PLAIN[0]).source.split())
+    inputs = draw(BIASED[0], list_sizes(BIASED[0])[0])
+    inputs["bias"][0, 1, 1:] = -torch.inf  # one entry is left
+    with_cell, without = make_both(BIASED[0])
+    torch.testing.assert_close(with_cell(**inputs), without(**inputs), **TINY)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("text", [PLAIN[0], PLAIN[5], BIASED[0]])
+def test_logits_of_ten_thousand_are_no_trouble(text, dtype):
+    inputs = draw(text, list_sizes(text)[0], dtype=torch.float64)
+    inputs = {name: value.to(dtype) for name, value in inputs.items()}
+    for name in ("Q", "K"):
+        inputs[name] = inputs[name] * 100
+    wide = {name: value.double() for name, value in inputs.items()}
+    with_cell, without = make_both(text)
+    exact = without(**wide)
+    (ours,), slopes = run(with_cell, inputs)
+    theirs = without(**inputs)
+    assert ours.isfinite().all()
+    assert all(slope.isfinite().all() for slope in slopes)
+    off, other = ((found.double() - exact).square().mean().sqrt() for found in (ours, theirs))
+    assert off <= 1.02 * other + 1e-6
+
+
+@pytest.mark.parametrize("text", [PLAIN[0], BIASED[0], PLAIN[5]])
+def test_half_precision_rounds_no_worse_than_the_operations(text):
+    sizes = dict.fromkeys(list_sizes(text)[0], 16)
+    inputs = draw(text, sizes, dtype=torch.bfloat16)
+    wide = {n: v.double() if n in find_leaves(inputs) else v for n, v in inputs.items()}
+    with_cell, without = make_both(text)
+    exact = without(**wide)
+    ours, theirs = (
+        (function(**inputs).double() - exact).square().mean().sqrt()
+        for function in (with_cell, without)
+    )
+    assert ours <= theirs
+
+
+def test_first_derivatives_are_right_and_second_ones_refused():
+    inputs = draw(PLAIN[0], list_sizes(PLAIN[0])[0])
+    leaves = [inputs[name].requires_grad_() for name in "QKV"]
+    assert torch.autograd.gradcheck(make(PLAIN[0]).function, leaves)
+    with pytest.raises(RuntimeError, match="scaled_dot_product"):
+        torch.autograd.gradgradcheck(make(PLAIN[0]).function, leaves)
+    assert torch.autograd.gradgradcheck(make(PLAIN[0], cells=False).function, leaves)
+    assert "it may lack second and forward derivatives" in " ".join(make(PLAIN[0]).source.split())
+
+
+def test_features_of_two_extents_are_left_to_the_operations():
+    text = f"Q, K[B, H, N, D]; V[B, H, N, E]\nz[b,h,i,e] = sum[j](softmax[j]({LOGITS}) * V[b,h,j,e])"
+    assert CALL not in make(text, D=64, E=32).source
+    assert CALL in make(text, D=64, E=64).source
+    assert_same((make(text).function, make(text, cells=False).function), draw(text, {
+        "B": 2, "H": 3, "N": 4, "D": 5, "E": 6
+    }))
+
+
+def test_an_attention_reads_queries_that_are_computed():
+    text = (
+        "x[B, N, E]; W_q, W_k, W_v[E, H*D]; size H; index d < D\n"
+        "q[b,h,i,d] = sum[e](x[b,i,e] * W_q[e, h*D + d])\n"
+        "k[b,h,j,d] = sum[e](x[b,j,e] * W_k[e, h*D + d])\n"
+        "v[b,h,j,d] = sum[e](x[b,j,e] * W_v[e, h*D + d])\n"
+        "z[b,i,h,d] = sum[j](softmax[j](sum[c](q[b,h,i,c] * k[b,h,j,c]) / sqrt(D)) * v[b,h,j,d])"
+    )
+    assert CALL in make(text).source
+    make(text).judge()
+
+
+def test_the_comment_is_the_formula():
+    comment = [line.strip() for line in make(attend()).source.splitlines() if "# z[" in line]
+    assert comment[0].startswith("# z[b,h,i,d] = sum[j](softmax[j](sum[c](Q[b,h,i,c]")
+    assert HEADS.split(";", maxsplit=1)[0] in make(attend()).source
