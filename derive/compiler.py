@@ -40,6 +40,7 @@ class Built:
     plan: Plan
     source: str
     wish: Wish = field(default_factory=Wish)
+    parts: tuple[str, ...] = ()  # files of each order alone, where the file chooses among several
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -76,6 +77,9 @@ class Built:
             self.source, self.name, self.formula, self.system, draws, variants=self.variants
         )
         raise_unless_agrees(judgement, self.name)
+        for part in self.parts:  # the sizes of a draw are small, and choose but one of them
+            alone = judge_source(part, self.name, self.formula, self.system, draws)
+            raise_unless_agrees(alone, self.name)
         return judgement
 
     def write(self, directory: str | Path) -> Path:
@@ -102,6 +106,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     fast_math: bool = False,
     cells: bool = True,
     machine: Machine | None = None,
+    dispatch: bool = False,
     origin: str = "a formula",
     rebuild: str = "",
 ) -> Built:
@@ -110,9 +115,10 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     `memory`: bytes, or text such as "256MiB", that the tensors alive at once may take at those
     sizes in float32, the arguments aside. `fast_math`: rules that lose digits may be used.
     `cells=False`: no call of torch that lacks second derivatives. `machine`: what operations cost,
-    if not what they cost on an ordinary one. `origin` and `rebuild` are what the file's header says
-    of where it comes from. Raises DeriveError for a formula that cannot be used, and for a memory
-    that no plan keeps to.
+    if not what they cost on an ordinary one. `dispatch`: the file holds the orders of contraction
+    for much smaller and larger sizes too, and takes them there. `origin` and `rebuild` are what the
+    file's header says of where it comes from. Raises DeriveError for a formula that cannot be used,
+    and for a memory that no plan keeps to.
     """
     most = None if memory is None else parse_memory(memory) // WIDTH
     wish = Wish(machine or DEFAULT, most, fast_math, cells)
@@ -126,8 +132,10 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
         plan = replace(plan, regimes=find_regimes(system, plan, typical, wish))
         command = rebuild or f"derive build {system.name}"
         header = Header(formula.title, formula.source, origin, command)
-        source = to_module(plan, system.name, header)
-    return Built(system.name, formula, system, plan, source, wish)
+        source = to_module(plan, system.name, header, dispatch=dispatch)
+        orders = [plan, *(each.plan for each in plan.regimes)] if dispatch else []
+        parts = tuple(to_module(each, system.name, header) for each in orders)
+    return Built(system.name, formula, system, plan, source, wish, parts)
 
 
 def _find_typical(

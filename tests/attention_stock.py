@@ -57,8 +57,7 @@ PLAIN = (
     attend_shared(),
     "Q[R, N, D]; K, V[M, D]\n"
     "z[r,i,d] = sum[j](softmax[j](sum[c](Q[r,i,c] * K[j,c]) / sqrt(D)) * V[j,d])",
-    "x[B, N, D]\n"
-    "z[b,i,d] = sum[j](softmax[j](sum[c](x[b,i,c] * x[b,j,c]) / sqrt(D)) * x[b,j,d])",
+    "x[B, N, D]\nz[b,i,d] = sum[j](softmax[j](sum[c](x[b,i,c] * x[b,j,c]) / sqrt(D)) * x[b,j,d])",
     "Q[B, N, H, D]; K, V[B, M, H, D]\na[b,h,i,j] = softmax[j](sum[c](Q[b,i,h,c] * K[b,j,h,c]))\n"
     "z[b,i,h,d] = sum[j](V[b,j,h,d] * a[b,h,i,j])",
 )
@@ -111,10 +110,8 @@ OTHERS = (
     # over the wrong index, with values or keys of another place
     f"{SQUARE}\nz[b,h,i,d] = sum[j](softmax[i]({LOGITS}) * V[b,h,j,d])",
     f"{SQUARE}\na[b,h,i,j] = softmax[j]({LOGITS})\nz[b,h,j,d] = sum[i](a[b,h,i,j] * V[b,h,i,d])",
-    "Q, K[B, H, N, D]; V[H, N, D]\n"
-    f"z[b,h,i,d] = sum[j](softmax[j]({LOGITS}) * V[h,j,d])",
-    "Q, K[B, H, N, D]; V[B, N, D]\n"
-    f"z[b,h,i,d] = sum[j](softmax[j]({LOGITS}) * V[b,j,d])",
+    f"Q, K[B, H, N, D]; V[H, N, D]\nz[b,h,i,d] = sum[j](softmax[j]({LOGITS}) * V[h,j,d])",
+    f"Q, K[B, H, N, D]; V[B, N, D]\nz[b,h,i,d] = sum[j](softmax[j]({LOGITS}) * V[b,j,d])",
     "Q[B, H, N, D]; K[H, M, D]; V[B, H, M, D]\n"
     "z[b,h,i,d] = sum[j](softmax[j](sum[c](Q[b,h,i,c] * K[h,j,c])) * V[b,h,j,d])",
     # something between the product and the softmax, or the weights and the value

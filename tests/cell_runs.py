@@ -1,7 +1,7 @@
 """Runs of functions with cells beside the same without: values, gradients, sizes of 0 and 1."""
 
 import warnings
-from functools import lru_cache
+from functools import cache
 
 import torch
 
@@ -13,7 +13,7 @@ from derive.verify.samples import draw_inputs, find_sizes
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 
 
-@lru_cache(maxsize=None)
+@cache
 def make(text, *, cells=True, empty_row="nan", **sizes):
     """What is built of a formula."""
     return build(parse(text, empty_row=empty_row), sizes=sizes or None, cells=cells)
@@ -28,7 +28,10 @@ def list_sizes(text):
     """Ordinary sizes, and for each size those with 0 and with 1 in its place."""
     names = find_sizes(to_system(parse(text)))
     usual = {name: 3 + place for place, name in enumerate(names)}
-    return [usual, *({**usual, name: few} for name in names for few in (0, 1))]
+    sizes = [usual, *({**usual, name: few} for name in names for few in (0, 1))]
+    if "seg[" in text:  # an entry needs a segment
+        sizes = [each | ({} if each["G"] else {"N": 0}) for each in sizes]
+    return sizes
 
 
 def draw(text, sizes, seed=0, dtype=torch.float64):
@@ -58,7 +61,7 @@ def run(function, inputs):
     results = found if isinstance(found, tuple) else (found,)
     weights = [torch.linspace(0.5, 1.5, r.numel(), dtype=r.dtype).view(r.shape) for r in results]
     leaves = [given[name] for name in find_leaves(given)]
-    slopes = torch.autograd.grad(results, leaves, weights, allow_unused=True)
+    slopes = torch.autograd.grad(results, leaves, weights, materialize_grads=True)
     return [r.detach() for r in results], slopes
 
 

@@ -1,4 +1,4 @@
-"""Formulas that are one call of torch, in several spellings, and formulas that only look like it."""
+"""Formulas that are one call of torch, in several spellings, and some that only look like it."""
 
 LAYER = "functional.layer_norm("
 RMS = "functional.rms_norm("
@@ -90,7 +90,7 @@ SPELLINGS = [(call, text) for call, texts in FOUND.items() for text in texts]
 
 LOOK_ALIKES = {
     LAYER: (
-        # unbiased variance, eps outside the root, another's mean, the wrong index, the square's mean
+        # unbiased variance, eps outside the root, another's mean, the wrong index, a mean square
         "x[B, D]\ny[b,d] = (x[b,d] - mean[c](x[b,c])) / sqrt(var[c](x[b,c], correction=1) + 1e-5)",
         "x[B, D]\ny[b,d] = (x[b,d] - mean[c](x[b,c])) / (sqrt(var[c](x[b,c])) + 1e-5)",
         "x, z[B, D]\ny[b,d] = (x[b,d] - mean[c](z[b,c])) / sqrt(var[c](x[b,c]) + 1e-5)",
@@ -136,7 +136,8 @@ LOOK_ALIKES = {
         LOSS + "L = -mean[n,c](p[n,c] * log_softmax[c](x[n,c]))",
         LOSS + "L = mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
         LOSS + "L = -mean[n](sum[c](p[n,c] * log_softmax[n](x[n,c])))",
-        LOSS + "l[n,c] = log_softmax[c](x[n,c])\nL = -mean[n](sum[c](p[n,c] * l[n,c]))\nreturn L, l",
+        LOSS
+        + "l[n,c] = log_softmax[c](x[n,c])\nL = -mean[n](sum[c](p[n,c] * l[n,c]))\nreturn L, l",
         LOSS + "L = -mean[n](sum[c](p[n,c] * log_softmax[c](p[n,c] * x[n,c]) * x[n,c]))",
     ),
     CDIST: (

@@ -328,14 +328,14 @@ def test_random_masks(text):
 
 
 @pytest.mark.slow
-@settings(calm, max_examples=1000)
+@settings(calm, max_examples=400)
 @given(formulas(depth=4, equations=3))
 def test_random_many(drawn):
     check_rewritings(read(drawn.text, drawn.empty_row))
 
 
 @pytest.mark.slow
-@settings(calm, max_examples=2000)
+@settings(calm, max_examples=1000)
 @given(masked_sums())
 def test_random_masks_many(text):
     check_rewritings(read(text))

@@ -67,6 +67,8 @@ WRONG = {
     "prefix_sum": "x[N]; A[N, D]; bool m[N]; "
     "y[i,d] = where(m[i], cumsum[i](exp(x[i]) * A[i,d]), 0)",
     "accumulate_chain": "q, k[N, D]; v[N, E]; z[i,e] = sum[d](cumsum[i](q[i,d] * k[i,d] * v[i,e]))",
+    "distribute_chain": "x[N, I]; w[O, I]; b[O, R]; a[R, I]; "
+    "y[n,o] = sum[i](x[n,i] * w[o,i]) + sum[i, r](b[o,r] * a[r,i])",
     "inline_equation": "q[M, D]; k[N, D]; v[N, E]; "
     "z[i,e] = sum[d](q[i,d] * sum[j](k[j,d])) * sum[j](v[j,e])",
     "inline_row": "x[M, N]; v[N, E]; z[i,e] = sum[k](softmax[i](x[i,k]) * v[k,e])",

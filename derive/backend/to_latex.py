@@ -92,7 +92,9 @@ def _write_word(word: str) -> str:
         return f"\\{word}"
     if not word.isascii() or not word:
         return rf"\text{{{escape(word)}}}"
-    return word if len(word) == 1 or word.isdigit() else rf"\mathit{{{escape(word)}}}"
+    if len(word) == 1 or word.isdigit():
+        return escape(word)
+    return rf"\mathit{{{escape(word)}}}"
 
 
 def _put(expr: Expr, holds: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from derive.backend.lines import INDENT, fit_assignment, fit_call, fit_signature
+from derive.backend.lines import INDENT, WIDTH, fit_assignment, fit_call, fit_signature
 from derive.backend.to_checks import CHECK, write_check
 from derive.backend.to_docstring import Header, write_docstring, write_header
 from derive.backend.to_loop import write_loop, write_step
@@ -17,29 +17,55 @@ from derive.plan.ops import Fill, Num, NumTensor
 from derive.plan.steps import find_letters, walk_ops
 
 if TYPE_CHECKING:
-    from derive.plan.steps import Plan, Step
+    from derive.plan.steps import Plan, Regime, Step
 
 __all__ = ["Header", "to_module"]
 
 
-def to_module(plan: Plan, name: str, header: Header) -> str:
-    """The text of the file; the same plan and header give the same bytes."""
+def to_module(plan: Plan, name: str, header: Header, *, dispatch: bool = False) -> str:
+    """The text of the file; the same plan and header give the same bytes.
+
+    With `dispatch` the orders for other sizes are functions of their own, which the first one calls
+    where one of them takes fewer operations.
+    """
     system = plan.system
-    body = _write_body(plan)
-    code = "\n".join(line for line in body if not line.startswith("#"))
+    others = [(_name_regime(name, each), each) for each in plan.regimes] if dispatch else []
+    calls = [line for other, each in others for line in _call_regime(other, each, plan)]
+    bodies = [[*calls, *_write_body(plan)], *(_write_body(each.plan) for _, each in others)]
+    code = "\n".join(line for body in bodies for line in body if not line.startswith("#"))
     sizes, check = write_check(system, lambda size: re.search(rf"\b{size}\b", code) is not None)
     if check:
         tensors = [t.name for t in system.inputs if isinstance(t, Tensor)]
         arguments = [*tensors, *(s.name for s in system.sizes)]
-        body = [*fit_call(CHECK, ", ".join(sizes), arguments), *body]
-    text = "\n".join(f"{INDENT}{line}" for line in body)
+        head = fit_call(CHECK, ", ".join(sizes), arguments)
+        bodies = [[*head, *body] for body in bodies]
     imports = "import torch\n" if "torch." in code + check else ""
-    parts = [
-        write_header(system, name, header),
-        f"\n{imports}from torch import Tensor\n\n\n",
-        f"{_sign(plan, name)}\n{write_docstring(plan, header)}\n{text}\n",
+    texts = ["\n".join(f"{INDENT}{line}" for line in body) for body in bodies]
+    functions = [f"{_sign(plan, name)}\n{write_docstring(plan, header)}\n{texts[0]}\n"]
+    for (other, each), text in zip(others, texts[1:], strict=True):
+        words = f'{INDENT}"""The same in the order of contraction for {each}."""'
+        functions.append(f"{_sign(each.plan, other)}\n{words}\n{text}\n")
+    head_text = f"{write_header(system, name, header)}\n{imports}from torch import Tensor\n"
+    return "\n\n".join([head_text, *functions, *([check] if check else [])])
+
+
+def _name_regime(name: str, regime: Regime) -> str:
+    """`_attention_where_S_below_16`."""
+    side = "below" if regime.is_below else "above"
+    return f"_{name}_where_{regime.size}_{side}_{regime.number}"
+
+
+def _call_regime(name: str, regime: Regime, plan: Plan) -> list[str]:
+    """The lines that leave the work to another order."""
+    given = [entry.name for entry in plan.system.inputs]
+    required = [a.split(":")[0] for a in map(_argument, plan.system.inputs) if " = " not in a]
+    optional = [each for each in given if each not in required]
+    sizes = [f"{size.name}={size.name}" for size in plan.system.sizes]
+    call = f"{name}({', '.join([*required, *optional, *sizes])})"
+    return [
+        f"if {regime}:",
+        *(f"{INDENT}{line}" for line in fit_assignment("", call, WIDTH - 2 * len(INDENT))),
     ]
-    return "".join([*parts, "\n\n", check] if check else parts)
 
 
 def _write_body(plan: Plan) -> list[str]:

@@ -41,6 +41,7 @@ FastMath = Annotated[
 Cells = Annotated[
     bool, typer.Option(" /--no-cells", help="No torch call without second derivatives.")
 ]
+Dispatch = Annotated[bool, typer.Option("--dispatch", help="Hold the orders for other sizes too.")]
 MachineFile = Annotated[
     Path | None, typer.Option("--machine", metavar="FILE", help="Costs, by bench --calibrate.")
 ]
@@ -157,6 +158,7 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     fast_math: FastMath = False,
     cells: Cells = True,
     machine: MachineFile = None,
+    dispatch: Dispatch = False,
     as_json: Json = False,
 ) -> None:
     """Write checked PyTorch functions.
@@ -167,7 +169,7 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     from derive.cli.options import Options
     from derive.cli.sizes import parse_sizes
 
-    options = Options(memory, fast_math, cells, machine)
+    options = Options(memory, fast_math, cells, machine, dispatch)
     if code:
         from derive.cli.code import find_checked
 

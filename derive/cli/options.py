@@ -18,6 +18,7 @@ class Options:
     fast_math: bool = False
     cells: bool = True
     machine: Path | None = None
+    dispatch: bool = False
 
     def to_arguments(self) -> dict[str, Any]:
         """The arguments of `derive.build`."""
@@ -29,6 +30,7 @@ class Options:
             "fast_math": self.fast_math,
             "cells": self.cells,
             "machine": machine,
+            "dispatch": self.dispatch,
         }
 
     def to_text(self) -> str:
@@ -39,6 +41,7 @@ class Options:
             f" --memory {quote(self.memory)}" if self.memory else "",
             " --fast-math" if self.fast_math else "",
             "" if self.cells else " --no-cells",
+            " --dispatch" if self.dispatch else "",
             "" if self.machine is None else f" --machine {quote(show_path(self.machine))}",
         ]
         return "".join(parts)

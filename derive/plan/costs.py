@@ -59,12 +59,16 @@ def find_flops(op: Op) -> Polynomial:
             return Polynomial({})
 
 
-def find_inner(whole: Op, given: tuple[Op, ...]) -> Iterator[Op]:
-    """The operations of a cell, without what it is given."""
+def find_inner(whole: Op, given: tuple[Op, ...]) -> tuple[Op, ...]:
+    """The operations of a cell, each once, without what it is given."""
+    return tuple(dict.fromkeys(_walk_inner(whole, given)))
+
+
+def _walk_inner(whole: Op, given: tuple[Op, ...]) -> Iterator[Op]:
     if whole not in given:
         yield whole
         for arg in args_of(whole):
-            yield from find_inner(arg, given)
+            yield from _walk_inner(arg, given)
 
 
 def find_true_axes(op: Op) -> tuple[Index, ...]:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from derive.errors import DeriveError
-from derive.ir.nodes import Access, Tensor
+from derive.ir.nodes import Access, Equation, Tensor
 from derive.plan.build import Draft, lower_in, lower_system, make_context
 from derive.plan.choices import tell_calls, tell_loop
 from derive.plan.layout import find_layouts
@@ -23,6 +23,7 @@ from derive.plan.orders import tell_order
 from derive.plan.tiling import time_plan
 from derive.plan.written import Written, count_written
 from derive.rewrite.derivation import find_uses
+from derive.rewrite.options import settle_letters
 from derive.rewrite.recipes import prepare
 from derive.rewrite.rules_products import flatten_product, flatten_sum, guard_product
 
@@ -95,11 +96,19 @@ class _Teller:
         self._release()
 
     def add(self, entry: Entry) -> None:
-        """An entry as it is, from what was last shown of its equation."""
+        """An entry from what was last shown of its equation, in letters that can be read."""
         before = self.shown.get(entry.equation, entry.before)
         self.entries.append(replace(entry, before=before))
-        if entry.after is not None:
-            self.shown[entry.equation] = entry.after
+        self._show(entry.after, entry.system)
+
+    def _show(self, after: Expr | None, system: System | None) -> None:
+        """What the last entry leads to."""
+        last = self.entries[-1]
+        if after is None or system is None or last.target is None:
+            return
+        after = settle_letters(Equation(last.target, after), system)
+        self.entries[-1] = replace(last, after=after, system=system)
+        self.shown[last.equation] = after
 
     def settle(self, system: System) -> None:
         """What was tidied up without an entry of its own is part of the last one."""
@@ -119,8 +128,7 @@ class _Teller:
         if self.held is not None:
             self.held = replace(self.held, system=use.system, after=use.after)
         elif self.entries and self.entries[-1].equation == use.equation:
-            self.entries[-1] = replace(self.entries[-1], after=use.after, system=use.system)
-            self.shown[use.equation] = use.after
+            self._show(use.after, use.system)
 
     def _release(self) -> None:
         """What was held back and nothing followed is told by itself."""

@@ -75,9 +75,14 @@ def _to_leaf_key(op: Op, index: Index) -> Op:
 
 
 def find_group(
-    steps: Sequence[Step], results: Sequence[Op], index: Index, memory: Memory
+    steps: Sequence[Step],
+    results: Sequence[Op],
+    index: Index,
+    memory: Memory,
+    *,
+    whole: bool = False,
 ) -> Group | None:
-    """The steps worth a loop over this index; None where none is."""
+    """The steps worth a loop over this index, or with `whole` all that can be in one; else None."""
     inside, after = _find_members(steps, index, set())
     core = _find_core(steps, inside, memory)
     shared = _find_shared(steps, inside, after)
@@ -86,9 +91,10 @@ def find_group(
         wider = _find_core(steps, others[0], memory)
         if len(wider) > len(core):
             (inside, after), core = others, wider
-    if not core:
+    if not inside or not (core or whole):
         return None
-    inside, after = _trim(steps, inside, after, core)
+    if not whole:
+        inside, after = _trim(steps, inside, after, core)
     group = tuple(step for step in steps if step.name in inside)
     later = tuple(step for step in steps if step.name in after)
     read = {name for op in (*(s.op for s in later), *results) for name in _read_by(op)}

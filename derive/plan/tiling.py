@@ -83,14 +83,19 @@ def _is_joined(step: Step, at: Tile) -> bool:
 
 
 def _find_tiled(plan: Plan, most: int | None) -> list[Plan]:
-    """The plan tiled along each index that allows it, by blocks of each size worth trying."""
+    """The plan tiled along each index that allows it, by blocks of each size worth trying.
+
+    Under a budget also with as many steps in the loop as can be.
+    """
     indices = dict.fromkeys(i for step in plan.steps for i in step.axes)
     targets = TARGETS if most is None else tuple(1 << k for k in range(21, 2, -2))
     found = []
     for index in indices:
-        memory = Memory(plan.sizes)
-        if memory.extent(index) > 1:
-            group = find_group(plan.steps, plan.results, index, memory)
+        for whole in (False,) if most is None else (False, True):
+            memory = Memory(plan.sizes)
+            if memory.extent(index) < 2:
+                continue
+            group = find_group(plan.steps, plan.results, index, memory, whole=whole)
             if group is not None:
                 made = (make_tiled(plan, group, memory, target) for target in targets)
                 found += [each for each in made if each is not None]

@@ -18,7 +18,6 @@ from derive.ir.walk import find_children, map_children
 from derive.rewrite.guards import carry_guards
 from derive.rewrite.open_sums import open_wide_sums
 from derive.rewrite.recipes import FLAT, RULES, prepare
-from derive.rewrite.rules_products import flatten_product, flatten_sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from derive.ir.nodes import Expr
     from derive.rewrite.rule import Rule
 
-QUIET = (flatten_sum.name, flatten_product.name)  # they let go of brackets and do nothing else
 OPEN = ("open_wide_sum", "a wide sum that is only contracted stands where it is contracted")
 GUARD = ("carry_guard", "a tensor that is read only where c holds is computed only where c holds")
 WHOLE = ("prepare", "the rules of the recipe")
@@ -42,11 +40,6 @@ class Use:
     equation: str
     before: Expr
     after: Expr
-
-    @property
-    def is_quiet(self) -> bool:
-        """Does it tidy up only?"""
-        return self.name in QUIET
 
 
 def find_uses(system: System) -> tuple[Use, ...]:

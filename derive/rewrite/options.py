@@ -52,6 +52,7 @@ OPTIONS: tuple[Rule, ...] = (
     rules_deltas.sift_delta,
     rules_masks.prefix_sum,
     rules_chains.accumulate_chain,
+    rules_chains.distribute_chain,
     rules_chains.inline_equation,
     rules_chains.inline_row,
 )
@@ -226,6 +227,11 @@ class _Letters:
         known = self._extents.get(index.name)
         told = known is None or is_same_extent(known, index.extent)
         return told and index.name not in self._names
+
+
+def settle_letters(equation: Equation, system: System) -> Expr:
+    """The value of an equation, with no letter bound inside its own scope."""
+    return _Letters(system).settle(equation.value, equation)
 
 
 def _find_indices(exprs: Sequence[Expr]) -> Iterator[Index]:

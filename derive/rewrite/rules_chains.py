@@ -16,6 +16,7 @@ from derive.ir.nodes import (
     TRUE,
     ZERO,
     Access,
+    Add,
     Along,
     And,
     Equation,
@@ -30,9 +31,18 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free, map_children, substitute
-from derive.rewrite.rule import rule, system_rule
+from derive.rewrite.rule import apply_rules, rule, system_rule
 from derive.rewrite.rules_masks import Triangle, find_triangles, make_running_sum
-from derive.rewrite.rules_products import is_bracket, join_conditions, make_product, rename_bound
+from derive.rewrite.rules_products import (
+    flatten_product,
+    is_bracket,
+    is_negative,
+    join_conditions,
+    make_product,
+    merge_sums,
+    pull_sum_out,
+    rename_bound,
+)
 from derive.rewrite.rules_sums import find_factors, is_number, split_term
 from derive.rewrite.tame import find_wild, is_settled, is_tame, mark_wild
 
@@ -253,3 +263,37 @@ def _part(parts: Sequence[Expr], index: Index) -> tuple[list[Expr], list[Expr]]:
     """(those that depend on the index, the others)."""
     has = [part for part in parts if index in find_free(part)]
     return has, [part for part in parts if part not in has]
+
+
+@rule(
+    law="sum_i x_i * (w_i + sum_r b_r * a_ri) = sum_i x_i * w_i + sum_ri b_r * a_ri * x_i",
+    before="x[N, I]; w[O, I]; b[O, R]; a[R, I]; "
+    "y[n,o] = sum[i](x[n,i] * (w[o,i] + sum[r](b[o,r] * a[r,i])))",
+    after="x[N, I]; w[O, I]; b[O, R]; a[R, I]; "
+    "y[n,o] = sum[i](x[n,i] * w[o,i]) + sum[i, r](x[n,i] * b[o,r] * a[r,i])",
+    refuses="x[N, I]; w, v[O, I]; y[n,o] = sum[i](x[n,i] * (w[o,i] + v[o,i]))",
+)
+def distribute_chain(expr: Expr) -> Expr | None:
+    """A contraction with a sum one of whose terms is a contraction itself: each has its own order.
+
+    The parts of a low-rank update need not be multiplied out. Differences are left alone.
+    """
+    if not isinstance(expr, Reduce) or expr.kind != "sum" or expr.condition is not TRUE:
+        return None
+    factors = find_factors(expr.body)
+    if not all(map(is_settled, factors)):
+        return None
+    for k, factor in enumerate(factors):
+        others = (*factors[:k], *factors[k + 1 :])
+        if not isinstance(factor, Add) or any(map(is_negative, factor.terms)):
+            continue
+        if any(split_term(t).bound for t in factor.terms) and any(map(find_free, others)):
+            parts = [make_product([*factors[:k], t, *factors[k + 1 :]]) for t in factor.terms]
+            return Add(tuple(_join_sums(expr.bound, part) for part in parts))
+    return None
+
+
+def _join_sums(bound: tuple[Index, ...], product: Expr) -> Expr:
+    """The sum of a product, with the sums among its factors drawn into it."""
+    whole: Expr = Reduce("sum", bound, TRUE, product)
+    return apply_rules(whole, (flatten_product, pull_sum_out, merge_sums))

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import MINUS_INFINITY, ZERO, Index
 from derive.plan.align import arrange
+from derive.plan.cells.algebra import strip
 from derive.plan.context import is_truth
 from derive.plan.costs import find_true_axes
 from derive.plan.lower_mask import fill
 from derive.plan.ops import (
     Along,
     Apply,
-    Arrange,
     Cell,
     Einsum,
     Fill,
@@ -121,11 +121,6 @@ def _open_logits(soft: Along, emptied: Op | None, opener: Opener) -> Op:
     return opener.peel(opener.look(logits) if emptied is logits and is_read_twice else logits)
 
 
-def strip(op: Op) -> Op:
-    """The operation without the order of its axes."""
-    return strip(op.arg) if isinstance(op, Arrange) else op
-
-
 def _find_scores(op: Op, opener: Opener) -> Scores | None:
     match op:
         case Fill(arg, mask, Num(value), False) if value is MINUS_INFINITY:
@@ -138,6 +133,11 @@ def _find_scores(op: Op, opener: Opener) -> Scores | None:
                 if scores is not None and scores.mask is None:
                     return replace(scores, bias=_add(scores.bias, strip(rest)))
             return None
+        case Apply("-", (product, rest)):
+            scores = _find_scores(opener.peel(product), opener)
+            taken = Apply("neg", (strip(rest),), axes_of(strip(rest)))
+            is_plain = scores is not None and scores.mask is None
+            return replace(scores, bias=_add(scores.bias, taken)) if scores and is_plain else None
         case Apply("*" | "/" as function, (product, Num() as scale)):
             scores = _find_scores(opener.peel(product), opener)
             if scores is None or scores.mask is not None:

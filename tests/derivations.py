@@ -1,0 +1,40 @@
+"""What the tests of derivations share: the library, built once, and how stages are read."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from derive import build, parse
+from derive.formulas import load_formulas
+from derive.frontend.system import to_system
+from derive.ir.nodes import Equation
+from derive.rewrite.options import settle_letters
+
+LIBRARY = load_formulas()
+SOFTMAX = "x[M, N]; y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))"
+
+calm = settings(
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+    ]
+)
+every_formula = pytest.mark.parametrize("name", LIBRARY)
+
+
+def read(text, empty_row="nan"):
+    return to_system(parse(text, empty_row=empty_row))
+
+
+@cache
+def built(name):
+    return build(LIBRARY[name])
+
+
+def settle(system):
+    """The system in letters that the notation allows."""
+    equations = (Equation(e.target, settle_letters(e, system)) for e in system.equations)
+    return replace(system, equations=tuple(equations))

@@ -1,0 +1,216 @@
+"""A derivation as text, LaTeX and JSON."""
+# ruff: noqa: F811 - the fixture `run` is imported
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from cli_runs import run, run_process  # noqa: F401
+from derivations import SOFTMAX, built, calm, every_formula, read, settle
+from hypothesis import given, settings
+from strategies import formulas
+
+from derive.backend.to_align import to_align
+from derive.backend.to_latex import escape, to_latex, to_name
+from derive.cli.derivation_data import to_derivation_data
+from derive.ir.text import to_lines
+from derive.plan.build import make_plan
+from derive.plan.derivation import find_derivation
+from derive.plan.search import Wish
+
+# LaTeX.
+
+LATEX = {
+    "x[N]; y[i] = -x[i] / 2": r"-\frac{x_{i}}{2}",
+    "x, y_1[N]; z[i] = x[i] - (y_1[i] - 1)": r"x_{i} - \left( {y_{1}}_{i} - 1 \right)",
+    "x[N]; z[i] = (x[i] + 1)**2 * 3": r"{\left( x_{i} + 1 \right)}^{2} \cdot 3",
+    "x[N]; z = sum[i](x[i]) * sum[j](x[j])": (r"\left( \sum_{i} x_{i} \right) \sum_{j} x_{j}"),
+    "x[N]; index i < N; z[i] = sum[j, j <= i](x[j] + 1)": (
+        r"\sum_{j \,:\, j \leq i} \left( x_{j} + 1 \right)"
+    ),
+    "x[N]; z[i] = exp(x[i])**2 * sqrt(x[i])": (
+        r"{\left( \exp \left( x_{i} \right) \right)}^{2} \sqrt{x_{i}}"
+    ),
+    "x[N]; index i < N; z[i] = where(i >= 1, x[i - 1], -oo)": (
+        r"\begin{cases} x_{i - 1} & \text{if } i \geq 1 \\ -\infty & \text{otherwise} \end{cases}"
+    ),
+    "x[N]; index i < N; z[i] = x[i // 2] + x[i % N] * [i == 0]": (
+        r"x_{\left\lfloor \frac{i}{2} \right\rfloor} + x_{i \bmod N} \left[ i = 0 \right]"
+    ),
+    "x[N, M]; z[i] = log(max[j](abs(x[i,j])))": (
+        r"\log \left( \max_{j} \left( \left| x_{i,j} \right| \right) \right)"
+    ),
+    "bool m[N]; alpha[N]; z[i] = log_softmax[i, m[i] and not i == 0](alpha[i])": (
+        r"\operatorname{log\_softmax}_{i \,:\, \left( \neg \left( i = 0 \right) \right) "
+        r"\wedge m_{i}} \left( \alpha_{i} \right)"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", LATEX)
+def test_an_expression_as_latex(text):
+    (equation,) = read(text).equations
+    assert to_latex(equation.value) == LATEX[text]
+
+
+def test_names_and_text_as_latex():
+    names = ["x", "alpha", "W_Q", "x1", "query", "A_K_2", "_", "mu_0"]
+    assert [to_name(name) for name in names] == [
+        "x", r"\alpha", "W_{Q}", "x_{1}", r"\mathit{query}", "A_{K,2}", r"\_", r"\mu_{0}",
+    ]  # fmt: skip
+    assert escape("a_b {c}^2 \\ 5%") == (r"a\_b \{c\}\textasciicircum{}2 \textbackslash{} 5\%")
+
+
+KNOWN = {  # commands of LaTeX and amsmath
+    *("begin", "end", "intertext", "text", "texttt", "mathit", "operatorname", "left", "right"),
+    *("textbackslash", "textasciicircum", "textasciitilde", "sum", "prod", "frac", "sqrt", "to"),
+    *("exp", "log", "sin", "cos", "tanh", "max", "min", "infty", "pi", "lfloor", "rfloor"),
+    *("bmod", "leq", "geq", "neq", "wedge", "vee", "neg", "cdot"),
+    *("alpha", "beta", "gamma", "lambda", "mu", "sigma", "tau"),
+}
+
+
+def check_latex(text):
+    """Braces, brackets and environments are balanced; each row has one mark to align by."""
+    plain = re.sub(r"\\[\\{}_$&#%,:]", " ", text)
+    depth = 0
+    for sign in plain:
+        depth += (sign == "{") - (sign == "}")
+        assert depth >= 0, text
+    assert depth == 0, text
+    stack = []
+    for word, name in re.findall(r"\\(begin|end|left|right)\b(?:\{(\w+\*?)\})?", plain):
+        if word in {"begin", "left"}:
+            stack.append((word, name))
+        else:
+            opened = {"end": "begin", "right": "left"}[word]
+            assert stack.pop() == (opened, name if word == "end" else ""), text
+    assert not stack, text
+    assert set(re.findall(r"\\([a-zA-Z]+)", plain)) <= KNOWN, text
+    lines = text.split("\n")
+    assert (lines[0], lines[-1]) == (r"\begin{align*}", r"\end{align*}")
+    rows = [line for line in lines[1:-1] if not line.startswith(r"\intertext{")]
+    assert all(row.endswith(r" \\") for row in rows[:-1])
+    assert not rows[-1].endswith(r"\\")
+    for row in rows:
+        outside = re.sub(r"\\begin\{cases\}.*\\end\{cases\}", "", row).replace(r"\&", "")
+        assert outside.count("&") == 1, row
+
+
+@every_formula
+def test_latex_is_balanced(name):
+    made = built(name)
+    check_latex(to_align(made.system, made.derivation.entries))
+
+
+@settings(calm, max_examples=30)
+@given(formulas())
+def test_latex_of_random_formulas_is_balanced(drawn):
+    system = read(drawn.text, drawn.empty_row)
+    plan = make_plan(system, dict(drawn.sizes))
+    entries = find_derivation(plan, Wish()).entries
+    check_latex(to_align(system, entries))
+    assert all(e.old and e.new for e in entries if e.system is not None)
+
+
+# The command line.
+
+TOLD = """\
+formula
+
+x[M, N]
+y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))
+
+as written, in loops over single numbers, at M=32 N=64
+equation  number  operations        elements
+y          266 k  2*M*N**2 + 2*M*N    2.05 k
+
+1. find_softmax: exp(e_j) / sum_j exp(e_j) = softmax_j(e)
+  before          y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))
+  after           y[i,j] = softmax[j](x[i,j])
+  operations      3*M*N + M -> 5*M*N  (6.18 k -> 10.2 k)
+  elements alive  2*M*N + 2*M -> M*N  (4.16 k -> 2.05 k)
+"""
+
+
+def test_a_derivation_as_text(run):
+    answer = run("show", SOFTMAX, "--derivation", "--sizes", "M=32")
+    assert (answer.code, answer.err) == (0, "")
+    shown, estimated, rest = answer.out.partition("  estimated time  ")
+    assert shown == TOLD
+    assert estimated
+    assert re.fullmatch(r"[\d.]+ us -> [\d.]+ us\n", rest)
+
+
+def test_costs_of_several_entries_are_told_in_all(run):
+    out = run("show", "relative_attention", "--derivation").out
+    assert [line.split()[1] for line in re.findall(r"(?m)^\d+\. \w+", out)] == [
+        "distribute_product", "distribute_product", "loop_over_blocks",
+    ]  # fmt: skip
+    assert out.split("\nin all\n")[1].splitlines()[0] == "  operations      7.35 G -> 9.5 G"
+
+
+def test_a_terminal_breaks_long_texts_in_their_column(tmp_path):
+    terminal = {"FORCE_COLOR": "1", "COLUMNS": "70"}
+    shown = run_process("show", "relative_attention", "--derivation", cwd=tmp_path, env=terminal)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", shown.stdout).splitlines()
+    told = lines[next(k for k, line in enumerate(lines) if line.startswith("1.")) :]
+    pairs = [line for line in told if line.startswith("  ")]
+    assert max(map(len, pairs)) == 70
+    assert any(re.match(r" {18}\S", line) for line in pairs)
+
+
+def test_nothing_done_is_told_as_such(run):
+    out = run("show", "x[N]; y[i] = 2 * x[i]", "--derivation").out
+    assert out.endswith("No rule changes it: the steps are the formula as it is written.\n")
+
+
+def test_a_derivation_as_latex(run):
+    answer = run("show", "relative_attention", "--derivation", "--latex")
+    made = built("relative_attention")
+    assert answer.code == 0
+    assert answer.out == to_align(made.system, made.derivation.entries) + "\n"
+    assert r"\texttt{distribute\_product}: \texttt{sum\_e q * (k + a) =" in answer.out
+
+
+@pytest.mark.parametrize("name", ["relative_attention", "transformer_xl_attention", "layer_norm"])
+def test_a_derivation_as_json(run, name):
+    data = json.loads(run("show", name, "--derivation", "--json").out)
+    assert data["derivation"] == to_derivation_data(built(name))
+    assert data["flops"]
+    entries = built(name).derivation.entries
+    assert len(data["derivation"]["entries"]) == len(entries)
+    for told, entry in zip(data["derivation"]["entries"], entries, strict=True):
+        if entry.system is not None:
+            assert told["after"] in to_lines(settle(entry.system))
+            old, new = entry.old, entry.new
+            assert told["costs"]["elements_at_sizes"] == [old.elements_at, new.elements_at]
+            assert told["costs"]["seconds"] == [old.seconds, new.seconds]
+
+
+def test_json_has_no_derivation_unless_it_is_asked_for(run):
+    assert "derivation" not in json.loads(run("show", SOFTMAX, "--json").out)
+
+
+@pytest.mark.parametrize("wrong", [("x[N]; y[i] = x[j]",), (SOFTMAX, "--sizes", "Q=3")])
+def test_what_cannot_be_built_is_refused(run, wrong):
+    answer = run("show", *wrong, "--derivation")
+    assert (answer.code, answer.out) == (2, "")
+
+
+def test_the_same_text_under_every_hash_seed():
+    code = "import sys; from derive.cli import main; main(sys.argv[1:])"
+    prints = {
+        subprocess.run(
+            [sys.executable, "-c", code, "show", "graph_convolution", "--derivation"],
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(prints) == 1
+    assert "sift_letter" in prints.pop()
