@@ -32,10 +32,10 @@ def ccd_quadratic(t: Tensor, v: Tensor, w: Tensor) -> Tensor:
     v_t = torch.einsum("klcd,ijcd->ijkl", v * 0.25, t)
     # v_t_t[i,j,a,b] = sum[k, l](v_t[i,j,k,l] * t[k,l,a,b])  [O, O, V, V]
     v_t_t = torch.einsum("ijkl,klab->ijab", v_t, t)
-    # v_t_2[j,k] = sum[l, c, d](v[k,l,c,d] * 0.5 * t[j,l,c,d])  [O, O]
-    v_t_2 = torch.einsum("klcd,jlcd->jk", v * 0.5, t)
-    # v_t_2_t[i,j,a,b] = sum[k](v_t_2[j,k] * t[i,k,a,b])  [O, O, V, V]
-    v_t_2_t = torch.einsum("jk,ikab->ijab", v_t_2, t)
+    # v_t_2[k,j] = sum[l, c, d](v[k,l,c,d] * 0.5 * t[j,l,c,d])  [O, O]
+    v_t_2 = torch.einsum("klcd,jlcd->kj", v * 0.5, t)
+    # v_t_2_t[i,j,a,b] = sum[k](v_t_2[k,j] * t[i,k,a,b])  [O, O, V, V]
+    v_t_2_t = torch.einsum("kj,ikab->ijab", v_t_2, t)
     # r[i,j,a,b] = v[i,j,a,b] + w_t[i,j,a,b] + v_t_t[i,j,a,b] - v_t_2_t[i,j,a,b]  [O, O, V, V]
     return v + w_t + v_t_t - v_t_2_t
 

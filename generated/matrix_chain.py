@@ -30,12 +30,12 @@ def matrix_chain(A: Tensor, B: Tensor, C: Tensor, D: Tensor, E: Tensor) -> Tenso
     _check_shapes(A, B, C, D, E)
     # B_C[l,n] = sum[m](B[l,m] * C[m,n])  [L, N]
     B_C = torch.einsum("lm,mn->ln", B, C)
-    # A_B_C[n,k] = sum[l](A[k,l] * B_C[l,n])  [N, K]
-    A_B_C = torch.einsum("kl,ln->nk", A, B_C)
+    # A_B_C[k,n] = sum[l](A[k,l] * B_C[l,n])  [K, N]
+    A_B_C = torch.einsum("kl,ln->kn", A, B_C)
     # D_E[n,q] = sum[p](D[n,p] * E[p,q])  [N, Q]
     D_E = torch.einsum("np,pq->nq", D, E)
-    # Y[k,q] = sum[n](D_E[n,q] * A_B_C[n,k])  [K, Q]
-    return torch.einsum("nq,nk->kq", D_E, A_B_C)
+    # Y[k,q] = sum[n](A_B_C[k,n] * D_E[n,q])  [K, Q]
+    return torch.einsum("kn,nq->kq", A_B_C, D_E)
 
 
 def _check_shapes(A: Tensor, B: Tensor, C: Tensor, D: Tensor, E: Tensor) -> None:

@@ -7,6 +7,7 @@ import torch
 from derivations import LIBRARY, SOFTMAX, built, calm, every_formula, read, settle
 from hypothesis import given, settings
 from strategies import formulas
+from test_random_formulas import check_close, draw_inputs
 
 from derive import build, evaluate_loops, parse, show
 from derive.errors import DeriveError, Diagnostic
@@ -27,7 +28,8 @@ from derive.rewrite.recipes import prepare
 from derive.rewrite.rule import apply_rules
 from derive.rewrite.rules_products import flatten_product, flatten_sum
 from derive.verify.evaluate import evaluate_system
-from derive.verify.samples import choose_sizes, draw_inputs
+from derive.verify.samples import choose_sizes
+from derive.verify.samples import draw_inputs as draw_samples
 
 BRACKETS = (flatten_sum, flatten_product)
 CHAIN = "A[K, L]; B[L, M]; C[M, N]; y[k,n] = sum[l, m](A[k,l] * B[l,m] * C[m,n])"
@@ -65,6 +67,11 @@ def check_uses(system, *, in_one=False):
     assert here is prepare(system)[0]
 
 
+def as_tensors(found):
+    parts = found if isinstance(found, tuple) else (found,)
+    return tuple(torch.as_tensor(part, dtype=torch.float64) for part in parts)
+
+
 def evaluate(system, sizes, inputs):
     values = evaluate_system(system, inputs, sizes)
     results = (values[tensor.name] for tensor in system.results)
@@ -74,7 +81,7 @@ def evaluate(system, sizes, inputs):
 def check_values(system, stages, count=2):
     """Every stage has the values of the first in float64, at small sizes and at a size 1."""
     for seed, sizes in enumerate(choose_sizes(system, count=count)):
-        inputs = draw_inputs(system, sizes, seed)
+        inputs = draw_samples(system, sizes, seed)
         expected = evaluate(system, sizes, inputs)
         for name, stage in stages:
             found = evaluate(stage, sizes, inputs)
@@ -99,9 +106,14 @@ def test_uses_of_random_formulas_end_where_the_recipe_does(drawn):
 
 @settings(calm, max_examples=40)
 @given(formulas(depth=4, equations=2))
-def test_stages_of_random_formulas_have_equal_values(drawn):
+def test_stages_of_random_formulas_have_equal_loops(drawn):
     system = read(drawn.text, drawn.empty_row)
-    check_values(system, [(use.name, use.system) for use in find_uses(system)], count=1)
+    inputs = draw_inputs(system, dict(drawn.sizes), 0)
+    expected = evaluate_loops(parse(drawn.text, empty_row=drawn.empty_row), inputs)
+    for use in find_uses(system):
+        text = "\n".join(to_lines(settle(use.system)))
+        found = evaluate_loops(parse(text, empty_row=drawn.empty_row), inputs)
+        check_close(as_tensors(found), as_tensors(expected), f"{use.name}\n{text}")
 
 
 def test_equal_nodes_are_rewritten_at_once():
@@ -237,7 +249,7 @@ def test_nested_pairs_have_the_value_of_the_product():
                 parse(f"{shapes}; {places}{to_text(side)}") for side in (entry.before, entry.after)
             )
             system = to_system(one)
-            inputs = draw_inputs(system, choose_sizes(system, count=1)[0], 0)
+            inputs = draw_samples(system, choose_sizes(system, count=1)[0], 0)
             expected = torch.as_tensor(evaluate_loops(one, inputs))
             torch.testing.assert_close(torch.as_tensor(evaluate_loops(other, inputs)), expected)
             found += 1

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from derive.plan.context import Context
 
 FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
+WORTH = 1 << 18  # products of numbers in a product of matrices from which its form is of any matter
 THIN = 16  # rows below which a matrix product is bound by the way its operands lie
 ORDINARY = 3  # an operand of more operations than this gets a line of its own
 
@@ -359,7 +360,8 @@ def orient(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> tupl
     thin, wide = sorted((first, second), key=context.count)
     if not first or not second or not one & other - {*kept} or context.count(thin) >= THIN:
         return kept
-    if context.count(wide) < THIN or kept[-1] not in thin:
+    spanned = context.count(i for op in ops for i in axes_of(op))
+    if spanned < WORTH or kept[-1] not in thin:
         return kept
     return (*(i for i in kept if i in one & other), *thin, *wide)
 

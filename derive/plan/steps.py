@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from derive.errors import refuse
 from derive.ir.nodes import MINUS_ONE, Mul, Pow, Size
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
-from derive.plan.costs import count_elements, find_flops, find_held, find_kept
-from derive.plan.ops import Einsum, Op, args_of, axes_of
+from derive.plan.costs import count_elements, find_flops, find_held, find_inner, find_kept
+from derive.plan.ops import Cell, Einsum, Op, args_of, axes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -93,9 +93,8 @@ class Plan:
 
     def find_einsums(self, step: Step) -> tuple[str, ...]:
         """The einsum strings of one step, innermost first."""
-        letters = find_letters(self.steps)
-        parts = (op for op in walk_ops(step.op) if isinstance(op, Einsum))
-        return tuple(to_equation(op, letters) for op in parts)
+        letters = find_letters(self.steps, calls=True)
+        return tuple(to_equation(op, letters) for op in find_products(step.op))
 
     @property
     def flops(self) -> Polynomial:
@@ -174,12 +173,26 @@ def walk_ops(op: Op) -> Iterator[Op]:
     yield op
 
 
-def find_letters(steps: Iterable[Step]) -> dict[Index, str]:
+def find_products(op: Op) -> Iterator[Einsum]:
+    """The contractions of an operation, innermost first, those that a call of torch makes too."""
+    for arg in args_of(op):
+        yield from find_products(arg)
+    if isinstance(op, Cell):
+        inner = (part for part in find_inner(op.whole, op.args) if isinstance(part, Einsum))
+        yield from reversed(list(inner))
+    elif isinstance(op, Einsum):
+        yield op
+
+
+def find_letters(steps: Iterable[Step], *, calls: bool = False) -> dict[Index, str]:
     """A letter for each index of the einsums: its own where it is one letter, else a free one.
+
+    With `calls` also of those that a call of torch stands for.
 
     One letter means one index throughout, as long as there are letters enough.
     """
-    einsums = [op for step in steps for op in walk_ops(step.op) if isinstance(op, Einsum)]
+    find = find_products if calls else walk_ops
+    einsums = [op for step in steps for op in find(step.op) if isinstance(op, Einsum)]
     return _assign_letters(tuple(dict.fromkeys(i for op in einsums for i in _indices_of(op))))
 
 

@@ -23,8 +23,8 @@ def open_wide_sums(
 ) -> tuple[Equation, ...]:
     """The equations with every wide sum put into the one contraction that reads it."""
     found = list(equations)
-    for equation in equations:
-        tensor = equation.target.tensor
+    for tensor in [each.target.tensor for each in equations]:
+        equation = next(each for each in found if each.target.tensor is tensor)
         if tensor in results or not _is_wide_sum(equation):
             continue
         readers = [each for each in found if _count(each.value, tensor)]

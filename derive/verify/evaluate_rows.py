@@ -143,6 +143,8 @@ def along(evaluator: Evaluator, expr: Along) -> Grid:
 
     body, mask, free = _spread_rows(evaluator, (expr.index,), expr.condition, expr.body)
     order = (*free, expr.index)
+    if not body.is_floating_point():  # integers, of an argmax or of a tensor of them
+        body = body.to(torch.float64)
     if expr.kind == "cumsum":
         return Grid(torch.where(mask, body, torch.zeros_like(body)).cumsum(-1), order)
     if expr.condition != TRUE:
