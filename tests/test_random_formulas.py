@@ -119,15 +119,19 @@ def test_random_deep_many(drawn):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_float32_errs_no_more_than_hand_written_code(example):
-    """Both against float64 on the same numbers; twice the other's error is rounding luck."""
+    """Both against float64 on the same numbers; twice the other's error is rounding luck.
+
+    So are two units in the last place: a root and its square are two roundings.
+    """
     function = example.build().function
     wider = {name: 4 * extent for name, extent in example.sizes.items()}
-    mine, theirs = [], []
+    mine, theirs, units = [], [], []
     for seed in range(5):
         tensors, sizes = example.draw(wider, torch.float32, seed)
         exact = {n: v.double() if v.is_floating_point() else v for n, v in tensors.items()}
         expected = example.reference(**exact, **sizes)
+        units.append(expected.nan_to_num().abs().max().item() * torch.finfo(torch.float32).eps)
         for errors, call in ((mine, function), (theirs, example.reference)):
             difference = call(**tensors, **sizes).double() - expected
             errors.append(difference.nan_to_num().abs().max().item())
-    assert max(mine) <= 2 * max(theirs), (mine, theirs)
+    assert max(mine) <= 2 * max(*theirs, *units), (mine, theirs)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # What a generated function reads, and the file around it: nothing else may have these names.
-FUNCTION_WORDS = ("torch", "_check_shapes", "ValueError", "list", "zip")
+FUNCTION_WORDS = ("torch", "_check_shapes", "ValueError", "list", "zip", "isinstance")
 FILE_WORDS = (*FUNCTION_WORDS, "Tensor", "tuple", "float", "int")
 
 

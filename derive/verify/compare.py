@@ -11,6 +11,7 @@ import sys
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from hashlib import sha256
 from inspect import signature
@@ -102,7 +103,7 @@ def _judge_fields(
     if not draws or not any(getattr(entry, "kind", "") == "real" for entry in system.inputs):
         return ""
     sizes = draws[0]
-    values = draw_inputs(system, sizes, 0)
+    values = {name: _to_eighths(value) for name, value in draw_inputs(system, sizes, 0).items()}
 
     def run(variant: Mapping[str, int], given: Mapping[str, Any]) -> tuple[Any, ...]:
         found = function(**_spell(function, given), **variant)
@@ -111,6 +112,13 @@ def _judge_fields(
     calls = [partial(run, variant) for variant in variants]
     said = judge_exactly(calls, system, values, sizes, seed=1)
     return f"{said}, at {', '.join(f'{k}={v}' for k, v in sizes.items())}" if said else ""
+
+
+def _to_eighths(value: Any) -> Any:
+    """A float that is the same in a field as in floats."""
+    if not isinstance(value, float) or Fraction(value).limit_denominator(100) == value:
+        return value
+    return (round(8 * value) or 1) / 8
 
 
 def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:
