@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from derive.bench.candidate import to_backward, to_forward
 from derive.bench.candidates import find_candidates
 from derive.bench.compiled import find_compiled, quietly, to_compiled_name
+from derive.bench.draws import draw_moderate
 from derive.bench.measure import find_timings
 from derive.bench.memory import find_peak, say_failure, say_no_peak
 from derive.bench.report import Report, Row, Table
 from derive.bench.roofline import count_moved, measure_roofline
 from derive.errors import refuse
-from derive.verify.samples import draw_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -114,11 +114,11 @@ def _find_checked(built: Built, hand: Hand | None, wishes: Wishes) -> Found:
 
     dtype = find_dtype(wishes.dtype)
     precise = torch.float32 if dtype is torch.bfloat16 else dtype
-    inputs = draw_inputs(built.system, built.plan.sizes, seed=0, dtype=precise)
+    inputs = draw_moderate(built.system, built.plan.sizes, precise)
     found = find_candidates(built, hand, inputs, backward=wishes.backward)
     if dtype is precise:
         return found
-    inputs = draw_inputs(built.system, built.plan.sizes, seed=0, dtype=dtype)
+    inputs = draw_moderate(built.system, built.plan.sizes, dtype)
     return find_candidates(built, hand, inputs, backward=wishes.backward, judge=False)
 
 

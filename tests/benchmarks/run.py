@@ -11,11 +11,11 @@ import torch
 
 import derive
 from derive.bench.candidate import Candidate, to_forward
+from derive.bench.draws import draw_moderate
 from derive.bench.measure import measure_all
 from derive.bench.memory import find_peak
 from derive.bench.roofline import Roofline, find_bound, measure_roofline
 from derive.formulas import find_formula
-from derive.verify.samples import draw_inputs
 from tests.benchmarks.by_hand import load_by_hand
 from tests.benchmarks.cases import WEIGHT, Case
 
@@ -87,7 +87,7 @@ def measure(case: Case, roofline: Roofline, runs: int = RUNS, *, backward: bool 
 
 def draw(case: Case, built: derive.compiler.Built) -> dict[str, Any]:
     """Inputs in float32, weights as small as where training starts."""
-    inputs = draw_inputs(built.system, case.sizes, seed=0, dtype=torch.float32)
+    inputs = draw_moderate(built.system, case.sizes, torch.float32)
     return {name: value * WEIGHT if name in case.small else value for name, value in inputs.items()}
 
 
