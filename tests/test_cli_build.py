@@ -220,8 +220,8 @@ def test_one_formula_that_is_refused_does_not_keep_the_others(run, tmp_path):
 def test_a_file_that_differs_from_the_loops_is_not_written(run, tmp_path, monkeypatch):
     right = compiler.to_module
 
-    def double(*given):
-        return right(*given).replace("return torch.einsum", "return 2 * torch.einsum")
+    def double(*given, **named):
+        return right(*given, **named).replace("return torch.einsum", "return 2 * torch.einsum")
 
     monkeypatch.setattr(compiler, "to_module", double)
     answer = run("build", MATMUL, "--name", "matmul")

@@ -82,6 +82,8 @@ def is_truth(op: Op) -> bool:
             return True
         case Apply(function, _, _):
             return function in TRUTHS
+        case Cast() | Reduction():
+            return False
         case Arrange(arg, _):
             return is_truth(arg)
         case _:
