@@ -13,8 +13,8 @@ from derive.backend.to_module import Header, to_module
 from derive.errors import DeriveError, refuse
 from derive.frontend.system import refuse_depth, to_system
 from derive.ir.sizes import find_sizes
-from derive.plan.machine import DEFAULT, Machine
-from derive.plan.memory import WIDTH, parse_memory
+from derive.plan.machine import DEFAULT, WIDTH, Machine
+from derive.plan.memory import parse_memory
 from derive.plan.regimes import find_regimes
 from derive.plan.search import Wish, find_plan
 

@@ -8,8 +8,8 @@ from derive.backend.lines import INDENT, WIDTH, fit_append, fit_assignment, fit_
 from derive.backend.to_python import ATOM, to_python
 from derive.ir.text import to_text
 from derive.plan.meaning import to_step_equation
-from derive.plan.ops import Op, Source, axes_of
-from derive.plan.steps import walk_ops
+from derive.plan.ops import Op, axes_of
+from derive.plan.steps import find_reads
 
 if TYPE_CHECKING:
     from derive.backend.to_torch import Printer
@@ -38,7 +38,7 @@ def write_loop(plan: Plan, tile: Tile, printer: Printer, last: Step | None) -> l
     """The loop over blocks, and the blocks of each result joined."""
     lists = {made: blocks for made, blocks, _ in tile.joined}
     inside = plan.steps[tile.first : tile.last + 1]
-    read = {name for step in inside for name in _read_by(step)}
+    read = {name for step in inside for name in find_reads(step.op)}
     body: list[str] = []
     for step in inside:
         if step.name in lists and step.name not in read:
@@ -55,10 +55,6 @@ def write_loop(plan: Plan, tile: Tile, printer: Printer, last: Step | None) -> l
         is_returned = last is not None and made == last.name
         lines += fit_assignment("" if is_returned else made, f"torch.cat({name}, dim={place})")
     return lines
-
-
-def _read_by(step: Step) -> set[str]:
-    return {part.name for part in walk_ops(step.op) if isinstance(part, Source)}
 
 
 def _split(printer: Printer, op: Op, tile: Tile) -> str:

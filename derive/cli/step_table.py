@@ -8,13 +8,12 @@ from derive.cli.sizes import to_option
 from derive.cli.tables import print_line, print_table, to_short
 from derive.ir.text import to_text
 from derive.plan.costs import find_kept
+from derive.plan.machine import WIDTH
 from derive.plan.meaning import to_step_equation
 
 if TYPE_CHECKING:
     from derive.ir.nodes import Expr
     from derive.plan.steps import Plan, Step
-
-FLOAT_BYTES = 4  # float32, for the memory that is shown
 
 
 def print_steps(plan: Plan) -> None:
@@ -40,7 +39,7 @@ def print_costs(plan: Plan) -> None:
     for label, cost in (("flops", plan.flops), ("peak elements", plan.peak_elements)):
         equals = f" = {plan.at_sizes(cost):,}" if cost.constant is None else ""
         print_line(f"  {label:<13}  {to_compact(cost.to_expr())}{equals}")
-    memory = plan.at_sizes(plan.peak_elements) * FLOAT_BYTES
+    memory = plan.at_sizes(plan.peak_elements) * WIDTH
     print_line(f"  {'in float32':<13}  {to_bytes(memory)} alive at once")
     if plan.tile is not None:
         tile, length = plan.tile, plan.complete(plan.sizes)[plan.tile.block]

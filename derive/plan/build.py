@@ -12,9 +12,9 @@ from derive.plan.cells import find_notes, use_cells
 from derive.plan.context import Context, layout_of
 from derive.plan.layout import find_layouts
 from derive.plan.lower import lower, lower_equation
-from derive.plan.ops import Flatten, Op, Source, merge_indices
-from derive.plan.share import replace_op, share_ops, split_long
-from derive.plan.steps import Plan, Step, walk_ops
+from derive.plan.ops import Flatten, Op, Source, exchange, merge_indices
+from derive.plan.share import share_ops, split_long
+from derive.plan.steps import Plan, Step, find_reads, walk_ops
 from derive.plan.strides import Memory
 from derive.rewrite.recipes import prepare
 
@@ -104,20 +104,16 @@ def inline_result(
     root = [part for op in results for part in walk_ops(op) if isinstance(part, Source)]
     if len(results) != 1 or len(root) != 1 or root[0].name != last.name or results[0] is root[0]:
         return steps, results
-    whole = Step(last.name, replace_op(results[0], root[0], last.op))
+    whole = Step(last.name, exchange(results[0], {root[0]: last.op}))
     return (*before, whole), (Source(last.name, whole.axes),)
 
 
 def drop_unused(steps: tuple[Step, ...], results: tuple[Op, ...]) -> tuple[Step, ...]:
     """The steps that the results need."""
-    needed = _find_names(results)
+    needed = {name for op in results for name in find_reads(op)}
     kept: list[Step] = []
     for step in reversed(steps):
         if step.name in needed:
-            needed |= _find_names((step.op,))
+            needed |= find_reads(step.op)
             kept.insert(0, step)
     return tuple(kept)
-
-
-def _find_names(ops: tuple[Op, ...]) -> set[str]:
-    return {part.name for op in ops for part in walk_ops(op) if isinstance(part, Source)}

@@ -18,10 +18,10 @@ from derive.plan.ops import (
     Source,
     args_of,
     axes_of,
+    exchange,
     rename_indices,
-    with_args,
 )
-from derive.plan.steps import Step, walk_ops
+from derive.plan.steps import Plan, Step, find_reads, walk_ops
 from derive.plan.strides import Memory, find_copies, find_strides
 
 if TYPE_CHECKING:
@@ -47,24 +47,21 @@ class Group:
     sliced: tuple[tuple[str, Op], ...]  # the name in the loop, and what it is a block of
     joined: tuple[str, ...]  # steps that are read after the loop
 
-    def find_step(self, name: str) -> Step:
-        """The step of the group by its name."""
-        return next(step for step in self.inside if step.name == name)
-
     def cut(self, short: Index) -> tuple[Step, ...]:
         """The steps on blocks: the index is exchanged for one of a block's extent."""
         names = {_to_leaf_key(op, self.index): name for name, op in self.sliced}
-        return tuple(
-            Step(step.name, rename_indices(self._exchange(step.op, names), {self.index: short}))
-            for step in self.inside
-        )
+        inside = {step.name for step in self.inside}
 
-    def _exchange(self, op: Op, names: dict[Op, str]) -> Op:
-        name = names.get(_to_leaf_key(op, self.index))
-        if name is not None:
-            return Source(name, axes_of(op), op.kind if isinstance(op, Source) else "real")
-        args = args_of(op)
-        return with_args(op, tuple(self._exchange(a, names) for a in args)) if args else op
+        def cut_step(step: Step) -> Step:
+            leaves = find_leaves(step.op, self.index, inside)
+            new = {leaf: _to_block(leaf, names[_to_leaf_key(leaf, self.index)]) for leaf in leaves}
+            return Step(step.name, rename_indices(exchange(step.op, new), {self.index: short}))
+
+        return tuple(map(cut_step, self.inside))
+
+
+def _to_block(leaf: Op, name: str) -> Source:
+    return Source(name, axes_of(leaf), leaf.kind if isinstance(leaf, Source) else "real")
 
 
 def _to_leaf_key(op: Op, index: Index) -> Op:
@@ -74,15 +71,9 @@ def _to_leaf_key(op: Op, index: Index) -> Op:
     return Source(op.name, tuple(i if i is index else _ANY for i in op.axes), op.kind)
 
 
-def find_group(
-    steps: Sequence[Step],
-    results: Sequence[Op],
-    index: Index,
-    memory: Memory,
-    *,
-    whole: bool = False,
-) -> Group | None:
+def find_group(plan: Plan, index: Index, memory: Memory, *, whole: bool = False) -> Group | None:
     """The steps worth a loop over this index, or with `whole` all that can be in one; else None."""
+    steps = plan.steps
     inside, after = _find_members(steps, index, set())
     core = _find_core(steps, inside, memory)
     shared = _find_shared(steps, inside, after)
@@ -97,27 +88,23 @@ def find_group(
         inside, after = _trim(steps, inside, after, core)
     group = tuple(step for step in steps if step.name in inside)
     later = tuple(step for step in steps if step.name in after)
-    read = {name for op in (*(s.op for s in later), *results) for name in _read_by(op)}
+    read = {name for op in (*(s.op for s in later), *plan.results) for name in find_reads(op)}
     return Group(
         index,
         tuple(s for s in steps if s.name not in inside and s.name not in after),
         group,
         later,
-        _name_leaves(steps, group, index, inside),
+        _name_leaves(group, index, inside, plan.names),
         tuple(s.name for s in group if s.name in read),
     )
 
 
-def _read_by(op: Op) -> set[str]:
-    return {part.name for part in walk_ops(op) if isinstance(part, Source)}
-
-
 def _find_shared(steps: Sequence[Step], inside: set[str], after: set[str]) -> set[str]:
     """The members that steps after them read, and what those members read in turn."""
-    shared = {name for s in steps if s.name in after for name in _read_by(s.op)} & inside
+    shared = {name for s in steps if s.name in after for name in find_reads(s.op)} & inside
     for step in reversed(steps):
         if step.name in shared:
-            shared |= _read_by(step.op) & inside
+            shared |= find_reads(step.op) & inside
     return shared
 
 
@@ -128,7 +115,7 @@ def _find_members(
     inside: set[str] = set()
     after: set[str] = set()
     for step in steps:
-        read = _read_by(step.op)
+        read = find_reads(step.op)
         if not read & after and index in step.axes and step.name not in banned:
             try:
                 leaves = find_leaves(step.op, index, inside)
@@ -150,7 +137,7 @@ def find_leaves(op: Op, index: Index, inside: set[str]) -> tuple[Op, ...]:
     """
     parts = list(walk_ops(op))
     if not any(index in axes_of(part) for part in parts):
-        if _read_by(op) & inside:
+        if find_reads(op) & inside:
             raise BoundError
         return ()
     axes = axes_of(op)
@@ -164,7 +151,7 @@ def find_leaves(op: Op, index: Index, inside: set[str]) -> tuple[Op, ...]:
     if isinstance(op, Arrange) and is_made_here:
         return find_leaves(op.arg, index, inside)  # size 1 along the index, whatever the block
     if isinstance(op, (Source, Diagonal)) or is_made_here:
-        if _read_by(op) & inside:
+        if find_reads(op) & inside:
             raise BoundError
         return (op,)
     return tuple(leaf for arg in args_of(op) for leaf in find_leaves(arg, index, inside))
@@ -194,7 +181,7 @@ def _find_core(steps: Sequence[Step], inside: set[str], memory: Memory) -> set[s
         step.name
         for step in steps
         if step.name in inside
-        and (step.name in large or copied[step.name] >= LARGE or _read_by(step.op) & large)
+        and (step.name in large or copied[step.name] >= LARGE or find_reads(step.op) & large)
     }
 
 
@@ -204,21 +191,20 @@ def _trim(
     """Without the members at either end that have nothing to do with what is large."""
     inside, after = set(inside), set(after)
     for step in steps:
-        if step.name in inside - core and not _read_by(step.op) & inside:
+        if step.name in inside - core and not find_reads(step.op) & inside:
             inside.discard(step.name)
     for step in reversed(steps):
-        is_read = any(step.name in _read_by(s.op) for s in steps if s.name in inside)
-        if step.name in inside - core and not is_read and len(_read_by(step.op) & inside) == 1:
+        is_read = any(step.name in find_reads(s.op) for s in steps if s.name in inside)
+        if step.name in inside - core and not is_read and len(find_reads(step.op) & inside) == 1:
             inside.discard(step.name)
             after.add(step.name)
     return inside, after
 
 
 def _name_leaves(
-    steps: Sequence[Step], group: Sequence[Step], index: Index, inside: set[str]
+    group: Sequence[Step], index: Index, inside: set[str], taken: set[str]
 ) -> tuple[tuple[str, Op], ...]:
     """A name for each leaf in the loop: `q_h` for the blocks of q along h."""
-    taken = {name for step in steps for name in (step.name, *_read_by(step.op))}
     found: dict[Op, tuple[str, Op]] = {}
     for step in group:
         for leaf in find_leaves(step.op, index, inside):
@@ -226,5 +212,5 @@ def _name_leaves(
             if key not in found:
                 name = free_name(f"{name_op(leaf, group[-1].name)}_{index.name}", taken)
                 found[key] = name, leaf
-                taken.add(name)
+                taken = taken | {name}
     return tuple(found.values())

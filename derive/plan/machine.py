@@ -13,6 +13,8 @@ from pathlib import Path
 
 from derive.errors import refuse
 
+WIDTH = 4  # bytes of a float32
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:

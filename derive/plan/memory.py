@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
+from derive.plan.machine import WIDTH
 
 if TYPE_CHECKING:
     from derive.plan.steps import Plan
 
-WIDTH = 4  # bytes of an element: a budget is meant for float32
 UNITS = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
 UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 

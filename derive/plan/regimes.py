@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.plan.search import find_form
+from derive.plan.build import lower_system
+from derive.plan.search import find_forms
 from derive.plan.steps import Regime
 
 if TYPE_CHECKING:
@@ -30,13 +31,16 @@ def find_regimes(
     """At most one regime below and one above for each size."""
     if not plan.einsums or len(plan.einsums) > MOST_PRODUCTS:
         return ()
+    forms = find_forms(system, sizes, wish)
     found = []
     for size, number in sizes.items():
         for is_below in (True, False):
             far = max(1, number // FAR) if is_below else number * FAR
             if far == number:
                 continue
-            other = find_form(system, {**sizes, size: far}, wish)
+            there = {**sizes, size: far}
+            plans = [lower_system(form, there, cells=wish.cells) for form in forms]
+            other = min(plans, key=lambda each: each.at_sizes(each.flops))
             if _count(other, sizes, size, far) * CLEAR <= _count(plan, sizes, size, far):
                 crossing = _find_crossing((plan, other), sizes, size, far)
                 found.append(Regime(size, is_below, crossing, other))

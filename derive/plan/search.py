@@ -20,8 +20,7 @@ from derive.plan.layout import find_layouts
 from derive.plan.log import note_order, note_rule
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.memory import check_memory
-from derive.plan.ops import Source
-from derive.plan.steps import walk_ops
+from derive.plan.steps import find_reads, walk_ops
 from derive.plan.strides import Memory, find_copied, find_strides
 from derive.plan.tiling import tile, time_plan
 from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
@@ -70,13 +69,13 @@ def find_plan(system: System, sizes: Mapping[str, int], wish: Wish) -> Plan:
     return plan
 
 
-def find_form(system: System, sizes: Mapping[str, int], wish: Wish) -> Plan:
-    """The plan of the best form that is near, for a look at other sizes: no layouts, no loop."""
+def find_forms(system: System, sizes: Mapping[str, int], wish: Wish) -> list[Draft]:
+    """The form of the recipe and a few near it, for a look at other sizes."""
     prepared, notes = prepare(system)
     start = _measure(Draft(system, prepared, notes), sizes, wish)
     rules = [rule for rule in OPTIONS if rule.across is not None]
     near = islice(_find_next(start, rules, {prepared: None}, sizes, wish), NEAR)
-    return min([start, *near], key=lambda found: found.plan.at_sizes(found.plan.flops)).plan
+    return [found.draft for found in (start, *near)]
 
 
 def _measure(draft: Draft, sizes: Mapping[str, int], wish: Wish) -> Found:
@@ -152,8 +151,7 @@ def _find_copied(plan: Plan) -> set[str]:
     found: set[str] = set()
     for step in plan.steps:
         for op in walk_ops(step.op):
-            parts = (part for arg in find_copied(op, memory) for part in walk_ops(arg))
-            found |= {part.name for part in parts if isinstance(part, Source)}
+            found |= {name for arg in find_copied(op, memory) for name in find_reads(arg)}
         memory.strides[step.name] = find_strides(step.op, memory)
     return found
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Number
 from derive.plan.costs import find_inner, find_true_axes
+from derive.plan.machine import WIDTH, Machine
 from derive.plan.ops import (
     VIEWS,
     Along,
@@ -31,10 +32,8 @@ from derive.plan.strides import Memory, find_copies, find_strides
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from derive.plan.machine import Machine
     from derive.plan.steps import Step
 
-WIDTH = 4  # bytes of a float32
 EACH = 2  # bytes of nearby memory in whose time a call does one operation on an element
 NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
 SLOW = {"exp", "log", "tanh", "sigmoid", "erf", "gelu", "silu", "softplus", "elu", "sin", "cos"}

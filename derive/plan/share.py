@@ -28,8 +28,8 @@ from derive.plan.ops import (
     Unflatten,
     args_of,
     axes_of,
+    exchange,
     rename_indices,
-    with_args,
 )
 from derive.plan.steps import Step, walk_ops
 
@@ -70,7 +70,7 @@ def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, 
         for part in list(walk_ops(whole)):
             if isinstance(part, Source) and part.name in meant:
                 same = meant[part.name]
-                whole = replace_op(whole, part, Source(same.name, part.axes, part.kind))
+                whole = exchange(whole, {part: Source(same.name, part.axes, part.kind)})
         if isinstance(whole, Source) and step.name not in kept:
             meant[step.name] = whole
         else:
@@ -100,7 +100,7 @@ def _extract(op: Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         whole = step.op
         for part in found:
             kind = "bool" if is_truth(part) else "real"
-            whole = replace_op(whole, part, Source(name, axes_of(part), kind))
+            whole = exchange(whole, {part: Source(name, axes_of(part), kind)})
         out.append(Step(step.name, whole))
     return tuple(out)
 
@@ -116,7 +116,7 @@ def split_long(steps: tuple[Step, ...], taken: set[str]) -> tuple[Step, ...]:
             taken.add(name)
             out += split_long((Step(name, part),), taken)
             source = Source(name, axes_of(part), "bool" if is_truth(part) else "real")
-            whole = replace_op(whole, part, source)
+            whole = exchange(whole, {part: source})
         out.append(Step(step.name, whole))
     return tuple(out)
 
@@ -136,11 +136,3 @@ def _find_half(whole: Op) -> Op | None:
 
 def _is_work(op: Op) -> bool:
     return not isinstance(op, (*VIEWS, Num, NumTensor))
-
-
-def replace_op(whole: Op, old: Op, new: Op) -> Op:
-    """The operation with every `old` inside it exchanged for `new`."""
-    if whole is old:
-        return new
-    args = args_of(whole)
-    return with_args(whole, tuple(replace_op(a, old, new) for a in args)) if args else whole

@@ -9,7 +9,7 @@ from derive.errors import refuse
 from derive.ir.nodes import MINUS_ONE, Mul, Pow, Size
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
 from derive.plan.costs import count_elements, find_flops, find_held, find_inner, find_kept
-from derive.plan.ops import Cell, Einsum, Op, args_of, axes_of
+from derive.plan.ops import Cell, Einsum, Op, Source, args_of, axes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -123,6 +123,12 @@ class Plan:
         """
         return find_peak(self)
 
+    @property
+    def names(self) -> set[str]:
+        """All names in the generated function but those of a loop."""
+        names = {entry.name for entry in (*self.system.inputs, *self.system.sizes)}
+        return names | set(self.sizes) | {step.name for step in self.steps}
+
     def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes, and the length of a block at them."""
         if self.tile is None or self.tile.block in sizes:
@@ -171,6 +177,11 @@ def walk_ops(op: Op) -> Iterator[Op]:
     for arg in args_of(op):
         yield from walk_ops(arg)
     yield op
+
+
+def find_reads(op: Op) -> set[str]:
+    """The names that an operation reads."""
+    return {part.name for part in walk_ops(op) if isinstance(part, Source)}
 
 
 def find_products(op: Op) -> Iterator[Einsum]:

@@ -16,9 +16,10 @@ from derive.ir.nodes import MINUS_ONE, Index, Pow, Size
 from derive.ir.polynomial import Polynomial
 from derive.plan.costs import count_elements, find_kept, find_true_axes
 from derive.plan.groups import Group, find_group
+from derive.plan.machine import WIDTH, Machine
 from derive.plan.naming import free_name
 from derive.plan.ops import axes_of
-from derive.plan.seconds import WIDTH, find_seconds
+from derive.plan.seconds import find_seconds
 from derive.plan.steps import Plan, Step, Tile, walk_ops
 from derive.plan.strides import Memory, find_copied, find_strides
 
@@ -95,7 +96,7 @@ def _find_tiled(plan: Plan, most: int | None) -> list[Plan]:
             memory = Memory(plan.sizes)
             if memory.extent(index) < 2:
                 continue
-            group = find_group(plan.steps, plan.results, index, memory, whole=whole)
+            group = find_group(plan, index, memory, whole=whole)
             if group is not None:
                 made = (make_tiled(plan, group, memory, target) for target in targets)
                 found += [each for each in made if each is not None]
@@ -107,7 +108,7 @@ def make_tiled(plan: Plan, group: Group, memory: Memory, target: int) -> Plan | 
 
     None for a group that makes nothing new.
     """
-    taken = _find_names(plan) | {name for name, _ in group.sliced}
+    taken = plan.names | {name for name, _ in group.sliced}
     block = free_name("block", taken)
     taken.add(block)
     steps = group.cut(Index(group.index.name, Size(block)))
@@ -132,12 +133,6 @@ def make_tiled(plan: Plan, group: Group, memory: Memory, target: int) -> Plan | 
         target,
     )
     return replace(plan, steps=(*group.before, *steps, *group.after), tile=made)
-
-
-def _find_names(plan: Plan) -> set[str]:
-    """All names in the generated function."""
-    names = {entry.name for entry in (*plan.system.inputs, *plan.system.sizes)}
-    return names | set(plan.sizes) | {step.name for step in plan.steps}
 
 
 def _find_unit(group: Group, plan: Plan, memory: Memory) -> Polynomial | None:

@@ -21,8 +21,7 @@ from derive.plan.cells.norms import match_norm
 from derive.plan.cells.opening import Opener
 from derive.plan.cells.segments import match_segment_sum
 from derive.plan.naming import free_name, name_op
-from derive.plan.ops import VIEWS, Cell, Num, Op, Source, args_of, axes_of, with_args
-from derive.plan.share import replace_op
+from derive.plan.ops import VIEWS, Cell, Num, Op, Source, args_of, axes_of, exchange, with_args
 from derive.plan.steps import Step, walk_ops
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def _name_parts(op: Op, name: str, taken: set[str]) -> list[Step]:
         inner = free_name(name_op(part, name), taken)
         taken.add(inner)
         made.append(Step(inner, part))
-        op = replace_op(op, part, Source(inner, axes_of(part)))
+        op = exchange(op, {part: Source(inner, axes_of(part))})
     return [*made, Step(name, op)]
 
 
