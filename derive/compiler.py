@@ -49,9 +49,9 @@ class Built:
 
     @property
     def variants(self) -> tuple[dict[str, int], ...]:
-        """The keywords that a judge tries: without any, and blocks of one and of two positions."""
+        """The keywords that a judge tries: none, and blocks of 1, 2 and 3, so that one is cut short."""
         tile = self.plan.tile
-        return ({},) if tile is None else ({}, {tile.block: 1}, {tile.block: 2})
+        return ({},) if tile is None else ({}, *({tile.block: length} for length in (1, 2, 3)))
 
     @cached_property
     def derivation(self) -> Derivation:

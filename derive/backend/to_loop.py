@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from derive.backend.lines import INDENT, WIDTH, fit_append, fit_assignment, fit_for, wrap_text
@@ -36,6 +37,7 @@ def write_comment(step: Step, room: int = INNER) -> list[str]:
 
 def write_loop(plan: Plan, tile: Tile, printer: Printer, last: Step | None) -> list[str]:
     """The loop over blocks, and the blocks of each result joined."""
+    printer = replace(printer, block=tile.block)
     lists = {made: blocks for made, blocks, _ in tile.joined}
     inside = plan.steps[tile.first : tile.last + 1]
     read = {name for step in inside for name in find_reads(step.op)}

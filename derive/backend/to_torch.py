@@ -17,7 +17,7 @@ from derive.backend.to_python import (
     to_python,
     write_number,
 )
-from derive.ir.nodes import Expr, Index, Infinity, Number, Scalar
+from derive.ir.nodes import Expr, Index, Infinity, Number, Scalar, Size
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 from derive.plan import ops
@@ -59,13 +59,15 @@ CORRECTIONS = {"var": ", correction=0", "sample_var": ", correction=1"}
 class Printer:
     """Which tensor new ones are made like, the text of the dtype, the letters of the einsums.
 
-    `scalars` are made tensors before anything else.
+    `scalars` are made tensors before anything else. In a loop, `block` is the extent of its blocks:
+    the last one may be shorter.
     """
 
     like: str
     dtype: str
     letters: Mapping[Index, str]
     scalars: tuple[str, ...] = ()
+    block: str = ""
 
     def text(self, op: Op, holds: int = 0) -> str:
         """The expression, in parentheses where its place asks for a tighter hold."""
@@ -141,9 +143,13 @@ class Printer:
                 return _arrange(self.text(arg, ATOM), axes_of(arg), axes)
             case ops.Expand(arg, axes):
                 text = _arrange(self.text(arg, ATOM), axes_of(arg), axes)
-                return f"{text}.expand({', '.join(to_python(i.extent) for i in axes)})"
+                return f"{text}.expand({', '.join(map(self._extent, axes))})"
             case _:
                 raise TypeError(f"no text for {type(op).__name__}")
+
+    def _extent(self, index: Index) -> str:
+        """The extent an axis is expanded to; a block keeps its own."""
+        return "-1" if index.extent == Size(self.block) else to_python(index.extent)
 
     def _ones(self, indices: Sequence[Index], dtype: str) -> str:
         sizes = ", ".join(to_python(i.extent) for i in indices)
