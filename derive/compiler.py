@@ -49,7 +49,7 @@ class Built:
 
     @property
     def variants(self) -> tuple[dict[str, int], ...]:
-        """The keywords that a judge tries: none, and blocks of 1, 2 and 3, so that one is cut short."""
+        """The keywords that a judge tries: none, and blocks of 1, 2, 3: some end short."""
         tile = self.plan.tile
         return ({},) if tile is None else ({}, *({tile.block: length} for length in (1, 2, 3)))
 
