@@ -33,9 +33,9 @@ def bahdanau_attention(
     """
     _check_shapes(s, h, W_a, U_a, v_a)
     # s_W_a[b,a] = sum[d](s[b,d] * W_a[d,a])  [B, A]
-    s_W_a = torch.einsum("bd,da->ba", s, W_a)
+    s_W_a = s @ W_a
     # h_U_a[b,j,a] = sum[e](h[b,j,e] * U_a[e,a])  [B, T, A]
-    h_U_a = torch.einsum("bje,ea->bja", h, U_a)
+    h_U_a = h @ U_a
     # energy[b,j] = sum[a](tanh(s_W_a[b,a] + h_U_a[b,j,a]) * v_a[a])  [B, T]
     energy = torch.einsum("bja,a->bj", torch.tanh(s_W_a[:, None] + h_U_a), v_a)
     # alpha[b,j] = softmax[j](energy[b,j])  [B, T]

@@ -32,7 +32,7 @@ def cosine_matrix(x: Tensor, y: Tensor) -> Tensor:
     # y_rsqrt_sum_y_power[j,d] = y[j,d] / sqrt(sum_y_power[j])  [M, D]
     y_rsqrt_sum_y_power = y * torch.rsqrt(sum_y_power)[:, None]
     # c[i,j] = sum[d](x_rsqrt_sum_x_power[i,d] * y_rsqrt_sum_y_power[j,d])  [N, M]
-    return torch.einsum("id,jd->ij", x_rsqrt_sum_x_power, y_rsqrt_sum_y_power)
+    return x_rsqrt_sum_x_power @ y_rsqrt_sum_y_power.mT
 
 
 def _check_shapes(x: Tensor, y: Tensor) -> None:

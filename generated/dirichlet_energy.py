@@ -27,7 +27,9 @@ def dirichlet_energy(A: Tensor, X: Tensor) -> Tensor:
     sum_X_minus_X_power = (
         torch.cdist(X, X, compute_mode="donot_use_mm_for_euclid_dist")**2
         if A.dtype in (torch.float32, torch.float64)
-        else ((X[:, None] - X)**2).sum(-1)
+        else (
+            torch.cdist(X.float(), X.float(), compute_mode="donot_use_mm_for_euclid_dist")**2
+        ).to(A.dtype)
     )
     # energy = sum[i, j](A[i,j] * sum_X_minus_X_power[i,j]) * 0.5  []
     return (A * sum_X_minus_X_power).sum() * 0.5

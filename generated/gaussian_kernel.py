@@ -23,19 +23,21 @@ def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
     Cost: 3*D*M*N + 2*M*N operations; 3*M*N elements alive at once.
     By torch.cdist: it has no second and no forward derivatives; what --no-cells builds has them.
     """
-    _check_shapes(x, y)
+    _check_shapes(x, y, sigma)
     sigma = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
     # sum_x_minus_y_power[i,j] = sum[d]((x[i,d] - y[j,d])**2)  [N, M]
     sum_x_minus_y_power = (
         torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")**2
         if x.dtype in (torch.float32, torch.float64)
-        else ((x[:, None] - y)**2).sum(-1)
+        else (
+            torch.cdist(x.float(), y.float(), compute_mode="donot_use_mm_for_euclid_dist")**2
+        ).to(x.dtype)
     )
     # k[i,j] = exp(sum_x_minus_y_power[i,j] * (-0.5 / sigma**2))  [N, M]
     return torch.exp(sum_x_minus_y_power * (-1 / (2 * sigma**2)))
 
 
-def _check_shapes(x: Tensor, y: Tensor) -> None:
+def _check_shapes(x: Tensor, y: Tensor, sigma: float | Tensor) -> None:
     """Compare the shapes; ValueError where they do not fit."""
     if x.ndim != 2:
         raise ValueError(f"x[i,d] has 2 places, got {list(x.shape)}")
@@ -45,3 +47,5 @@ def _check_shapes(x: Tensor, y: Tensor) -> None:
     M = y.shape[0]
     if y.shape != (M, D):
         raise ValueError(f"y[j,d] must be [M={M}, D={D}], got {list(y.shape)}")
+    if isinstance(sigma, Tensor) and sigma.ndim != 0:
+        raise ValueError(f"sigma is a scalar, got {list(sigma.shape)}")

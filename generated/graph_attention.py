@@ -39,9 +39,9 @@ def graph_attention(
     Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; 2*G*N + 4*N*block + 2*N elements alive at
         once.
     """
-    N, G = _check_shapes(h, W, a_1, a_2, A)
+    N, G = _check_shapes(h, W, a_1, a_2, A, slope)
     # g[i,k] = sum[f](h[i,f] * W[f,k])  [N, G]
-    g = torch.einsum("if,fk->ik", h, W)
+    g = h @ W
     # g_a_1[i] = sum[k](g[i,k] * a_1[k])  [N]
     g_a_1 = torch.einsum("ik,k->i", g, a_1)
     # g_a_2[j] = sum[k](g[j,k] * a_2[k])  [N]
@@ -56,17 +56,23 @@ def graph_attention(
         g_a_1_plus_g_a_2 = g_a_1_i[:, None] + g_a_2
         # e[i,j] = where(g_a_1_plus_g_a_2[i,j] > 0, g_a_1_plus_g_a_2[i,j], slope *
         #     g_a_1_plus_g_a_2[i,j])  [block, N]
-        e = torch.where(g_a_1_plus_g_a_2 > 0, g_a_1_plus_g_a_2, slope * g_a_1_plus_g_a_2)
+        e = (
+            torch.nn.functional.leaky_relu(g_a_1_plus_g_a_2, slope)
+            if isinstance(slope, float)
+            else torch.where(g_a_1_plus_g_a_2 > 0, g_a_1_plus_g_a_2, slope * g_a_1_plus_g_a_2)
+        )
         # alpha[i,j] = where(A_i[i,j], softmax[j](where(A_i[i,j], e[i,j], -oo)), 0)  [block, N]
         alpha = torch.softmax(e.masked_fill(~A_i, -torch.inf), dim=-1).masked_fill(~A_i, 0)
         # alpha_g[i,k] = sum[j](alpha[i,j] * g[j,k])  [block, G]
-        alpha_g_blocks.append(torch.einsum("ij,jk->ik", alpha, g))
+        alpha_g_blocks.append(alpha @ g)
     alpha_g = torch.cat(alpha_g_blocks, dim=0)
     # z[i,k] = elu(alpha_g[i,k])  [N, G]
     return torch.nn.functional.elu(alpha_g)
 
 
-def _check_shapes(h: Tensor, W: Tensor, a_1: Tensor, a_2: Tensor, A: Tensor) -> tuple[int, int]:
+def _check_shapes(
+    h: Tensor, W: Tensor, a_1: Tensor, a_2: Tensor, A: Tensor, slope: float | Tensor
+) -> tuple[int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if h.ndim != 2:
         raise ValueError(f"h[i,f] has 2 places, got {list(h.shape)}")
@@ -84,4 +90,6 @@ def _check_shapes(h: Tensor, W: Tensor, a_1: Tensor, a_2: Tensor, A: Tensor) -> 
         raise ValueError(f"A[i,j] must be [N={N}, N={N}], got {list(A.shape)}")
     if A.dtype != torch.bool:
         raise ValueError(f"A[i,j] must hold truth values, got {A.dtype}")
+    if isinstance(slope, Tensor) and slope.ndim != 0:
+        raise ValueError(f"slope is a scalar, got {list(slope.shape)}")
     return N, G

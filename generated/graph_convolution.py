@@ -34,15 +34,15 @@ def graph_convolution(A: Tensor, X: Tensor, W: Tensor) -> Tensor:
     # degree[i] = sum_A[i] + 1  [N]
     degree = sum_A + 1
     # X_over_sqrt_degree_W[g,j] = sum[f](X[j,f] / sqrt(degree[j]) * W[f,g])  [G, N]
-    X_over_sqrt_degree_W = torch.einsum("jf,fg->gj", X / torch.sqrt(degree)[:, None], W)
+    X_over_sqrt_degree_W = W.mT @ (X / torch.sqrt(degree)[:, None]).mT
     # rsqrt_degree[i] = 1 / sqrt(degree[i])  [N]
     rsqrt_degree = torch.rsqrt(degree)
     # X_W[i,g] = sum[f](X[i,f] * W[f,g])  [N, G]
-    X_W = torch.einsum("if,fg->ig", X, W)
+    X_W = X @ W
     # Y_part[i,g] = X_W[i,g] * rsqrt_degree[i] * rsqrt_degree[i]  [N, G]
     Y_part = X_W * rsqrt_degree[:, None] * rsqrt_degree[:, None]
     # A_X_over_sqrt_degree_W[i,g] = sum[j](A[i,j] * X_over_sqrt_degree_W[g,j])  [N, G]
-    A_X_over_sqrt_degree_W = torch.einsum("ij,gj->ig", A, X_over_sqrt_degree_W)
+    A_X_over_sqrt_degree_W = A @ X_over_sqrt_degree_W.mT
     # Y[i,g] = relu(A_X_over_sqrt_degree_W[i,g] * rsqrt_degree[i] + Y_part[i,g])  [N, G]
     return torch.relu(A_X_over_sqrt_degree_W * rsqrt_degree[:, None] + Y_part)
 

@@ -21,21 +21,22 @@ def infonce(q: Tensor, k: Tensor, tau: float | Tensor = 0.07) -> Tensor:
 
     Returns loss [].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*N**2 + D*N + 4*N**2 + 2*N operations; D*N + N**2 elements alive at once.
+    Cost: 2*D*N**2 + D*N + 4*N**2 + 2*N operations; 2*N**2 + 1 elements alive at once.
     """
-    _check_shapes(q, k)
+    N = _check_shapes(q, k, tau)
     # logit[i,j] = sum[d](q[i,d] / tau * k[j,d])  [N, N]
-    logit = torch.einsum("id,jd->ij", q / tau, k)
-    # logsumexp_logit[i] = logsumexp[j](logit[i,j])  [N]
-    logsumexp_logit = logit.logsumexp(-1)
-    # loss = mean[i](logsumexp_logit[i] - logit[i,i])  []
-    return (logsumexp_logit - logit.diagonal(dim1=0, dim2=1)).mean()
+    logit = (q / tau) @ k.mT
+    # loss = mean[i](logsumexp[j](logit[i,j]) - logit[i,i])  []
+    return torch.nn.functional.cross_entropy(logit, torch.arange(N, device=q.device))
 
 
-def _check_shapes(q: Tensor, k: Tensor) -> None:
-    """Compare the shapes; ValueError where they do not fit."""
+def _check_shapes(q: Tensor, k: Tensor, tau: float | Tensor) -> int:
+    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if q.ndim != 2:
         raise ValueError(f"q[i,d] has 2 places, got {list(q.shape)}")
     N, D = q.shape
     if k.shape != (N, D):
         raise ValueError(f"k[j,d] must be [N={N}, D={D}], got {list(k.shape)}")
+    if isinstance(tau, Tensor) and tau.ndim != 0:
+        raise ValueError(f"tau is a scalar, got {list(tau.shape)}")
+    return N

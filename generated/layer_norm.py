@@ -25,7 +25,7 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: float | Tensor = 1e-
     Raises ValueError where the shapes do not fit together.
     Cost: 8*B*D*S + 2*B*S operations; B*D*S elements alive at once.
     """
-    D = _check_shapes(x, gamma, beta)
+    D = _check_shapes(x, gamma, beta, eps)
     # y[b,s,d] = (x[b,s,d] - mean[e](x[b,s,e])) / sqrt(var[e](x[b,s,e]) + eps) * gamma[d] + beta[d]
     #     [B, S, D]
     return (
@@ -40,7 +40,7 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: float | Tensor = 1e-
     )
 
 
-def _check_shapes(x: Tensor, gamma: Tensor, beta: Tensor) -> int:
+def _check_shapes(x: Tensor, gamma: Tensor, beta: Tensor, eps: float | Tensor) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if x.ndim != 3:
         raise ValueError(f"x[b,s,d] has 3 places, got {list(x.shape)}")
@@ -49,4 +49,6 @@ def _check_shapes(x: Tensor, gamma: Tensor, beta: Tensor) -> int:
         raise ValueError(f"gamma[d] must be [D={D}], got {list(gamma.shape)}")
     if beta.shape != (D,):
         raise ValueError(f"beta[d] must be [D={D}], got {list(beta.shape)}")
+    if isinstance(eps, Tensor) and eps.ndim != 0:
+        raise ValueError(f"eps is a scalar, got {list(eps.shape)}")
     return D

@@ -24,12 +24,12 @@ def lora(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor, alpha: float | Tensor = 1
     Raises ValueError where the shapes do not fit together.
     Cost: 2*I*N*O + 2*I*O*R + I*O + O*R operations; I*O + N*O elements alive at once.
     """
-    R = _check_shapes(x, W_0, A, B)
+    R = _check_shapes(x, W_0, A, B, alpha)
     # y[n,o] = sum[i](x[n,i] * (W_0[o,i] + sum[r](B[o,r] * (alpha / R) * A[r,i])))  [N, O]
-    return torch.einsum("ni,oi->no", x, torch.addmm(W_0, B * (alpha / R), A))
+    return x @ torch.addmm(W_0, B * (alpha / R), A).mT
 
 
-def _check_shapes(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor) -> int:
+def _check_shapes(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor, alpha: float | Tensor) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if x.ndim != 2:
         raise ValueError(f"x[n,i] has 2 places, got {list(x.shape)}")
@@ -46,4 +46,6 @@ def _check_shapes(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor) -> int:
         raise ValueError(f"A[r,i] must be [R={R}, I={I}], got {list(A.shape)}")
     if B.shape != (O, R):
         raise ValueError(f"B[o,r] must be [O={O}, R={R}], got {list(B.shape)}")
+    if isinstance(alpha, Tensor) and alpha.ndim != 0:
+        raise ValueError(f"alpha is a scalar, got {list(alpha.shape)}")
     return R

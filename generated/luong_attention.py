@@ -30,7 +30,7 @@ def luong_attention(s: Tensor, h: Tensor, W_a: Tensor) -> tuple[Tensor, Tensor]:
     """
     _check_shapes(s, h, W_a)
     # s_W_a[b,t,e] = sum[d](s[b,t,d] * W_a[d,e])  [B, T, E]
-    s_W_a = torch.einsum("btd,de->bte", s, W_a)
+    s_W_a = s @ W_a
     # score[b,t,j] = sum[e](h[b,j,e] * s_W_a[b,t,e])  [B, T, S]
     score = torch.einsum("bje,bte->btj", h, s_W_a)
     # a[b,t,j] = softmax[j](score[b,t,j])  [B, T, S]

@@ -21,9 +21,9 @@ def rms_norm(x: Tensor, g: Tensor, eps: float | Tensor = 1e-06) -> Tensor:
 
     Returns y[b,s,d] [B, S, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*B*D*S + 2*B*S operations; B*D*S elements alive at once.
+    Cost: 4*B*D*S + 2*B*S operations; 2*B*D*S elements alive at once.
     """
-    D = _check_shapes(x, g)
+    D = _check_shapes(x, g, eps)
     # y[b,s,d] = x[b,s,d] / sqrt(mean[e](x[b,s,e]**2) + eps) * g[d]  [B, S, D]
     return (
         torch.nn.functional.rms_norm(x, (D,), weight=g, eps=eps)
@@ -32,11 +32,13 @@ def rms_norm(x: Tensor, g: Tensor, eps: float | Tensor = 1e-06) -> Tensor:
     )
 
 
-def _check_shapes(x: Tensor, g: Tensor) -> int:
+def _check_shapes(x: Tensor, g: Tensor, eps: float | Tensor) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if x.ndim != 3:
         raise ValueError(f"x[b,s,d] has 3 places, got {list(x.shape)}")
     B, S, D = x.shape
     if g.shape != (D,):
         raise ValueError(f"g[d] must be [D={D}], got {list(g.shape)}")
+    if isinstance(eps, Tensor) and eps.ndim != 0:
+        raise ValueError(f"eps is a scalar, got {list(eps.shape)}")
     return D

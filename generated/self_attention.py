@@ -31,17 +31,17 @@ def self_attention(X: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor) -> tuple[Te
     """
     C = _check_shapes(X, W_Q, W_K, W_V)
     # Q[n,c] = sum[d](X[n,d] * W_Q[d,c])  [N, C]
-    Q = torch.einsum("nd,dc->nc", X, W_Q)
+    Q = X @ W_Q
     # K[m,c] = sum[d](X[m,d] * W_K[d,c])  [N, C]
-    K = torch.einsum("md,dc->mc", X, W_K)
+    K = X @ W_K
     # V[m,e] = sum[d](X[m,d] * W_V[d,e])  [N, E]
-    V = torch.einsum("md,de->me", X, W_V)
+    V = X @ W_V
     # Q_K[n,m] = sum[c](Q[n,c] / sqrt(C) * K[m,c])  [N, N]
-    Q_K = torch.einsum("nc,mc->nm", Q * C**-0.5, K)
+    Q_K = (Q * C**-0.5) @ K.mT
     # p[n,m] = softmax[m](Q_K[n,m])  [N, N]
     p = torch.softmax(Q_K, dim=-1)
     # z[n,e] = sum[m](p[n,m] * V[m,e])  [N, E]
-    z = torch.einsum("nm,me->ne", p, V)
+    z = p @ V
     return z, p
 
 

@@ -19,7 +19,7 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
     Returns d2[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 3*D*M*N operations; M*N elements alive at once.
+    Cost: 3*D*M*N operations; 2*M*N elements alive at once.
     By torch.cdist: it has no second and no forward derivatives; what --no-cells builds has them.
     """
     _check_shapes(x, y)
@@ -27,7 +27,9 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
     return (
         torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")**2
         if x.dtype in (torch.float32, torch.float64)
-        else ((x[:, None] - y)**2).sum(-1)
+        else (
+            torch.cdist(x.float(), y.float(), compute_mode="donot_use_mm_for_euclid_dist")**2
+        ).to(x.dtype)
     )
 
 

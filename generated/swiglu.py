@@ -26,13 +26,13 @@ def swiglu(x: Tensor, W: Tensor, V: Tensor, W_2: Tensor) -> Tensor:
     """
     _check_shapes(x, W, V, W_2)
     # x_W[b,s,f] = sum[d](x[b,s,d] * W[d,f])  [B, S, F]
-    x_W = torch.einsum("bsd,df->bsf", x, W)
+    x_W = x @ W
     # x_V[b,s,f] = sum[d](x[b,s,d] * V[d,f])  [B, S, F]
-    x_V = torch.einsum("bsd,df->bsf", x, V)
+    x_V = x @ V
     # g[b,s,f] = silu(x_W[b,s,f]) * x_V[b,s,f]  [B, S, F]
     g = torch.nn.functional.silu(x_W) * x_V
     # y[b,s,m] = sum[f](g[b,s,f] * W_2[f,m])  [B, S, D]
-    return torch.einsum("bsf,fm->bsm", g, W_2)
+    return g @ W_2
 
 
 def _check_shapes(x: Tensor, W: Tensor, V: Tensor, W_2: Tensor) -> None:

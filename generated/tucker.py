@@ -28,13 +28,13 @@ def tucker(x: Tensor, y: Tensor, G: Tensor, U: Tensor, V: Tensor, W: Tensor) -> 
     """
     _check_shapes(x, y, G, U, V, W)
     # x_U[b,p] = sum[i](x[b,i] * U[i,p])  [B, P]
-    x_U = torch.einsum("bi,ip->bp", x, U)
+    x_U = x @ U
     # y_V[b,q] = sum[j](y[b,j] * V[j,q])  [B, Q]
-    y_V = torch.einsum("bj,jq->bq", y, V)
+    y_V = y @ V
     # G_x_U_y_V[b,r] = sum[p, q](G[p,q,r] * (x_U[b,p] * y_V[b,q]))  [B, R]
     G_x_U_y_V = torch.einsum("pqr,bpq->br", G, x_U[..., None] * y_V[:, None])
     # z[b,o] = sum[r](W[o,r] * G_x_U_y_V[b,r])  [B, O]
-    return torch.einsum("or,br->bo", W, G_x_U_y_V)
+    return G_x_U_y_V @ W.mT
 
 
 def _check_shapes(x: Tensor, y: Tensor, G: Tensor, U: Tensor, V: Tensor, W: Tensor) -> None:

@@ -8,12 +8,14 @@ BADDBMM = "torch.baddbmm("
 ENTROPY = "functional.cross_entropy("
 CDIST = "torch.cdist("
 SEGMENTS = ".index_add("
+LEAKY = "functional.leaky_relu("
 
 NORM = "x[B, S, D]; gamma, beta[D]\n"
 LINES = "x[N, D]; W[O, D]; bias[O]\n"
 SUMS = "A[N, K]; B[K, M]; C[N, M]\n"
 BATCHES = "A[B, N, K]; C[B, K, M]; D[B, N, M]\n"
 LOSS = "x[N, C]; p[N, C]\n"
+PAIRS = "q, k[N, D]; scalar t\ns[i,j] = sum[d](q[i,d] * k[j,d]) / t\n"
 POINTS = "x[N, D]; y[M, D]\n"
 PARTS = "size G\nx[N, D]; int seg[N] < G; index g < G\n"
 
@@ -66,6 +68,10 @@ FOUND = {
         LOSS + "l[n,c] = x[n,c] - logsumexp[k](x[n,k])\nL = mean[n](sum[c](-p[n,c] * l[n,c]))",
         LOSS + "L[n] = -sum[c](log(softmax[c](x[n,c])) * p[n,c])",
         "x[N, C]; int p[N, C]\nL = -mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
+        PAIRS + "L = mean[i](logsumexp[j](s[i,j]) - s[i,i])",
+        PAIRS + "L = sum[i](log(sum[j](exp(s[i,j]))) - s[i,i])\nreturn L, s",
+        PAIRS + "L[j] = logsumexp[i](s[i,j]) - s[j,j]",
+        "x[N, N]\nL[i] = logsumexp[j](x[i,j] - mean[k](x[k,j])) - x[i,i] + mean[k](x[k,i])",
     ),
     CDIST: (
         POINTS + "s[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))",
@@ -83,6 +89,11 @@ FOUND = {
         "size G\nx[B, N, D]; w[N]; int seg[N] < G; index g < G\n"
         "s[b,g,d] = sum[n, seg[n] == g](w[n] * x[b,n,d])",
         "size G\nx[N]; int seg[N] < G; index g < G\ns[g] = sum[n, seg[n] == g](x[n])",
+    ),
+    LEAKY: (
+        "x[N]; y[M]; scalar c = 0.1\nz[n,m] = leaky_relu(x[n] + y[m], c)",
+        "x[N, M]\nz[n,m] = where(x[n,m] > 0, x[n,m], x[n,m] / 5)",
+        "x[N, M]; scalar c = 0.1\nz[n,m] = where(x[n,m] >= 0, x[n,m], c * x[n,m])",
     ),
 }
 
@@ -132,7 +143,18 @@ LOOK_ALIKES = {
         "A[B, H, N, K]; C[B, H, K, M]; D[N, M]\n"
         "y[b,h,n,m] = D[n,m] + sum[k](A[b,h,n,k] * C[b,h,k,m])",
     ),
+    LEAKY: (
+        "x[N, M]; scalar c\nz[n,m] = where(x[n,m] < 0, x[n,m], c * x[n,m])",
+        "x[N, M]; c[N]\nz[n,m] = where(x[n,m] > 0, x[n,m], c[n] * x[n,m])",
+        "x[N, M]; scalar c\nz[n,m] = where(x[n,m] > 1, x[n,m], c * x[n,m])",
+        "x, y[N, M]; scalar c\nz[n,m] = where(x[n,m] > 0, x[n,m], c * y[n,m])",
+    ),
     ENTROPY: (
+        PAIRS + "L = mean[i](logsumexp[j](s[i,j]) + s[i,i])",
+        PAIRS + "L = mean[i](logsumexp[j](s[i,j])) - sum[i](s[i,i])",
+        PAIRS + "L[i] = logsumexp[j](s[i,j]) - 2 * s[i,i]",
+        "x[N, N]\nL[i] = logsumexp[j](x[i,j]) - sum[j](x[j,j])",
+        "x[N, M]\nL[i] = logsumexp[j](x[i,j]) - x[i,0]",
         LOSS + "L = -mean[n,c](p[n,c] * log_softmax[c](x[n,c]))",
         LOSS + "L = mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
         LOSS + "L = -mean[n](sum[c](p[n,c] * log_softmax[n](x[n,c])))",

@@ -129,3 +129,13 @@ class TestScalars:
         (gradient,) = torch.autograd.grad(value, tau)
         assert gradient.isfinite()
         assert isinstance(function(0.5, 3), torch.Tensor)
+
+
+def test_a_scalar_may_be_a_tensor_of_one_number_and_no_other():
+    """A row of numbers would broadcast, and the file would answer another question."""
+    function = build(parse("x[N, M]; scalar c\nz[i,j] = x[i,j] * c")).function
+    x = torch.randn(3, 4)
+    assert torch.equal(function(x, torch.tensor(2.0)), 2 * x)
+    for wrong in (torch.ones(4), torch.ones(1), torch.ones(3, 1)):
+        with pytest.raises(ValueError, match="c is a scalar, got"):
+            function(x, wrong)

@@ -175,7 +175,7 @@ def test_layers_are_found_one_after_the_other():
 
 def test_a_product_that_is_a_result_is_not_made_twice():
     text = LINES + "h[n,o] = sum[d](W[o,d] * x[n,d])\ny[n,o] = h[n,o] + bias[o]\nreturn h, y"
-    assert make(text).source.count("torch.einsum(") == 1
+    assert make(text).source.count(" @ ") == 1
 
 
 def test_constants_go_into_the_call_and_sizes_do_not():
@@ -286,3 +286,12 @@ def test_the_comment_says_what_the_call_computes(text, comment):
     lines = [line.strip() for line in make(text).source.splitlines()]
     assert any(line.startswith(f"# {comment}") for line in lines)
     assert all(len(line) <= 100 for line in make(text).source.splitlines())
+
+
+@pytest.mark.parametrize("summed", ["x[n]", "1"])
+def test_segments_of_integers(summed):
+    """No tensor of the formula has the dtype of the result."""
+    text = f"int x[N]; size G\nint seg[N] < G; index g < G\ns[g] = sum[n, seg[n] == g]({summed})"
+    built = make(text)
+    assert SEGMENTS in built.source
+    built.judge()

@@ -5,6 +5,8 @@ import torch
 from attention_stock import BIASED, HEADS, LOGITS, MASKED, OTHERS, PLAIN, SQUARE, attend
 from cell_runs import assert_same, draw, find_leaves, list_sizes, make, make_both, run, spread_out
 
+from derive import build, parse
+
 CALL = "functional.scaled_dot_product_attention("
 EMPTY = [(text, "nan") for text in (*PLAIN, *BIASED)]
 EMPTY += [(text, "zeros") for text in (*PLAIN[::3], *BIASED[::2], *MASKED)]
@@ -174,3 +176,26 @@ def test_the_comment_is_the_formula():
     comment = [line.strip() for line in make(attend()).source.splitlines() if "# z[" in line]
     assert comment[0].startswith("# z[b,h,i,d] = sum[j](softmax[j](sum[c](Q[b,h,i,c]")
     assert HEADS.split(";", maxsplit=1)[0] in make(attend()).source
+
+
+def test_the_longer_of_two_rows_is_that_of_the_queries():
+    """Whatever the order of the query's places; a group of heads has few of them."""
+    text = (
+        "q[B, N, H, G, D]; k, v[B, N, H, D]; index i, j < N\n"
+        "p[b,h,g,i,j] = softmax[j](sum[d](q[b,i,h,g,d] * k[b,j,h,d]))\n"
+        "z[b,i,h,g,d] = sum[j](p[b,h,g,i,j] * v[b,j,h,d])"
+    )
+    built = build(parse(text), sizes=dict(B=2, N=256, H=4, G=2, D=64))
+    assert "enable_gqa=True\n    ).unflatten(1, (H, G))" in built.source
+    built.judge()
+
+
+def test_features_that_do_not_lie_side_by_side_are_copied():
+    """Plain steps, to which torch falls back there, keep all the weights."""
+    text = (
+        "q[D, N]; k, v[D, M]\np[i,j] = softmax[j](sum[d](q[d,i] * k[d,j]))\n"
+        "z[i,d] = sum[j](p[i,j] * v[d,j])"
+    )
+    built = build(parse(text), sizes=dict(N=256, M=256, D=64))
+    assert built.source.count(".contiguous()") == 3
+    built.judge()

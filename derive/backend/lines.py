@@ -36,7 +36,8 @@ def fit_assignment(name: str, value: str, room: int = WIDTH - len(INDENT)) -> li
     if len(head) + len(value) <= room:
         return [f"{head}{value}"]
     rows = _break(value)
-    if rows[0].endswith("(") and rows[-1].startswith(")"):
+    is_call = rows[0].endswith("(") and all(row.startswith(INDENT) for row in rows[1:-1])
+    if is_call and rows[-1].startswith(")"):
         return [f"{head}{rows[0]}", *rows[1:]]  # a call has brackets of its own
     return [f"{head}(", *(f"{INDENT}{row}" for row in rows), ")"]
 

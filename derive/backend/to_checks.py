@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from derive.analysis.extents import FromEquation, FromShape, find_size_sources
 from derive.backend.lines import INDENT, WIDTH, fit_signature
 from derive.backend.to_python import ADD, SIGN, to_python
-from derive.ir.nodes import Access, Expr, Index, System, Tensor
+from derive.ir.nodes import Access, Expr, Index, ScalarInput, System, Tensor
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, walk
@@ -36,7 +36,11 @@ def write_check(system: System, is_used: Callable[[str], bool]) -> tuple[list[st
         return [], ""
     told = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
     sizes = [source.name for source in told if is_used(source.name)]
-    arguments = [*(f"{t.name}: Tensor" for t in tensors), *(f"{s.name}: int" for s in system.sizes)]
+    arguments = [
+        *(f"{t.name}: Tensor" for t in tensors),
+        *(f"{s.name}: float | Tensor" for s in _find_scalars(system)),
+        *(f"{s.name}: int" for s in system.sizes),
+    ]
     several = f"tuple[{', '.join(['int'] * len(sizes))}]"
     returns = "None" if not sizes else "int" if len(sizes) == 1 else several
     words = "Read the sizes from the shapes, and compare" if sizes else "Compare the shapes"
@@ -73,9 +77,22 @@ def _write_body(system: System, told: Sequence[Told], returned: Sequence[str]) -
         lines += _write_comparison(tensor, system)
     for tensor in tensors:
         lines += _write_kind(tensor, system)
+    for scalar in _find_scalars(system):
+        lines += _write_scalar(scalar)
     for access, place in fixed:
         lines += _write_fixed(access, place)
     return lines
+
+
+def _find_scalars(system: System) -> list[ScalarInput]:
+    return [entry for entry in system.inputs if isinstance(entry, ScalarInput)]
+
+
+def _write_scalar(scalar: ScalarInput) -> list[str]:
+    """A tensor of one number may stand for it, and no other: that would broadcast."""
+    name = scalar.name
+    test = f"if isinstance({name}, Tensor) and {name}.ndim != 0:"
+    return [test, *_write_raise(f"{name} is a scalar, ", f"got {{list({name}.shape)}}")]
 
 
 def _find_fixed(system: System) -> list[tuple[Access, int]]:

@@ -35,8 +35,10 @@ def to_module(plan: Plan, name: str, header: Header, *, dispatch: bool = False) 
     code = "\n".join(line for body in bodies for line in body if not line.startswith("#"))
     sizes, check = write_check(system, lambda size: re.search(rf"\b{size}\b", code) is not None)
     if check:
-        tensors = [t.name for t in system.inputs if isinstance(t, Tensor)]
-        arguments = [*tensors, *(s.name for s in system.sizes)]
+        tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
+        scalars = [entry for entry in system.inputs if isinstance(entry, ScalarInput)]
+        names = [*(t.name for t in tensors), *(s.name for s in scalars)]
+        arguments = [*names, *(s.name for s in system.sizes)]
         head = fit_call(CHECK, ", ".join(sizes), arguments)
         bodies = [[*head, *body] for body in bodies]
     imports = "import torch\n" if "torch." in code + check else ""

@@ -1,4 +1,8 @@
-"""Medians over interleaved runs: what slows the machine for a while slows all calls alike."""
+"""Medians over interleaved runs: what slows the machine for a while slows all calls alike.
+
+The order changes from run to run, and a short call is made once before it is timed: what ran before
+it has filled the caches with other things.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 LEAST = 2e-3  # seconds of one measurement; shorter calls are repeated within it
 MOST_CALLS = 2000
 _FEW = 10
+_SHORT = 0.05  # seconds, below which caches count
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +51,14 @@ def find_timings(calls: Mapping[str, Callable[[], Any]], runs: int) -> dict[str,
     firsts = {name: time_calls(call, 1) for name, call in calls.items()}
     counts = {name: _find_count(call) for name, call in calls.items()}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(runs):
-        for name, call in calls.items():
-            seconds[name].append(time_calls(call, counts[name]) / counts[name])
+    names = list(calls)
+    for run in range(runs):
+        turn = run % len(names) if names else 0
+        for name in (*names[turn:], *names[:turn]):
+            call, count = calls[name], counts[name]
+            if firsts[name] < _SHORT:
+                call()
+            seconds[name].append(time_calls(call, count) / count)
     return {name: Timing(firsts[name], statistics.median(found)) for name, found in seconds.items()}
 
 

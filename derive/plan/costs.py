@@ -90,7 +90,19 @@ def find_kept(op: Op) -> Polynomial:
 
 def find_held(op: Op) -> Polynomial:
     """Elements alive while an operation runs: its result, and what it works on that has no name."""
-    return add_all([find_kept(op), *(_find_unnamed(arg) for arg in args_of(op))])
+    unnamed = (_find_unnamed(arg) for arg in args_of(op))
+    return add_all([find_kept(op), *unnamed, *map(count_elements, _find_scratch(op))])
+
+
+def _find_scratch(op: Op) -> tuple[tuple[Index, ...], ...]:
+    """The indices of each tensor that torch makes for itself, beside the result."""
+    match op:
+        case Cell():
+            return op.scratch
+        case Reduction("logsumexp", arg, _):
+            return (find_true_axes(arg),)
+        case _:
+            return ()
 
 
 def _find_unnamed(op: Op) -> Polynomial:

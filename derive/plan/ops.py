@@ -200,7 +200,8 @@ class Cell:
     the arguments. Where torch's function does not take all that the operations do, `when` is the
     text of a condition: without it, the operations are written out beside the call. Where torch's
     function does less than the operations, it walks over the indices of `volume`. What a reader
-    has to know of it stands in `note`.
+    has to know of it stands in `note`. Each entry of `scratch` has the indices of a tensor that
+    torch's function makes beside its result.
     """
 
     call: str
@@ -210,6 +211,7 @@ class Cell:
     when: str = ""
     volume: tuple[Index, ...] = ()
     note: str = ""
+    scratch: tuple[tuple[Index, ...], ...] = ()
 
 
 Op: TypeAlias = (
@@ -335,9 +337,9 @@ def with_args(op: Op, args: tuple[Op, ...]) -> Op:
             return Along(kind, args[0], index)
         case Cast():
             return Cast(args[0])
-        case Cell(call, _, whole, axes, when, volume, note):
+        case Cell(call, _, whole, axes, when, volume, note, scratch):
             new = dict(zip(op.args, args, strict=True))
-            return Cell(call, args, exchange(whole, new), axes, when, volume, note)
+            return Cell(call, args, exchange(whole, new), axes, when, volume, note, scratch)
 
 
 def exchange(op: Op, new: Mapping[Op, Op]) -> Op:
@@ -357,7 +359,8 @@ def rename_indices(op: Op, new: Mapping[Index, Index]) -> Op:
     args = tuple(rename_indices(arg, new) for arg in args_of(op))
     if isinstance(op, Cell):
         whole = rename_indices(op.whole, new)
-        return Cell(op.call, args, whole, each(op.axes), op.when, each(op.volume), op.note)
+        volume, scratch = each(op.volume), tuple(map(each, op.scratch))
+        return Cell(op.call, args, whole, each(op.axes), op.when, volume, op.note, scratch)
     op = with_args(op, args)
     match op:
         case Source(name, axes, kind):

@@ -27,7 +27,10 @@ _IN_FUNCTIONAL = {"relu", "gelu", "silu", "softplus"}
 
 
 def power(evaluator: Evaluator, base: Expr, exponent: Expr) -> Grid:
-    """A power; whole and half ones by multiplication, division and square root."""
+    """A power; whole and half ones by multiplication, division and square root.
+
+    An exponent of indices and whole numbers is counted in integers, as code counts it.
+    """
     import torch
 
     under, number = evaluator.find(base), evaluator.number(exponent)
@@ -40,7 +43,8 @@ def power(evaluator: Evaluator, base: Expr, exponent: Expr) -> Grid:
         if made is None:
             made = torch.ones_like(found)
         return Grid(torch.reciprocal(made) if number < 0 else made, under.indices)
-    (one, two), indices = align([under, evaluator.find(exponent)])
+    whole_powers = evaluate_places.integers(evaluator, exponent)
+    (one, two), indices = align([under, whole_powers])
     return Grid(torch.pow(one, two), indices)
 
 

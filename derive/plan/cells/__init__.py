@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from derive.plan.cells.activations import match_leaky_relu
 from derive.plan.cells.attention import match_attention
 from derive.plan.cells.distances import match_distance
 from derive.plan.cells.linear import match_linear
@@ -37,6 +38,7 @@ CELLS: tuple[Callable[[Op, Opener], Op | None], ...] = (
     match_distance,
     match_segment_sum,
     match_linear,
+    match_leaky_relu,
 )
 
 

@@ -30,6 +30,7 @@ from derive.plan.ops import (
     axes_of,
     merge_indices,
 )
+from derive.plan.strides import find_strides
 
 if TYPE_CHECKING:
     from derive.plan.cells.opening import Opener
@@ -48,6 +49,7 @@ class Scores:
     bias: Op | None = None
     mask: Op | None = None
     zeros: bool = False  # rows of nothing but minus infinity are to be zeros
+    causal: bool = False  # the mask is j <= i, which torch makes itself
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ def match_attention(op: Op, opener: Opener) -> Op | None:
         is_zeros = scores.mask is None and emptied is strip(soft.arg)
         is_same = emptied is scores.mask or is_zeros
         if is_same or (is_causal and emptied is None):
-            scores = replace(scores, zeros=is_zeros)
-            return _make_cell(op, scores, strip(value), places, is_causal=is_causal)
+            scores = replace(scores, zeros=is_zeros, causal=is_causal)
+            return _make_cell(op, scores, strip(value), places, opener)
     return None
 
 
@@ -171,6 +173,7 @@ def _find_places(
     results = [i for i in worth if i not in kept]
     if len(features) != 1 or len(results) != 1 or not 1 <= len(rows) <= 2 or len(batch) > 2:
         return None
+    rows.sort(key=opener.memory.extent)  # a group has few heads, a sequence many rows
     group = rows[0] if len(rows) == 2 else None
     found = Places(batch, group, rows[-1], soft.index, features[0], results[0])
     fits = (
@@ -196,7 +199,7 @@ def _is_causal(mask: Op | None, places: Places, opener: Opener) -> bool:
             return False
 
 
-def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, *, is_causal: bool) -> Op:
+def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, opener: Opener) -> Op:
     """The call, its result in the order of the operation's axes."""
     batch, group, merged = places.batch, places.group, places.merged
     heads = batch if group is None else (*batch, group)
@@ -208,11 +211,12 @@ def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, *, is_caus
         query = Flatten(query, 1, 2, merged)
     pad = 4 - len(axes_of(query))
     shared = ":, None" if group and len(batch) == 1 else ", ".join(["None"] * (2 - len(batch)))
-    texts = [f"{{0}}{_pick(pad * ['None'])}", *(f"{{{k}}}{_pick([shared])}" for k in (1, 2))]
     args: list[Op] = [query, key, worth]
+    made = [_pick(pad * ["None"]), _pick([shared]), _pick([shared])]
+    texts = [f"{{{k}}}{_need_rows(args[k], opener)}{text}" for k, text in enumerate(made)]
     masked = heads[:-1] if merged is not None else heads  # no mask has an index of merged heads
-    mask = None if is_causal else _make_mask(scores, (*masked, places.row, places.column))
-    if is_causal:
+    mask = None if scores.causal else _make_mask(scores, (*masked, places.row, places.column))
+    if scores.causal:
         texts.append("is_causal=True")
     elif mask is not None:
         args.append(mask)
@@ -226,13 +230,21 @@ def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, *, is_caus
     call = f"{NAME}({', '.join(texts)}){_pick(pad * ['0'])}"
     if group is not None and merged is not None:
         plain = Unflatten(query, 1, (batch[1], group))
-    soft = _spell_weights(scores, (plain, key), places, mask, is_causal=is_causal)
+    soft = _spell_weights(scores, (plain, key), places, mask)
     whole = Einsum((soft, worth), op.axes)
     may_be_endless = scores.bias is not None and scores.mask is None and not scores.zeros
-    cell: Op = Cell(call, tuple(args), whole, axes, note=ENDLESS if may_be_endless else NOTE)
+    note = ENDLESS if may_be_endless else NOTE
+    scratch = (find_true_axes(mask),) if mask is not None and is_truth(mask) else ()  # as floats
+    cell: Op = Cell(call, tuple(args), whole, axes, note=note, scratch=scratch)
     if group is not None and merged is not None:
         cell = Unflatten(cell, 1, (batch[1], group))
     return arrange(cell, op.axes)
+
+
+def _need_rows(op: Op, opener: Opener) -> str:
+    """A copy, where the features do not lie side by side: torch falls back to plain steps there."""
+    strides = find_strides(op, opener.memory)
+    return "" if strides[-1] == 1 or opener.memory.extent(axes_of(op)[-1]) == 1 else ".contiguous()"
 
 
 def _pick(parts: list[str]) -> str:
@@ -257,14 +269,12 @@ def _count_places(op: Op) -> int:
     return len(axes) - first
 
 
-def _spell_weights(
-    scores: Scores, given: tuple[Op, Op], places: Places, mask: Op | None, *, is_causal: bool
-) -> Op:
+def _spell_weights(scores: Scores, given: tuple[Op, Op], places: Places, mask: Op | None) -> Op:
     """The softmax that the call stands for, in terms of its arguments."""
     heads = places.batch if places.group is None else (*places.batch, places.group)
     kept = (*heads, places.row, places.column)
     logits: Op = Einsum(given, kept)
-    if is_causal:
+    if scores.causal:
         causal = Triangle(places.row, places.column, ZERO, False)
         logits = Fill(logits, causal, Num(MINUS_INFINITY), False)
     elif mask is not None and is_truth(mask):

@@ -2,7 +2,7 @@
 
 By differences, which keep the digits of points that lie close together. By products it is faster by
 far, and loses them: that is for a rule that may lose digits. torch's function is for float32 and
-float64, and has no second derivatives.
+float64, so half precision is widened for it, and has no second derivatives.
 """
 
 from __future__ import annotations
@@ -113,5 +113,9 @@ def _make_cell(
     *batch, row, column = axes
     points = (arrange(one, (*batch, row, *summed)), arrange(other, (*batch, column, *summed)))
     square = _spell(*points, axes, summed)
-    whole = square if power else Apply("sqrt", (square,), axes)
-    return Cell(f"{NAME}({{0}}, {{1}}, {MODE}){power}", points, whole, axes, WIDE, note=NOTE)
+    whole: Op = square if power else Apply("sqrt", (square,), axes)
+    scratch = (axes,) if power else ()
+    narrow = f"({NAME}({{0}}.float(), {{1}}.float(), {MODE}){power})"
+    whole = Cell(f"{narrow}.to({{dtype}})", points, whole, axes, note=NOTE, scratch=scratch)
+    call = f"{NAME}({{0}}, {{1}}, {MODE}){power}"
+    return Cell(call, points, whole, axes, WIDE, note=NOTE, scratch=scratch)

@@ -1,5 +1,6 @@
 """-sum_c p log_softmax_c(x) is torch's cross_entropy against probabilities.
 
+And logsumexp_c(x) - x[c] is the one against classes: those of the diagonal, of a contrastive loss.
 Its sum or its mean over the rows goes with it; the rows are those of one index.
 """
 
@@ -10,7 +11,18 @@ from typing import TYPE_CHECKING
 from derive.plan.align import arrange
 from derive.plan.cells.algebra import is_same, strip
 from derive.plan.context import is_whole
-from derive.plan.ops import Along, Apply, Cell, Op, Reduction, axes_of
+from derive.plan.ops import (
+    Along,
+    Apply,
+    Cell,
+    Diagonal,
+    Num,
+    Op,
+    Reduction,
+    args_of,
+    axes_of,
+    rename_indices,
+)
 from derive.plan.steps import walk_ops
 
 if TYPE_CHECKING:
@@ -27,6 +39,9 @@ def match_cross_entropy(op: Op, opener: Opener) -> Op | None:
     if not isinstance(op, (Apply, Reduction)) or len(axes_of(op)) > 1 or not opener.is_alone(op):
         return None
     whole = opener.spell(op)
+    cell = _match_diagonal(whole, axes_of(op))
+    if cell is not None:
+        return cell
     for logarithms, along in _find_logarithms(whole, opener):
         rows = tuple(i for i in axes_of(along) if i is not along.index)
         if len(rows) != 1 or not set(axes_of(op)) <= set(rows):
@@ -61,9 +76,45 @@ def _list_losses(
     axes = (*rows, index)
     pair = (arrange(given, axes), arrange(logarithms, axes))
     each = Reduction("sum", Apply("*", pair, axes), (index,))
-    yield '"none")', Apply("neg", (each,), rows)
-    yield '"sum")', Apply("neg", (Reduction("sum", each, rows),), ())
-    yield '"none").mean()', Apply("neg", (Reduction("mean", each, rows),), ())
+    for end, loss in _list_ends(each, rows):
+        yield end, Apply("neg", (loss,), axes_of(loss))
+
+
+def _list_ends(each: Op, rows: tuple[Index, ...]) -> Iterator[tuple[str, Op]]:
+    yield '"none")', each
+    yield '"sum")', Reduction("sum", each, rows)
+    yield '"none").mean()', Reduction("mean", each, rows)
+
+
+def _match_diagonal(whole: Op, axes: tuple[Index, ...]) -> Cell | None:
+    """The loss of logits whose row i is of class i."""
+    for part in dict.fromkeys(walk_ops(whole)):
+        if not isinstance(part, Reduction) or part.kind != "logsumexp" or len(axes_of(part)) != 1:
+            continue
+        (row,), (column,) = axes_of(part), part.over
+        if row.extent != column.extent or _binds(part.arg, (row, column)):
+            continue
+        logits = arrange(strip(part.arg), (row, column))
+        own = rename_indices(Diagonal(logits, 0, 1), {column: row})
+        each = Apply("-", (Reduction("logsumexp", logits, (column,)), own), (row,))
+        for end, loss in _list_ends(each, (row,)):
+            if axes_of(loss) == axes and is_same(whole, loss):
+                classes = "torch.arange({1}, device={like}.device)"
+                given = ")" if end.endswith("mean()") else f", reduction={end}"
+                call = f"{NAME}({{0}}, {classes}{given}"
+                scratch = ((row, column),)
+                return Cell(call, (logits, Num(row.extent)), loss, axes, scratch=scratch)
+    return None
+
+
+def _binds(op: Op, indices: tuple[Index, ...]) -> bool:
+    """Does a part of it sum over one of them?"""
+    return any(
+        index in axes_of(arg) and index not in axes_of(part)
+        for part in walk_ops(op)
+        for arg in args_of(part)
+        for index in indices
+    )
 
 
 def _make_cell(end: str, along: Along, given: Op, rows: tuple[Index, ...]) -> Cell:
@@ -71,4 +122,5 @@ def _make_cell(end: str, along: Along, given: Op, rows: tuple[Index, ...]) -> Ce
     logits, target = arrange(strip(along.arg), axes), arrange(given, axes)
     losses = dict(_list_losses(target, Along(along.kind, logits, along.index), rows, along.index))
     call = f"{NAME}({{0}}, {{1}}, reduction={end}"
-    return Cell(call, (logits, target), losses[end], axes_of(losses[end]))
+    scratch = (axes, axes)  # the logarithms, and their product with the probabilities
+    return Cell(call, (logits, target), losses[end], axes_of(losses[end]), scratch=scratch)

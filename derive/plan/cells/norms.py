@@ -204,7 +204,8 @@ def _write_call(norm: Norm, axes: tuple[Index, ...], weight: Op | None, bias: Op
         conditions.append(WIDE)
     named = [*(f"{name}={place}" for name, place in places.items()), f"eps={eps}"]
     call = f"{norm.call}({', '.join([*texts, *named])})"
-    return Cell(call, tuple(args), whole, axes, " and ".join(conditions))
+    scratch = (axes,) if norm.call == RMS else ()
+    return Cell(call, tuple(args), whole, axes, " and ".join(conditions), scratch=scratch)
 
 
 def _join_affine(op: Op, given: dict[str, Op], axes: tuple[Index, ...]) -> Op:

@@ -97,9 +97,9 @@ class Opener:
 
         Steps of other kinds stay names, and so do those that are `kept`.
         """
-        if isinstance(op, Source) and op.name in self.steps and op.name not in kept:
-            opened = self.look(op)
-            return self.spell(opened, kept) if is_plain(opened) else op
+        opened = self._write_out(op)
+        if isinstance(op, Source) and opened is not None and op.name not in kept:
+            return self.spell(opened, kept)
         args = args_of(op)
         return with_args(op, tuple(self.spell(arg, kept) for arg in args)) if args else op
 
@@ -116,10 +116,17 @@ class Opener:
 
     def _find_opened(self, op: Op, opened: dict[str, Op]) -> None:
         for part in walk_ops(op):
-            step = self.look(part)
-            if isinstance(part, Source) and step is not part and is_plain(step):
+            step = self._write_out(part)
+            if isinstance(part, Source) and step is not None:
                 opened[part.name] = step
                 self._find_opened(step, opened)
+
+    def _write_out(self, op: Op) -> Op | None:
+        """What a name stands for, if it is plain; a diagonal is read from what is there."""
+        if not isinstance(op, Source) or op.name not in self.steps:
+            return None
+        opened = self.look(op)
+        return opened if len({*op.axes}) == len(op.axes) and is_plain(opened) else None
 
 
 def _count_reads(steps: Sequence[Step], results: Sequence[Op]) -> Counter[str]:

@@ -112,9 +112,10 @@ def _write(found: Segments, value: Op | None, order: tuple[Index, ...]) -> Op | 
         if part is not widest:
             arg = Apply("*", align((arg, part), axes), axes)
     whole = Einsum((Cast(found.mask), arg), exchanged)
-    call = (
-        f"{_write_zeros(axes.index(index), len(axes))}.index_add({axes.index(index)}, {{1}}, {{0}})"
-    )
+    place = axes.index(index)
+    is_count = isinstance(arg, Expand)  # ones, which are not there yet
+    zeros = "{like}.new_zeros({2}, dtype={dtype})" if is_count else _write_zeros(place, len(axes))
+    call = f"{zeros}.index_add({place}, {{1}}, {{0}})"
     args = (arg, found.numbers, Num(found.segment.extent))
     return arrange(Cell(call, args, whole, exchanged, WIDE, axes), order)
 
@@ -122,7 +123,7 @@ def _write(found: Segments, value: Op | None, order: tuple[Index, ...]) -> Op | 
 def _write_zeros(place: int, count: int) -> str:
     """Zeros as many as the argument has, but in one place as many as there are segments."""
     if count == 1:
-        return "{like}.new_zeros({2})"
+        return "{0}.new_zeros({2})"
     before = f"*{{0}}.shape[:{place}], " if place else ""
     after = f", *{{0}}.shape[{place + 1}:]" if place + 1 < count else ""
     return f"{{0}}.new_zeros({before}{{2}}{after})"
