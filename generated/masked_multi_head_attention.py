@@ -50,20 +50,20 @@ def masked_multi_head_attention(
     Returns output[b,n,d] [B, N, D], p[b,h,n,m] [B, H, N, M].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*C*D*H*M + 2*B*C*D*H*N + 2*B*C*H*M*N + 2*B*D*E*H*M + 2*B*D*E*H*N + 2*B*E*H*M*N +
-        B*C*H*N + 7*B*H*M*N operations; B*C*H*M + B*C*H*N + B*E*H*M + 4*B*H*M*N elements alive at
+        7*B*H*M*N + C*D*H operations; B*C*H*M + B*C*H*N + B*E*H*M + 4*B*H*M*N elements alive at
         once.
     Planned for B=8, N=512, D=512, M=512, H=8, C=64, E=64; another order takes fewer operations
         where C > 356.
     """
     C, E = _check_shapes(query, key, value, mask, W_q, W_k, W_v, W_O, H)
-    # Q[b,h,n,c] = sum[d](query[b,n,d] * W_q[d,h*C + c])  [B, H, N, C]
-    Q = torch.einsum("bnd,dhc->bhnc", query, W_q.unflatten(1, (H, C)))
+    # Q_scaled[b,h,n,c] = sum[d](query[b,n,d] * (W_q[d,h*C + c] / sqrt(C)))  [B, H, N, C]
+    Q_scaled = torch.einsum("bnd,dhc->bhnc", query, W_q.unflatten(1, (H, C)) * C**-0.5)
     # K[b,h,m,c] = sum[d](key[b,m,d] * W_k[d,h*C + c])  [B, H, M, C]
     K = torch.einsum("bmd,dhc->bhmc", key, W_k.unflatten(1, (H, C)))
     # V[b,h,m,e] = sum[d](value[b,m,d] * W_v[d,h*E + e])  [B, H, M, E]
     V = torch.einsum("bmd,dhe->bhme", value, W_v.unflatten(1, (H, E)))
-    # Q_K[b,h,n,m] = sum[c](Q[b,h,n,c] / sqrt(C) * K[b,h,m,c])  [B, H, N, M]
-    Q_K = torch.einsum("bhnc,bhmc->bhnm", Q * C**-0.5, K)
+    # Q_K[b,h,n,m] = sum[c](Q_scaled[b,h,n,c] * K[b,h,m,c])  [B, H, N, M]
+    Q_K = torch.einsum("bhnc,bhmc->bhnm", Q_scaled, K)
     # Q_K_masked[b,h,n,m] = where(mask[b,n,m], Q_K[b,h,n,m], -oo)  [B, H, N, M]
     Q_K_masked = Q_K.masked_fill(~mask[:, None], -torch.inf)
     # p[b,h,n,m] = where(mask[b,n,m], softmax[m](Q_K_masked[b,h,n,m]), 0)  [B, H, N, M]

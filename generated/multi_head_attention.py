@@ -47,20 +47,20 @@ def multi_head_attention(
     Returns output[b,n,d] [B, N, D], p[b,h,n,m] [B, H, N, M].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*C*D*H*M + 2*B*C*D*H*N + 2*B*C*H*M*N + 2*B*D*E*H*M + 2*B*D*E*H*N + 2*B*E*H*M*N +
-        B*C*H*N + 5*B*H*M*N operations; B*C*H*M + B*C*H*N + B*E*H*M + B*E*H*N + 2*B*H*M*N + B*D*N
+        5*B*H*M*N + C*D*H operations; B*C*H*M + B*C*H*N + B*E*H*M + B*E*H*N + 2*B*H*M*N + B*D*N
         elements alive at once.
     Planned for B=8, N=512, D=512, M=512, H=8, C=64, E=64; another order takes fewer operations
         where C > 356.
     """
     C, E = _check_shapes(query, key, value, W_q, W_k, W_v, W_O, H)
-    # Q[b,h,n,c] = sum[d](query[b,n,d] * W_q[d,h*C + c])  [B, H, N, C]
-    Q = torch.einsum("bnd,dhc->bhnc", query, W_q.unflatten(1, (H, C)))
+    # Q_scaled[b,h,n,c] = sum[d](query[b,n,d] * (W_q[d,h*C + c] / sqrt(C)))  [B, H, N, C]
+    Q_scaled = torch.einsum("bnd,dhc->bhnc", query, W_q.unflatten(1, (H, C)) * C**-0.5)
     # K[b,h,m,c] = sum[d](key[b,m,d] * W_k[d,h*C + c])  [B, H, M, C]
     K = torch.einsum("bmd,dhc->bhmc", key, W_k.unflatten(1, (H, C)))
     # V[b,h,m,e] = sum[d](value[b,m,d] * W_v[d,h*E + e])  [B, H, M, E]
     V = torch.einsum("bmd,dhe->bhme", value, W_v.unflatten(1, (H, E)))
-    # Q_K[b,h,n,m] = sum[c](Q[b,h,n,c] / sqrt(C) * K[b,h,m,c])  [B, H, N, M]
-    Q_K = torch.einsum("bhnc,bhmc->bhnm", Q * C**-0.5, K)
+    # Q_K[b,h,n,m] = sum[c](Q_scaled[b,h,n,c] * K[b,h,m,c])  [B, H, N, M]
+    Q_K = torch.einsum("bhnc,bhmc->bhnm", Q_scaled, K)
     # p[b,h,n,m] = softmax[m](Q_K[b,h,n,m])  [B, H, N, M]
     p = torch.softmax(Q_K, dim=-1)
     # heads[b,n,h,e] = sum[m](p[b,h,n,m] * V[b,h,m,e])  [B, N, H, E]

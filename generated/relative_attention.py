@@ -37,19 +37,17 @@ def relative_attention(
 
     Returns z[b,i,h,e] [B, S, H, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 8*B*D*H*S**2 + 6*B*D**2*H*S + 2*B*D*H*S + 6*B*H*S**2 operations; 5*B*D*H*S +
+    Cost: 8*B*D*H*S**2 + 6*B*D**2*H*S + B*D*H*S + 6*B*H*S**2 + D**2*H operations; 4*B*D*H*S +
         4*B*S**2*block elements alive at once.
     By distribute_product: sum_e q * (k + a) = sum_e q * k + sum_e q * a.
     """
     B, S, H, D = _check_shapes(X, W_Q, W_K, W_V, A_K, A_V)
-    # q[b,h,i,e] = sum[d](X[b,i,h,d] * W_Q[h,d,e])  [B, H, S, D]
-    q = torch.einsum("bihd,hde->bhie", X, W_Q)
+    # q_scaled[b,h,i,e] = sum[d](X[b,i,h,d] * (W_Q[h,d,e] / sqrt(D)))  [B, H, S, D]
+    q_scaled = torch.einsum("bihd,hde->bhie", X, W_Q * D**-0.5)
     # k[b,h,j,e] = sum[d](X[b,j,h,d] * W_K[h,d,e])  [B, H, S, D]
     k = torch.einsum("bjhd,hde->bhje", X, W_K)
     # v[b,h,j,e] = sum[d](X[b,j,h,d] * W_V[h,d,e])  [B, H, S, D]
     v = torch.einsum("bjhd,hde->bhje", X, W_V)
-    # q_scaled[b,h,i,e] = q[b,h,i,e] / sqrt(D)  [B, H, S, D]
-    q_scaled = q * D**-0.5
     if torch.compiler.is_compiling():  # it would unroll the loop
         block = H or 1
     elif block is None:

@@ -40,10 +40,10 @@ def talking_heads_attention(
         block = 524288 // (H * M * N or 1) or 1
     O_blocks = []
     for Q_b, K_b, V_b in zip(Q.split(block, 0), K.split(block, 0), V.split(block, 0), strict=True):
-        # J[b,h,n,m] = sum[d](Q_b[b,n,h,d] / sqrt(D) * K_b[b,m,h,d])  [block, H, N, M]
-        J = torch.einsum("bnhd,bmhd->bhnm", Q_b * D**-0.5, K_b)
-        # J_l[b,l,n,m] = sum[h](P_l[h,l] * J[b,h,n,m])  [block, L, N, M]
-        J_l = torch.einsum("hl,bhnm->blnm", P_l, J)
+        # J[h,b,n,m] = sum[d](Q_b[b,n,h,d] / sqrt(D) * K_b[b,m,h,d])  [H, block, N, M]
+        J = torch.einsum("bnhd,bmhd->hbnm", Q_b * D**-0.5, K_b)
+        # J_l[b,l,n,m] = sum[h](P_l[h,l] * J[h,b,n,m])  [block, L, N, M]
+        J_l = torch.einsum("hl,hbnm->blnm", P_l, J)
         # W[l,b,n,m] = softmax[m](J_l[b,l,n,m])  [L, block, N, M]
         W = torch.softmax(J_l.transpose(0, 1), dim=-1)
         # U[b,g,n,m] = sum[l](P_w[l,g] * W[l,b,n,m])  [block, G, N, M]

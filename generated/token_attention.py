@@ -33,23 +33,21 @@ def token_attention(
 
     Returns y[b,i,e] [B, S, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 8*B*D*E*H*S + 4*B*D*H*S**2 + B*D*H*S + 5*B*H*S**2 operations; 5*B*D*H*S elements alive at
+    Cost: 8*B*D*E*H*S + 4*B*D*H*S**2 + 5*B*H*S**2 + D*E*H operations; 4*B*D*H*S elements alive at
         once.
     By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives;
         what --no-cells builds has them.
     """
     D = _check_shapes(x, W_q, W_k, W_v, W_o, H)
-    # Q[b,h,i,d] = sum[e](x[b,i,e] * W_q[e,h*D + d])  [B, H, S, D]
-    Q = torch.einsum("bie,ehd->bhid", x, W_q.unflatten(1, (H, D)))
+    # Q_scaled[b,h,i,d] = sum[e](x[b,i,e] * (W_q[e,h*D + d] / sqrt(D)))  [B, H, S, D]
+    Q_scaled = torch.einsum("bie,ehd->bhid", x, W_q.unflatten(1, (H, D)) * D**-0.5)
     # K[b,h,j,d] = sum[e](x[b,j,e] * W_k[e,h*D + d])  [B, H, S, D]
     K = torch.einsum("bje,ehd->bhjd", x, W_k.unflatten(1, (H, D)))
     # V[b,h,j,d] = sum[e](x[b,j,e] * W_v[e,h*D + d])  [B, H, S, D]
     V = torch.einsum("bje,ehd->bhjd", x, W_v.unflatten(1, (H, D)))
-    # z[b,i,h,d] = sum[j](softmax[j](sum[e](Q[b,h,i,e] / sqrt(D) * K[b,h,j,e])) * V[b,h,j,d])
+    # z[b,i,h,d] = sum[j](softmax[j](sum[e](Q_scaled[b,h,i,e] * K[b,h,j,e])) * V[b,h,j,d])
     #     [B, S, H, D]
-    z = torch.nn.functional.scaled_dot_product_attention(
-        Q * D**-0.5, K, V, scale=1.0
-    ).transpose(1, 2)
+    z = torch.nn.functional.scaled_dot_product_attention(Q_scaled, K, V, scale=1.0).transpose(1, 2)
     # y[b,i,e] = sum[h, d](z[b,i,h,d] * W_o[h*D + d,e])  [B, S, E]
     return torch.einsum("bihd,hde->bie", z, W_o.unflatten(0, (H, D)))
 

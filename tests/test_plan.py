@@ -56,9 +56,9 @@ def test_order_follows_the_sizes(sizes: dict[str, int], first: str) -> None:
 
 def test_scale_goes_to_the_smallest_operand() -> None:
     text = "q[N, D]; k[M, D]; s[i,j] = sum[d](q[i,d] * k[j,d]) / sqrt(D)"
-    assert steps_of(text, N=8, M=512, D=4) == ['return torch.einsum("id,jd->ij", q * D**-0.5, k)']
-    assert steps_of(text, N=512, M=8, D=4) == ['return torch.einsum("id,jd->ij", q, k * D**-0.5)']
-    assert steps_of(text, N=4, M=4, D=512) == ['return torch.einsum("id,jd->ij", q, k) * D**-0.5']
+    assert steps_of(text, N=8, M=512, D=4) == ["return (q * D**-0.5) @ k.mT"]
+    assert steps_of(text, N=512, M=8, D=4) == ["return q @ (k * D**-0.5).mT"]
+    assert steps_of(text, N=4, M=4, D=512) == ["return q @ k.mT * D**-0.5"]
 
 
 def test_shared_parts_are_computed_once() -> None:
@@ -120,3 +120,26 @@ def test_many_factors_on_the_same_letters_are_planned_at_once() -> None:
     path = find_path([(a, b)] * 61, (a,), {a: 3, b: 4})
     assert len(path) == 60
     assert all(len(step) == 2 for step in path)
+
+
+SCORES = "X[N, D]; W, U[D, E]\nq[i,e] = sum[d](X[i,d] * W[d,e])\nk[i,e] = sum[d](X[i,d] * U[d,e])\n"
+SCALED = SCORES + "s[i,j] = sum[e](q[i,e] * k[j,e]) / sqrt(E)"
+
+
+def test_a_scale_goes_to_the_weights():
+    """They are fewer than what they make, which nothing else reads."""
+    built = build(parse(SCALED), sizes=dict(N=512, D=16, E=64))
+    assert "W * E**-0.5" in built.source or "U * E**-0.5" in built.source
+    built.judge()
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [(SCALED + "\nreturn s, q, k", dict(N=512, D=16, E=64)), (SCALED, dict(N=8, D=512, E=64))],
+    ids=["read by others", "of more weights"],
+)
+def test_a_scale_stays_where_that_is_less(text, sizes):
+    built = build(parse(text), sizes=sizes)
+    assert "W * E**-0.5" not in built.source
+    assert "U * E**-0.5" not in built.source
+    built.judge()

@@ -13,6 +13,7 @@ from derive.plan.context import Context, layout_of
 from derive.plan.layout import find_layouts
 from derive.plan.lower import lower, lower_equation
 from derive.plan.ops import Flatten, Op, Source, exchange, merge_indices
+from derive.plan.scales import absorb_scales
 from derive.plan.share import share_ops, split_long
 from derive.plan.steps import Plan, Step, find_reads, walk_ops
 from derive.plan.strides import Memory
@@ -64,6 +65,7 @@ def lower_in(context: Context, draft: Draft, *, cells: bool) -> Plan:
     steps = drop_unused(tuple(context.steps), results)
     steps, results = inline_result(steps, results)
     steps = share_ops(steps, set(sources), context.names)
+    steps = absorb_scales(steps, results, Memory(sizes), context.names)
     if cells:
         memory = Memory(sizes)
         steps, is_changed = use_cells(steps, results, memory, system.inputs, context.names)
