@@ -22,8 +22,8 @@ def causal_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
     Returns z[b,h,i,d] [B, H, N, D].
     Raises ValueError where the shapes do not fit together.
     Cost: 4*B*D*H*N**2 + B*D*H*N + 6*B*H*N**2 operations; 2*B*D*H*N elements alive at once.
-    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives;
-        what --no-cells builds has them.
+    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
+        and give zeros for nan; what --no-cells builds does neither.
     """
     D = _check_shapes(Q, K, V)
     # z[b,h,i,d] = sum[j](softmax[j](where(j <= i, sum[e](Q[b,h,i,e] / sqrt(D) * K[b,h,j,e]), -oo))

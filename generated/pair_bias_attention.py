@@ -28,8 +28,8 @@ def pair_bias_attention(
     Raises ValueError where the shapes do not fit together.
     Cost: 4*C*H*N**2*S + 2*C*H*N*S + 7*H*N**2*S operations; 2*C*H*N*S + H*N**2*S elements alive at
         once.
-    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives;
-        what --no-cells builds has them.
+    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
+        and give zeros for nan; what --no-cells builds does neither.
     """
     C = _check_shapes(q, k, v, gate, bias, mask)
     # alpha_v[s,i,h,c] = sum[j](softmax[j](sum[d](q[s,i,h,d] / sqrt(C) * k[s,j,h,d]) +

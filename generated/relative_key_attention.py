@@ -25,9 +25,9 @@ def relative_key_attention(query: Tensor, key: Tensor, value: Tensor, A_K: Tenso
     Raises ValueError where the shapes do not fit together.
     Cost: 6*B*D*H*M*N + B*D*H*N + 6*B*H*M*N operations; 2*B*D*H*N + B*H*M*N elements alive at once.
     By distribute_product: sum_e q * (k + a) = sum_e q * k + sum_e q * a.
-    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives;
-        what --no-cells builds has them; a row of nothing but -oo in what is added gives zeros, not
-        nan.
+    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
+        and give zeros for nan; what --no-cells builds does neither; a row of nothing but -oo in
+        what is added gives zeros, not nan.
     """
     D = _check_shapes(query, key, value, A_K)
     # query_scaled[b,h,i,d] = query[b,h,i,d] / sqrt(D)  [B, H, N, D]

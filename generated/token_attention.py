@@ -35,8 +35,8 @@ def token_attention(
     Raises ValueError where the shapes do not fit together.
     Cost: 8*B*D*E*H*S + 4*B*D*H*S**2 + 5*B*H*S**2 + D*E*H operations; 4*B*D*H*S elements alive at
         once.
-    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives;
-        what --no-cells builds has them.
+    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
+        and give zeros for nan; what --no-cells builds does neither.
     """
     D = _check_shapes(x, W_q, W_k, W_v, W_o, H)
     # Q_scaled[b,h,i,d] = sum[e](x[b,i,e] * (W_q[e,h*D + d] / sqrt(D)))  [B, H, S, D]

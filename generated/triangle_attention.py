@@ -24,9 +24,9 @@ def triangle_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gate: Tens
     Returns o[i,j,h,c] [N, N, H, C].
     Raises ValueError where the shapes do not fit together.
     Cost: 4*C*H*N**3 + 2*C*H*N**2 + 6*H*N**3 operations; 2*C*H*N**2 elements alive at once.
-    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives;
-        what --no-cells builds has them; a row of nothing but -oo in what is added gives zeros, not
-        nan.
+    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
+        and give zeros for nan; what --no-cells builds does neither; a row of nothing but -oo in
+        what is added gives zeros, not nan.
     """
     C = _check_shapes(q, k, v, bias, gate)
     # alpha_v[i,j,h,c] = sum[n](softmax[n](sum[d](q[i,j,h,d] / sqrt(C) * k[i,n,h,d]) + bias[j,n,h])

@@ -48,6 +48,7 @@ def test_equals_its_loops(line):
         expected = evaluate_loops(built.formula, inputs)
         with in_double():
             check_close(built.function(**inputs), expected, built.source)
+    built.judge()
 
 
 @pytest.mark.parametrize("line", MASKED)

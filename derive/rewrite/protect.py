@@ -48,14 +48,15 @@ def protect(expr: Expr, condition: Expr, *, whole: bool = False) -> Expr:
 
 
 def _is_told_of(expr: Expr, condition: Expr) -> bool:
-    """Does it read tensors, or scalars that the condition is about?
+    """Does it read tensors, or scalars that the condition is about, or whose indices are?
 
     Other scalars are as harmless where the condition is false as where it holds.
     """
     if find_accesses(expr):
         return True
-    told = {part for part in walk(condition) if isinstance(part, Scalar)}
-    return any(part in told for part in walk(expr))
+    scalars = {part for part in walk(expr) if isinstance(part, Scalar)}
+    told = scalars & set(walk(condition))
+    return bool(told or (scalars and set(find_free(expr)) & set(find_free(condition))))
 
 
 def _is_natural(exponent: Expr) -> bool:

@@ -235,6 +235,7 @@ def _hash(tower: Tower, value: float) -> tuple[int, ...]:
 
 def note_hashed(usage: Usage, names: Sequence[str]) -> None:
     """What had to be hashed is said; of many numbers, that they are many."""
+    usage.guessed = usage.guessed or bool(names)
     if len(names) > _MOST_NAMES:
         names = ["numbers that the code computes"]
     usage.opaque |= dict.fromkeys(names)

@@ -30,13 +30,17 @@ from derive.plan.ops import (
     axes_of,
     merge_indices,
 )
+from derive.plan.steps import walk_ops
 from derive.plan.strides import find_strides
 
 if TYPE_CHECKING:
     from derive.plan.cells.opening import Opener
 
 NAME = "torch.nn.functional.scaled_dot_product_attention"
-NOTE = f"{NAME}: it may lack second and forward derivatives; what --no-cells builds has them"
+NOTE = (
+    f"{NAME}: it may lack second and forward derivatives, and give zeros for nan; "
+    "what --no-cells builds does neither"
+)
 ENDLESS = f"{NOTE}; a row of nothing but -oo in what is added gives zeros, not nan"
 
 
@@ -87,6 +91,8 @@ def match_attention(op: Op, opener: Opener) -> Op | None:
         # Rows with nothing left are zeros in torch's function; a causal mask leaves none.
         is_zeros = scores.mask is None and emptied is strip(soft.arg)
         is_same = emptied is scores.mask or is_zeros
+        if not is_zeros and _may_be_endless(scores.bias, opener):
+            continue
         if is_same or (is_causal and emptied is None):
             scores = replace(scores, zeros=is_zeros, causal=is_causal)
             return _make_cell(op, scores, strip(value), places, opener)
@@ -239,6 +245,25 @@ def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, opener: Op
     if group is not None and merged is not None:
         cell = Unflatten(cell, 1, (batch[1], group))
     return arrange(cell, op.axes)
+
+
+def _may_be_endless(bias: Op | None, opener: Opener) -> bool:
+    """May what is added be -oo without an argument that is? A row of it is nan, and torch's 0."""
+    if bias is None:
+        return False
+    endless = Num(MINUS_INFINITY)
+    for part in walk_ops(bias):
+        opened = opener.look(part)
+        if opened is not part and _may_be_endless(opened, opener):
+            return True
+        match part:
+            case Fill(value=value) if value is endless:
+                return True
+            case Apply("log"):
+                return True
+            case _ if part is endless:
+                return True
+    return False
 
 
 def _need_rows(op: Op, opener: Opener) -> str:
