@@ -7,12 +7,24 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from derive.analysis.ranges import is_nonnegative
 from derive.errors import refuse
-from derive.ir.nodes import Access, Expr, Index
+from derive.ir.nodes import MINUS_ONE, Access, Expr, Index
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_free
-from derive.plan.ops import Diagonal, Flatten, Op, Select, Slice, Source, Unflatten, axes_of
+from derive.plan.ops import (
+    Cell,
+    Diagonal,
+    Flatten,
+    Num,
+    Op,
+    Select,
+    Slice,
+    Source,
+    Unflatten,
+    axes_of,
+)
 
 
 def read(
@@ -55,7 +67,7 @@ def _take_places(op: Op, places: list[Expr], access: Access) -> Op:
             continue
         at = names.index(f"#{k}")
         if isinstance(place, Index):
-            op = Slice(op, at, place)
+            op = _cut(op, at, place)
             continue
         parts = split_merged(place, axes_of(op)[at].extent)
         if parts:
@@ -65,6 +77,21 @@ def _take_places(op: Op, places: list[Expr], access: Access) -> Op:
         else:
             raise _not_yet(access, place)
     return op
+
+
+def _cut(op: Op, at: int, index: Index) -> Op:
+    """The first positions of a place, as many as the index has.
+
+    Where there may be fewer, zeros follow: a condition leaves them out.
+    """
+    cut = Slice(op, at, index)
+    axes = axes_of(op)
+    missing = Polynomial.of(index.extent) - Polynomial.of(axes[at].extent)
+    if is_nonnegative(missing * Polynomial.of(MINUS_ONE)):
+        return cut
+    pairs = ", ".join(["0, 0"] * (len(axes) - 1 - at) + ["0, {1}"])
+    call = f"torch.nn.functional.pad({{0}}, ({pairs}))"
+    return Cell(call, (op, Num(missing.to_expr())), cut, axes_of(cut))
 
 
 def _hold_place(position: int, place: Expr, extent: Expr) -> Index:
