@@ -43,8 +43,12 @@ def power(evaluator: Evaluator, base: Expr, exponent: Expr) -> Grid:
         if made is None:
             made = torch.ones_like(found)
         return Grid(torch.reciprocal(made) if number < 0 else made, under.indices)
-    whole_powers = evaluate_places.integers(evaluator, exponent)
-    (one, two), indices = align([under, whole_powers])
+    if isinstance(number, Fraction):
+        return Grid(torch.pow(under.tensor, float(number)), under.indices)
+    powers, base_number = evaluate_places.integers(evaluator, exponent), evaluator.number(base)
+    if isinstance(base_number, Fraction) and powers.tensor.is_floating_point():
+        return Grid(torch.pow(float(base_number), powers.tensor), powers.indices)
+    (one, two), indices = align([under, powers])
     return Grid(torch.pow(one, two), indices)
 
 
