@@ -85,8 +85,8 @@ class Printer:
             case ops.NumTensor(value, wide):
                 return self._number_tensor(value, "torch.float64" if wide else self.dtype), ATOM
             case ops.Iota(index):
-                ones = self._ones((index,), "torch.int64")
-                return f"{ones}.cumsum(0) - 1", ADD
+                extent = to_python(index.extent)
+                return f"torch.arange({extent}, device={self.like}.device)", ATOM
             case ops.Triangle(rows, columns, offset, upper):
                 side = "triu" if upper else "tril"
                 by = "" if offset == Polynomial({}).to_expr() else to_python(offset)
@@ -141,7 +141,8 @@ class Printer:
                 sizes = ", ".join(to_python(i.extent) for i in parts)
                 return f"{self.text(arg, ATOM)}.unflatten({place}, ({sizes}))"
             case ops.Diagonal(arg, first, second):
-                return f"{self.text(arg, ATOM)}.diagonal(dim1={first}, dim2={second})"
+                where = "" if (first, second) == (0, 1) else f"dim1={first}, dim2={second}"
+                return f"{self.text(arg, ATOM)}.diagonal({where})"
             case ops.Flatten(arg, start, end, _):
                 return f"{self.text(arg, ATOM)}.flatten({start}, {end})"
             case ops.Arrange(arg, axes):
