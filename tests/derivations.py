@@ -10,7 +10,7 @@ from derive import build, parse
 from derive.formulas import load_formulas
 from derive.frontend.system import to_system
 from derive.ir.nodes import Equation
-from derive.rewrite.options import settle_letters
+from derive.rewrite.letters import settle_letters
 
 LIBRARY = load_formulas()
 SOFTMAX = "x[M, N]; y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))"

@@ -2,14 +2,20 @@
 
 import pytest
 import torch
+from derivations import settle
+from hypothesis import HealthCheck, given, settings
+from strategies import formulas
 
 from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
-from derive.ir.nodes import Tensor
+from derive.ir.nodes import Index, Reduce, Tensor
 from derive.ir.text import to_lines, to_text
+from derive.ir.walk import walk
 from derive.rewrite.recipes import RULES, prepare
 from derive.rewrite.rule import apply_rules
 from derive.verify.loops import evaluate_loops
+from derive.verify.samples import choose_sizes
+from derive.verify.samples import draw_inputs as draw_samples
 
 SIZES = (dict(M=3, N=4, D=2), dict(M=4, N=2, D=3), dict(M=2, N=1, D=4), dict(M=1, N=3, D=1))
 
@@ -98,3 +104,62 @@ def test_example_keeps_its_values_under_all_rules(rule):
     system = read(rule.before)
     prepared, _ = prepare(system)
     check_values(rule.before, "\n".join(to_lines(prepared)), system)
+
+
+# What a fresh letter must not be: a tensor, a size, a scalar, a letter of another extent or scope.
+TAKEN = (
+    "x, l[N]; y = sum[k](x[k]) * sum[k](l[k])",
+    "x[N]; size l = 2; y[i] = sum[k](x[k] * l) * sum[k](x[k]) * x[i]",
+    "x[N]; scalar l, m; y = sum[k](x[k]) * sum[k](l * x[k] * m)",
+    "x[N]; v[M]; y = sum[k](x[k]) * sum[k](x[k]) + sum[l](v[l])",
+    "x[N]; v[M]; y = sum[k](x[k] * max[l](x[k] * v[l])) * sum[k](x[k])",
+    "x[N]; l[i] = 2 * x[i]; y = sum[k](l[k]) * sum[k](x[k])",
+)
+
+
+def find_letters(system):
+    """Every letter of the system with its extents, those on the left and those bound inside."""
+    letters = {}
+    for equation in system.equations:
+        parts = [part for value in (equation.target, equation.value) for part in walk(value)]
+        found = [part for part in parts if isinstance(part, Index)]
+        found += [i for part in parts if isinstance(part, Reduce) for i in part.bound]
+        for index in found:
+            letters.setdefault(index.name, set()).add(index.extent)
+    return letters
+
+
+@pytest.mark.parametrize("text", TAKEN)
+def test_fresh_letters_have_no_other_meaning(text):
+    """What the rules leave has one meaning for each name, can be read, and has the same values."""
+    formula = parse(text)
+    system = from_sympy(formula)
+    prepared, _ = prepare(system)
+    letters = find_letters(prepared)
+    names = {entry.name for entry in (*system.inputs, *system.sizes)}
+    names |= {equation.target.tensor.name for equation in system.equations}
+    assert not names & set(letters)
+    assert all(len(extents) == 1 for extents in letters.values())
+    after = "\n".join(to_lines(settle(prepared)))
+    for seed, sizes in enumerate(choose_sizes(system, count=2)):
+        inputs = draw_samples(system, sizes, seed)
+        expected = evaluate_loops(formula, inputs)
+        torch.testing.assert_close(evaluate_loops(parse(after), inputs), expected)
+
+
+def test_fresh_letters_of_two_equations_have_one_extent():
+    text = "x[N]; v[M]; y = sum[j](x[j]) * sum[j](x[j]); z = sum[J](v[J]) * sum[J](v[J])"
+    prepared, _ = prepare(read(text))
+    extents = {}
+    for equation in prepared.equations:
+        for index in equation.value.bound:
+            assert extents.setdefault(index.name, index.extent) is index.extent
+    assert list(extents) == ["j", "k", "J", "l"]
+
+
+@settings(suppress_health_check=list(HealthCheck), max_examples=60)
+@given(formulas(depth=4, equations=3))
+def test_what_the_rules_leave_can_be_read_back(drawn):
+    prepared = settle(prepare(from_sympy(parse(drawn.text, empty_row=drawn.empty_row)))[0])
+    again = from_sympy(parse("\n".join(to_lines(prepared)), empty_row=drawn.empty_row))
+    assert [e.target for e in again.equations] == [e.target for e in prepared.equations]

@@ -42,9 +42,15 @@ WRONG = {
     "guard_product": "x, y[N]; z[i,j] = where(i <= j, x[i] / y[j], 0)",
     "contract_mean": "a, b[M, N]; y[i,k] = sum[j](a[i,j] * b[k,j]) / M",
     "find_softmax": "x[M, N]; y[i,j] = softmax[i](x[i,j])",
+    "find_full_softmax": "x[N, N]; y[i,j] = softmax[j](x[i,j])",
+    "find_weighted_softmax": "x[M, N]; v[N]; bool m[M, N]; "
+    "y[i] = sum[j, m[i,j]](softmax[j](x[i,j]) * v[j])",
+    "exponentiate_row": "x[M, N]; y[i,j] = softmax[i](x[i,j])",
+    "drop_largest": "x[M, N]; y[i,j] = softmax[i](x[i,j])",
+    "return_shift": "x[M, N]; c[M]; y[i] = logsumexp[j](x[i,j]) + c[i]",
     "find_masked_softmax": "x[M, N]; y[i,j] = where(j <= i, softmax[j](x[i,j]), 0)",
     "find_logsumexp": "x[M, N]; y[i] = logsumexp[j](x[i,j]) - log(N)",
-    "find_log_softmax": "x[M, N]; y[i,j] = log_softmax[i](x[i,j])",
+    "find_log_softmax": "x[M, N]; b[N]; y[i,j] = log_softmax[j](x[i,j] + b[j])",
     "restrict_softmax": "x[M, N]; y[i,j] = where(j <= i, softmax[j](x[i,j]), 0)",
     "restrict_sum": "x[N]; s = sum[j, j >= 1](x[j])",
     "pull_sum_out": "A[M, N]; x[N]; y[M]; z[i] = sum[j](y[i] + A[i,j] * x[j])",
@@ -54,12 +60,13 @@ WRONG = {
     "count_unused": "x[M]; y[N]; s[i] = M * (x[i] * 2) + y[0]",
     "factor_sum": "q[M, D]; u, w[D]; k, r[N, D]; s[i,j] = sum[e]((q[i,e] + w[e]) * k[j,e])"
     " + sum[e]((q[i,e] + u[e]) * r[j,e])",
+    "split_sum": "A[M, N]; x, b[N]; y[i] = sum[j](A[i,j] * x[j]) + sum[j](b[j]) / N",
     "hoist_factor": "A[M, N]; y[M]; z[i] = N * y[i] / 2 * sum[j](A[i,j])",
     "hoist_term": "a[M]; f[M, N]; y[i] = N * a[i] + logsumexp[j](f[i,j])",
     "hoist_scale": "f[M, N]; size D; y[i] = 1 / D * max[j](f[i,j])",
     "drop_shift": "q[M, D]; k[N, D]; b[D]; c[M]; size H; "
     "p[i,j] = softmax[j](sum[d](q[i,d] * b[d]) + sum[d](q[i,d] * k[j,d]) / H)",
-    "delay_division": "x[M, N]; v[N, D]; y[i,d] = "
+    "delay_division": "x[M, N + 1]; v[N + 1, D]; y[i,d] = "
     "sum[j](exp(x[i,j] - max[k](x[i,k])) * v[j,d]) / sum[j](exp(x[i,j]))",
     "sift_delta": "int tok[L] < N; E[N, D]; w[N]; y[l,d] = E[tok[l],d]",
     "sift_letter": "A[M, N]; x[N]; z[N]; y[i] = z[i] * sum[j](x[j])",
@@ -227,6 +234,11 @@ MORE = {
         "A, B[N, N]; x[N]; y = sum[i, j](A[i,j] * B[j,i] * x[i]) + sum[j, i](A[j,i] * B[i,j])",
         "A, B[M, N]; x[M]; y[i] = sum[j](A[i,j] / x[i]) + sum[k](B[i,k] / x[i]) + x[i]",
     ],
+    "split_sum": [
+        "A[M, N]; x[N]; c[M]; y[i] = sum[j](A[i,j] * x[j] + c[i])",
+        "A[M, N]; B[N, M]; x[N]; bool m[N]; "
+        "y[i] = sum[j, m[j]](x[j] * A[i,j] / 2 + A[i,j] + tanh(B[j,i]) * x[j])",
+    ],
     "hoist_factor": [
         "A[M, N]; x[M]; y[N]; z[i] = sum[j, j <= i](A[i,j] * x[i] * y[j])",
         "A[M, N]; x[M]; y[N]; z[i] = mean[j](x[i] * A[i,j] / x[i]**2 * y[j])",
@@ -238,8 +250,9 @@ MORE = {
         "y[i,j] = softmax[j, j <= i](sum[d](q[i,d] * (k[j,d] + b[d])) / c[i])",
     ],
     "delay_division": [
-        "x[N, N]; v[N, D]; y[i,d] = sum[j, j <= i](softmax[j, j <= i](x[i,j]) * v[j,d])",
-        "x[M, N]; v[N, D]; z[i] = sum[d, j](v[j,d] * softmax[j](x[i,j] / 3) * v[j,d])",
+        "size N; x[N + 1, N + 1]; v[N + 1, D]; "
+        "y[i,d] = sum[j, j <= i](softmax[j, j <= i](x[i,j]) * v[j,d])",
+        "x[M, 5]; v[5, D]; z[i] = sum[d, j](v[j,d] * softmax[j](x[i,j] / 3) * v[j,d])",
     ],
     "sift_delta": [
         "A[N, N]; x[N]; y[i] = sum[j](A[i,j] * x[j] * delta(i, j))",
@@ -310,6 +323,16 @@ HUGE = {
     "find_masked_softmax": (
         *(RULE["find_masked_softmax"].before, RULE["find_masked_softmax"].after) * 2,
     ),
+    "find_full_softmax": (
+        *(RULE["find_full_softmax"].before, RULE["find_full_softmax"].after) * 2,
+    ),
+    "find_weighted_softmax": (
+        "x[N, N]; v[N]; y[i] = sum[j, j <= i](exp(x[i,j]) * v[j]) / sum[j, j <= i](exp(x[i,j]))",
+        *("x[N, N]; v[N]; y[i] = sum[j](softmax[j, j <= i](x[i,j]) * v[j])",) * 2,
+    ),
+    "exponentiate_row": (),
+    "drop_largest": (),
+    "return_shift": (),
     "find_logsumexp": (RULE["find_logsumexp"].before, RULE["find_logsumexp"].after) * 2,
     "find_log_softmax": (),
     "hoist_term": (),

@@ -23,7 +23,7 @@ from derive.plan.orders import tell_order
 from derive.plan.tiling import time_plan
 from derive.plan.written import Written, count_written
 from derive.rewrite.derivation import find_uses
-from derive.rewrite.options import settle_letters
+from derive.rewrite.letters import settle_letters
 from derive.rewrite.recipes import prepare
 from derive.rewrite.rules_products import flatten_product, flatten_sum, guard_product
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from derive.plan.steps import Plan
     from derive.rewrite.derivation import Use
 
-TIDY = (flatten_sum.name, flatten_product.name)  # they let go of brackets after another rule
+# They let go of brackets after another rule, and of letters that it took.
+TIDY = (flatten_sum.name, flatten_product.name, "settle_letters")
 FIRST = (guard_product.name,)  # it makes way for another rule
 
 

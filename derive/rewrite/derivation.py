@@ -16,17 +16,21 @@ from typing import TYPE_CHECKING
 from derive.ir.nodes import Equation, System
 from derive.ir.walk import find_children, map_children
 from derive.rewrite.guards import carry_guards
+from derive.rewrite.letters import settle_system
 from derive.rewrite.open_sums import open_wide_sums
-from derive.rewrite.recipes import FLAT, RULES, prepare
+from derive.rewrite.recipes import FLAT, find_rules, open_parts, prepare
+from derive.rewrite.tame import find_wild, mark_wild
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import Expr
+    from derive.ir.nodes import Expr, Tensor
     from derive.rewrite.rule import Rule
 
 OPEN = ("open_wide_sum", "a wide sum that is only contracted stands where it is contracted")
+ROWS = ("open_row", "the parts of a softmax stand where it is, and not under names of their own")
 GUARD = ("carry_guard", "a tensor that is read only where c holds is computed only where c holds")
+SETTLE = ("settle_letters", "a letter that is summed over may have another name")
 WHOLE = ("prepare", "the rules of the recipe")
 
 
@@ -51,10 +55,12 @@ def find_uses(system: System) -> tuple[Use, ...]:
 
 
 def _follow(system: System) -> Iterator[Use]:
-    for part in (_open_sums, _rewrite_all, _carry_guards):
+    start = system
+    for part in (_open_sums, _open_rows, _rewrite_all, _carry_guards):
         for use in part(system):
             system = use.system
             yield use
+    yield from _replace_each(*SETTLE, system, settle_system(system, start))
 
 
 def _open_sums(system: System) -> Iterator[Use]:
@@ -69,10 +75,16 @@ def _open_sums(system: System) -> Iterator[Use]:
                 yield use
 
 
+def _open_rows(system: System) -> Iterator[Use]:
+    opened = replace(system, equations=open_parts(system))
+    yield from _replace_each(*ROWS, system, opened)
+
+
 def _rewrite_all(system: System) -> Iterator[Use]:
+    wild = find_wild(system)
     for number in range(len(system.equations)):
-        for rules in (FLAT, RULES):
-            for use in _rewrite(system, number, rules):
+        for rules in (FLAT, find_rules(system)):
+            for use in _rewrite(system, number, rules, wild):
                 system = use.system
                 yield use
 
@@ -82,18 +94,23 @@ def _carry_guards(system: System) -> Iterator[Use]:
     yield from _replace_each(*GUARD, system, replace(system, equations=guarded), backwards=True)
 
 
-def _rewrite(system: System, number: int, rules: Sequence[Rule]) -> Iterator[Use]:
+def _rewrite(
+    system: System, number: int, rules: Sequence[Rule], wild: Mapping[Tensor, Tensor]
+) -> Iterator[Use]:
     """One equation until no rule fits any of its nodes."""
     equations = list(system.equations)
-    target, value = equations[number].target, equations[number].value
+    tame = {likeness: tensor for tensor, likeness in wild.items()}
+    target, before = equations[number].target, equations[number].value
+    value = mark_wild(before, wild)
     settled: dict[Expr, None] = {}
     while (found := _find_first(value, rules, settled)) is not None:
         rule, site, new = found
-        after = _exchange(value, site, new)
+        value = _exchange(value, site, new)
+        after = mark_wild(value, tame)
         equations[number] = Equation(target, after)
         system = replace(system, equations=tuple(equations))
-        yield Use(rule.name, rule.law, system, target.tensor.name, value, after)
-        value = after
+        yield Use(rule.name, rule.law, system, target.tensor.name, before, after)
+        before = after
 
 
 def _find_first(

@@ -19,15 +19,11 @@ from derive.ir.nodes import (
     Compare,
     Equation,
     Expr,
-    Index,
     Reduce,
-    Size,
     System,
-    Tensor,
     Where,
 )
-from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import find_children, find_free, map_children, rename_apart, substitute, walk
+from derive.ir.walk import find_children, find_free, map_children, walk
 from derive.rewrite import (
     rules_chains,
     rules_deltas,
@@ -36,14 +32,16 @@ from derive.rewrite import (
     rules_squares,
     rules_sums,
 )
-from derive.rewrite.rule import Rule
+from derive.rewrite.letters import Letters, find_letters
+from derive.rewrite.rule import Rule, find_valid
 from derive.rewrite.tame import find_wild, mark_wild
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 OPTIONS: tuple[Rule, ...] = (
     rules_sums.factor_sum,
+    rules_sums.split_sum,
     rules_sums.hoist_factor,
     rules_sums.hoist_term,
     rules_sums.hoist_scale,
@@ -80,10 +78,12 @@ class Rewriting:
 def find_rewritings(system: System, rules: Sequence[Rule]) -> Iterator[Rewriting]:
     """Every system that one use of one rule leads to, each once: site by site, then rule by rule.
 
-    Equal nodes of one equation are one site. Places and conditions are left as they are.
+    Equal nodes of one equation are one site. Places and conditions are left as they are. Rules that
+    do not hold for the system's empty rows are not tried.
     """
     seen = {system: None}
-    letters = _Letters(system)
+    letters = Letters(system)
+    rules = find_valid(rules, system.empty_row)
     found = (*_find_in_equations(system, rules, letters), *_find_across(system, rules, letters))
     for rewriting in found:
         if rewriting.system not in seen:
@@ -92,7 +92,7 @@ def find_rewritings(system: System, rules: Sequence[Rule]) -> Iterator[Rewriting
 
 
 def _find_in_equations(
-    system: System, rules: Sequence[Rule], letters: _Letters
+    system: System, rules: Sequence[Rule], letters: Letters
 ) -> Iterator[Rewriting]:
     wild = find_wild(system)
     tame = {likeness: tensor for tensor, likeness in wild.items()}
@@ -112,7 +112,7 @@ def _find_in_equations(
                 yield _tell(rule, changed, equation, after)
 
 
-def _find_across(system: System, rules: Sequence[Rule], letters: _Letters) -> Iterator[Rewriting]:
+def _find_across(system: System, rules: Sequence[Rule], letters: Letters) -> Iterator[Rewriting]:
     values = {equation.target: equation for equation in system.equations}
     for rule in rules:
         for new in rule.across(system) if rule.across is not None else ():
@@ -131,14 +131,10 @@ def _find_across(system: System, rules: Sequence[Rule], letters: _Letters) -> It
 def _is_whole(value: Expr) -> bool:
     """Does every index have a say in what is reduced over it? A sum counts where it has none."""
     return all(
-        set(_find_bound(part)) <= {*find_free(part.body), *find_free(part.condition)}
+        set(find_letters(part)) <= {*find_free(part.body), *find_free(part.condition)}
         for part in walk(value)
         if isinstance(part, (Reduce, Along)) and part.kind not in {"sum", "prod", "logsumexp"}
     )
-
-
-def _find_bound(part: Reduce | Along) -> tuple[Index, ...]:
-    return part.bound if isinstance(part, Reduce) else (part.index,)
 
 
 def _tell(rule: Rule, system: System, equation: Equation, after: Expr) -> Rewriting:
@@ -181,64 +177,3 @@ def _exchange(expr: Expr, site: Expr, new: Expr) -> Expr:
         return done[here]
 
     return visit(expr)
-
-
-class _Letters:
-    """The names of a system: what a letter that a rule made must not be called."""
-
-    def __init__(self, system: System) -> None:
-        inputs = (*system.inputs, *system.sizes)
-        names = [entry.name for entry in inputs]
-        names += [equation.target.tensor.name for equation in system.equations]
-        shapes = [t.shape for t in inputs if isinstance(t, Tensor)]
-        sizes = (part for shape in shapes for extent in shape for part in walk(extent))
-        names += [part.name for part in sizes if isinstance(part, Size)]
-        self._names = dict.fromkeys(names)
-        self._extents: dict[str, Expr] = {}
-        for equation in system.equations:
-            for index in _find_indices((*equation.target.places, equation.value)):
-                self._extents.setdefault(index.name, index.extent)
-
-    def settle(self, value: Expr, equation: Equation) -> Expr:
-        """The value with no letter bound inside its own scope, or called like something else."""
-        scope = {i.name: None for place in equation.target.places for i in find_free(place)}
-        return self._settle(value, scope)
-
-    def _settle(self, expr: Expr, scope: Mapping[str, None]) -> Expr:
-        if not isinstance(expr, Reduce):
-            return map_children(expr, lambda part: self._settle(part, scope))
-        inner = dict(scope)
-        new: dict[Expr, Expr] = {}
-        for index in expr.bound:
-            kept = index
-            if index.name in inner or not self._is_free(index):
-                inside = {i.name for i in _find_indices((expr.condition, expr.body))}
-                bound = {i.name for i in expr.bound}
-                kept = rename_apart(index, {*inner, *self._names, *self._extents, *inside, *bound})
-                new[index] = kept
-            inner[kept.name] = None
-        bound_now = tuple(new.get(i, i) for i in expr.bound)
-        parts = (substitute(part, new) for part in (expr.condition, expr.body))
-        condition, body = (self._settle(part, inner) for part in parts)
-        return Reduce(expr.kind, bound_now, condition, body)  # type: ignore[arg-type]
-
-    def _is_free(self, index: Index) -> bool:
-        """Does the name stand for nothing else in the system?"""
-        known = self._extents.get(index.name)
-        told = known is None or is_same_extent(known, index.extent)
-        return told and index.name not in self._names
-
-
-def settle_letters(equation: Equation, system: System) -> Expr:
-    """The value of an equation, with no letter bound inside its own scope."""
-    return _Letters(system).settle(equation.value, equation)
-
-
-def _find_indices(exprs: Sequence[Expr]) -> Iterator[Index]:
-    """The indices in order of appearance, bound ones with them."""
-    for expr in exprs:
-        for here in walk(expr):
-            if isinstance(here, Index):
-                yield here
-            elif isinstance(here, (Reduce, Along)):
-                yield from _find_bound(here)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Equation, System
 from derive.rewrite import rules_deltas, rules_products, rules_softmax
 from derive.rewrite.guards import carry_guards
+from derive.rewrite.letters import settle_system
+from derive.rewrite.open_rows import open_rows
 from derive.rewrite.open_sums import open_wide_sums
-from derive.rewrite.rule import Rule, apply_rules
+from derive.rewrite.rule import Rule, apply_rules, find_valid
+from derive.rewrite.tame import find_wild, mark_wild
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from derive.ir.nodes import Expr
 
 RULES: tuple[Rule, ...] = (
     rules_products.flatten_sum,
@@ -18,10 +27,15 @@ RULES: tuple[Rule, ...] = (
     rules_products.guard_product,
     rules_products.contract_mean,
     rules_softmax.find_softmax,
+    rules_softmax.find_full_softmax,
     rules_softmax.find_masked_softmax,
+    rules_softmax.find_weighted_softmax,
     rules_softmax.find_logsumexp,
     rules_softmax.find_log_softmax,
+    rules_softmax.exponentiate_row,
     rules_softmax.restrict_softmax,
+    rules_softmax.drop_largest,
+    rules_softmax.return_shift,
     rules_deltas.split_delta,
     rules_deltas.sift_letter,
     rules_products.restrict_sum,
@@ -41,19 +55,50 @@ TOLD = (
     rules_deltas.split_delta,
     rules_deltas.sift_letter,
     rules_softmax.find_softmax,
+    rules_softmax.find_full_softmax,
     rules_softmax.find_masked_softmax,
+    rules_softmax.find_weighted_softmax,
     rules_softmax.find_logsumexp,
     rules_softmax.find_log_softmax,
+    rules_softmax.exponentiate_row,
+    rules_softmax.drop_largest,
+    rules_softmax.return_shift,
 )
+
+
+def find_rules(system: System) -> tuple[Rule, ...]:
+    """The rules of the recipe that hold for the system's empty rows."""
+    return find_valid(RULES, system.empty_row)
 
 
 def prepare(system: System) -> tuple[System, tuple[str, ...]]:
     """The same system with every value rewritten by the rules, and the laws worth telling of."""
     used: list[Rule] = []
-    equations = tuple(
-        Equation(e.target, apply_rules(apply_rules(e.value, FLAT), RULES, used))
-        for e in open_wide_sums(system.equations, system.results)
-    )
-    equations = carry_guards(equations, system.results)
+    opened = open_wide_sums(system.equations, system.results)
+    opened = open_parts(replace(system, equations=opened))
+    settle = make_settler(replace(system, equations=opened), used)
+    equations = tuple(Equation(each.target, settle(each.value)) for each in opened)
+    guarded = carry_guards(equations, system.results)
+    settled = settle_system(replace(system, equations=guarded), system)
     told = tuple(f"{each.name}: {each.law}" for each in TOLD if each in used)
-    return replace(system, equations=equations), told
+    return settled, told
+
+
+def open_parts(system: System) -> tuple[Equation, ...]:
+    """The equations with the parts of each softmax put where they are read."""
+    return open_rows(system.equations, system.results, make_settler(system))
+
+
+def make_settler(system: System, used: list[Rule] | None = None) -> Callable[[Expr], Expr]:
+    """What the rules make of a value of this system; those that fitted are added to `used`.
+
+    The rules are told which tensors may hold more than finite numbers.
+    """
+    rules, wild = find_rules(system), find_wild(system)
+    tame = {likeness: tensor for tensor, likeness in wild.items()}
+
+    def settle(value: Expr) -> Expr:
+        flat = apply_rules(mark_wild(value, wild), FLAT)
+        return mark_wild(apply_rules(flat, rules, used), tame)
+
+    return settle

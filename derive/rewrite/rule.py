@@ -15,6 +15,9 @@ each system that applying the law once can lead to. At a single node it never fi
 
 Laws hold for real numbers. A rule whose right side rounds worse than its left side says in `loses`
 what is lost; it is used only where that is asked for.
+
+A rule with `nan_rows` takes a softmax row of nothing for 0/0, which is nan; it is not used in a
+formula that asks for zeros there.
 """
 
 from __future__ import annotations
@@ -42,19 +45,21 @@ class Rule:
     act: Callable[[Expr], Expr | None]
     loses: str = ""  # what is rounded worse than before; nothing where it is empty
     across: Callable[[System], Iterator[System]] | None = None  # a law that spans equations
+    nan_rows: bool = False  # it holds where an empty row of a softmax is nan, not where it is zeros
 
     def __call__(self, expr: Expr) -> Expr | None:
         """The node rewritten, or None where the rule does not fit."""
         return self.act(expr)
 
 
-def rule(
-    *, law: str, before: str, after: str, refuses: str, loses: str = ""
+def rule(  # noqa: PLR0913 - what a rule is, each part by its name
+    *, law: str, before: str, after: str, refuses: str, loses: str = "", nan_rows: bool = False
 ) -> Callable[[Callable[[Expr], Expr | None]], Rule]:
     """A function on one node as a Rule, with its law and its examples."""
 
     def wrap(act: Callable[[Expr], Expr | None]) -> Rule:
-        return Rule(act.__name__, law, before, after, refuses, act, loses)
+        name = act.__name__
+        return Rule(name, law, before, after, refuses, act, loses, nan_rows=nan_rows)
 
     return wrap
 
@@ -68,6 +73,11 @@ def system_rule(
         return Rule(across.__name__, law, before, after, refuses, _never, loses, across)
 
     return wrap
+
+
+def find_valid(rules: Sequence[Rule], empty_row: str) -> tuple[Rule, ...]:
+    """Those that hold in a formula with this mode for empty rows."""
+    return tuple(each for each in rules if empty_row == "nan" or not each.nan_rows)
 
 
 def _never(_: Expr) -> Expr | None:

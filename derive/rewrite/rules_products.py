@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
+from derive.analysis.reads import find_brackets
 from derive.ir.nodes import (
     MINUS_ONE,
     ONE,
@@ -19,8 +20,13 @@ from derive.ir.nodes import (
     Reduce,
     Where,
 )
-from derive.ir.walk import find_free, rename_apart, substitute
+from derive.ir.walk import find_free, rename_apart, substitute, walk
+from derive.rewrite.rows import is_never_empty
 from derive.rewrite.rule import rule
+from derive.rewrite.tame import is_tame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @rule(
@@ -38,10 +44,11 @@ def flatten_product(expr: Expr) -> Expr | None:
         match factor:
             case Mul(inner):
                 factors += inner
-            case Pow(Mul(inner), Number(power)) if power == -1:
-                factors += [Pow(f, factor.exponent) for f in inner]
+            case Pow(Mul(inner) as under, Number(power)) if power == -1:
+                guarded = bool(find_brackets(under))  # 1/0, of whatever sign the others are
+                factors += [factor] if guarded else [Pow(f, factor.exponent) for f in inner]
             case Pow(Pow(base, Number(power)), Number(outer)) if power == -1 and outer == -1:
-                factors.append(base)
+                factors.append(factor if is_bracket(base) else base)
             case _:
                 factors.append(factor)
     return _changed(expr, Mul(tuple(factors)))
@@ -99,19 +106,22 @@ def restrict_sum(expr: Expr) -> Expr | None:
     law="a * sum_j f_j = sum_j a * f_j",
     before="A[M, N]; x[N]; y[M]; z[i] = y[i] * sum[j](A[i,j] * x[j])",
     after="A[M, N]; x[N]; y[M]; z[i] = sum[j](y[i] * (A[i,j] * x[j]))",
-    refuses="A[M, N]; x[N]; y[M]; z[i] = y[i] / sum[j](A[i,j] * x[j])",
+    refuses="A[M, N]; x[N]; y[M]; z[i] = sum[j, x[j] > 0](A[i,j]) / y[i]   # 0/0 of nothing",
 )
 def pull_sum_out(expr: Expr) -> Expr | None:
-    """A sum among the factors of a product moves to the outside, under fresh letters if needed."""
+    """A sum among the factors of a product moves to the outside, under fresh letters if needed.
+
+    A sum of nothing is 0 whatever was drawn into it: only what is finite goes under a condition.
+    """
     if not isinstance(expr, Mul) or len(expr.factors) == 1:
         return None
-    k = next((k for k, f in enumerate(expr.factors) if _is_sum(f)), None)
-    if k is None:
+    for k, summed in enumerate(expr.factors):
+        rest = expr.factors[:k] + expr.factors[k + 1 :]
+        if isinstance(summed, Reduce) and summed.kind == "sum" and may_go_in(rest, summed):
+            break
+    else:
         return None
-    rest = expr.factors[:k] + expr.factors[k + 1 :]
     taken = {i.name for f in rest for i in find_free(f)}
-    summed = expr.factors[k]
-    assert isinstance(summed, Reduce)
     bound, condition, body = rename_bound(summed, taken)
     return Reduce("sum", bound, condition, Mul((*expr.factors[:k], body, *expr.factors[k + 1 :])))
 
@@ -218,7 +228,9 @@ def contract_mean(expr: Expr) -> Expr | None:
 
 def rename_bound(reduce: Reduce, taken: set[str]) -> tuple[tuple[Index, ...], Expr, Expr]:
     """Bound indices, condition and body under letters that are not taken outside."""
-    inside = (*reduce.bound, *find_free(reduce.body), *find_free(reduce.condition))
+    nodes = [*walk(reduce.body), *walk(reduce.condition)]
+    inside = [i for part in nodes if isinstance(part, Reduce) for i in part.bound]
+    inside += [*reduce.bound, *find_free(reduce.body), *find_free(reduce.condition)]
     used = {*taken, *(i.name for i in inside)}
     new: dict[Expr, Expr] = {}
     for index in reduce.bound:
@@ -261,8 +273,11 @@ def make_product(factors: list[Expr]) -> Expr:
             return Mul(tuple(factors))
 
 
-def _is_sum(expr: Expr) -> bool:
-    return isinstance(expr, Reduce) and expr.kind == "sum"
+def may_go_in(factors: Sequence[Expr], summed: Reduce) -> bool:
+    """May factors go into a sum, where they have no say if it is a sum of nothing?"""
+    guarded = isinstance(summed.body, Where) and summed.body.other is ZERO
+    full = any(is_never_empty(summed.condition, index) for index in summed.bound)
+    return (full and not guarded) or all(map(is_tame, factors))
 
 
 def _changed(old: Expr, new: Expr) -> Expr | None:

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.analysis.ranges import find_facts, is_nonnegative
 from derive.analysis.reads import find_brackets
 from derive.ir.nodes import (
     MINUS_INFINITY,
     MINUS_ONE,
     TRUE,
-    ZERO,
     Add,
     Along,
-    And,
     Call,
-    Compare,
     Expr,
     Index,
     Mul,
@@ -27,8 +23,8 @@ from derive.ir.nodes import (
     Reduce,
     Where,
 )
-from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_free, rename_apart, substitute, walk
+from derive.rewrite.rows import is_filled, is_never_empty
 from derive.rewrite.rule import rule
 from derive.rewrite.rules_products import join_conditions, make_product
 from derive.rewrite.rules_sums import find_factors, make_sum
@@ -87,16 +83,17 @@ def _leave_in_product(expr: Expr, factors: Sequence[Expr], index: Index) -> Expr
 
 @rule(
     law="sum_j softmax_j(e) * v_j = sum_j exp(e - m) * v_j / sum_j exp(e - m), m = max_j e",
-    before="x[M, N]; v[N, D]; y[i,d] = sum[j](softmax[j](x[i,j]) * v[j,d])",
-    after="x[M, N]; v[N, D]; y[i,d] = "
+    before="x[M, N + 1]; v[N + 1, D]; y[i,d] = sum[j](softmax[j](x[i,j]) * v[j,d])",
+    after="x[M, N + 1]; v[N + 1, D]; y[i,d] = "
     "sum[j](exp(x[i,j] - max[k](x[i,k])) * v[j,d]) / sum[j](exp(x[i,j] - max[k](x[i,k])))",
-    refuses="x[M, N]; v[N, D]; y[i,d] = sum[j](softmax[j, x[i,j] > 0](x[i,j]) * v[j,d])",
+    refuses="x[M, N]; v[N, D]; y[i,d] = sum[j](softmax[j](x[i,j]) * v[j,d])   # N may be 0",
+    nan_rows=True,
 )
 def delay_division(expr: Expr) -> Expr | None:
     """A row that is summed is divided by its total after the sum, not entry by entry.
 
-    Only rows that always hold an entry: of an empty one the quotient would be nan, where a formula
-    may ask for zeros.
+    Only rows that always hold an entry: torch has no largest of nothing, and the quotient would be
+    nan. It is nan too for a row of nothing but -oo, as the softmax itself where it is not zeros.
     """
     if not isinstance(expr, Reduce) or expr.kind != "sum":
         return None
@@ -117,7 +114,7 @@ def _can_wait(row: Along, expr: Reduce, rest: Sequence[Expr]) -> bool:
     """Is the total of the row free of the bound indices, and always a number above 0?"""
     if row.index not in expr.bound or set(find_free(row)) & set(expr.bound) != {row.index}:
         return False
-    if not is_never_empty(row.condition, row.index):
+    if not (is_filled(row.index) and is_never_empty(row.condition, row.index)):
         return False
     if row.condition is not TRUE and not all(map(is_settled, rest)):
         return False  # where the row is 0 the others are no longer read, and 0 * oo is nan
@@ -136,26 +133,3 @@ def _split_row(row: Along) -> tuple[Expr, Expr]:
     largest = Reduce("max", (other,), condition, body)
     weight = Call("exp", (Add((row.body, Mul((MINUS_ONE, largest)))),))
     return weight, Reduce("sum", (index,), row.condition, weight)
-
-
-def is_never_empty(condition: Expr, index: Index) -> bool:
-    """Does it hold for some value of the index, whatever the others are?
-
-    The first and the last position are tried, and the places of the other letters of its extent.
-    """
-    last = Polynomial.of(index.extent) - Polynomial.of(1)
-    if condition is TRUE or not is_nonnegative(last):
-        return is_nonnegative(last)
-    letters = [i for i in find_free(condition) if is_same_extent(i.extent, index.extent)]
-    tried = (ZERO, last.to_expr(), *(i for i in letters if i is not index))
-    return any(_is_law(substitute(condition, {index: place})) for place in tried)
-
-
-def _is_law(condition: Expr) -> bool:
-    """Do relations between positions hold for all of them?"""
-    parts = condition.parts if isinstance(condition, And) else (condition,)
-    for part in parts:
-        facts = find_facts(part) if isinstance(part, Compare) else ()
-        if not facts or not all(map(is_nonnegative, facts)):
-            return False
-    return True

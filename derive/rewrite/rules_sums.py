@@ -13,11 +13,20 @@ from itertools import permutations
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.reads import find_brackets
-from derive.ir.nodes import TRUE, Add, And, Expr, Index, Mul, Reduce
+from derive.ir.nodes import TRUE, ZERO, Add, And, Expr, Index, Mul, Reduce, Where
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free, substitute
-from derive.rewrite.rule import rule
-from derive.rewrite.rules_products import distribute_product, make_product, rename_bound
+from derive.rewrite.rule import apply_rules, rule
+from derive.rewrite.rules_products import (
+    count_unused,
+    distribute_product,
+    is_bracket,
+    is_negative,
+    join_conditions,
+    make_product,
+    may_go_in,
+    rename_bound,
+)
 from derive.rewrite.tame import is_positive, is_settled, is_tame
 
 if TYPE_CHECKING:
@@ -55,7 +64,10 @@ def make_sum(terms: Sequence[Expr]) -> Expr:
 
 
 def split_term(expr: Expr) -> Term:
-    """The expression as the sum of one product; a lone sum among its factors goes around them."""
+    """The expression as the sum of one product; a lone sum among its factors goes around them.
+
+    Not where a sum of nothing would hide what they are: see `may_go_in`.
+    """
     factors = find_factors(expr)
     sums = [k for k, f in enumerate(factors) if isinstance(f, Reduce) and f.kind == "sum"]
     if len(sums) != 1:
@@ -64,6 +76,8 @@ def split_term(expr: Expr) -> Term:
     others = (*factors[:k], *factors[k + 1 :])
     summed = factors[k]
     assert isinstance(summed, Reduce)
+    if not may_go_in(others, summed):
+        return Term((), TRUE, factors)
     taken = {i.name for f in others for i in find_free(f)}
     bound, condition, body = rename_bound(summed, taken)
     return Term(bound, condition, (*factors[:k], *find_factors(body), *factors[k + 1 :]))
@@ -228,6 +242,30 @@ def _is_narrow(bracket: Add, one: Term, rests: Sequence[Sequence[Expr]]) -> bool
 
 
 @rule(
+    law="sum_j (f_j + g_j) = sum_j f_j + sum_j g_j",
+    before="A[M, N]; x, b[N]; y[i] = sum[j](A[i,j] * x[j] + b[j])",
+    after="A[M, N]; x, b[N]; y[i] = sum[j](A[i,j] * x[j]) + sum[j](b[j])",
+    refuses="A[M, N]; x, b[N]; y[i] = sum[j](A[i,j] * x[j] - b[j])   # a difference loses digits",
+)
+def split_sum(expr: Expr) -> Expr | None:
+    """A sum of terms is added up term by term, where one of them is then a contraction."""
+    match expr:
+        case Reduce("sum", bound, condition, Add(terms)) if not any(map(is_negative, terms)):
+            contracted = any(_is_contraction(term, bound) for term in terms)
+            if not contracted or not all(map(is_settled, terms)):
+                return None
+            parts = (Reduce("sum", bound, condition, term) for term in terms)
+            return Add(tuple(apply_rules(part, (count_unused,)) for part in parts))
+        case _:
+            return None
+
+
+def _is_contraction(term: Expr, bound: tuple[Index, ...]) -> bool:
+    """Is it a product of several factors that depend on the bound indices?"""
+    return sum(bool(set(find_free(f)) & set(bound)) for f in find_factors(term)) > 1
+
+
+@rule(
     law="sum_j a_i * f_j = a_i * sum_j f_j",
     before="A[M, N]; y[M]; z[i] = sum[j](y[i] * A[i,j] / 2)",
     after="A[M, N]; y[M]; z[i] = y[i] / 2 * sum[j](A[i,j])",
@@ -254,7 +292,11 @@ def hoist_factor(expr: Expr) -> Expr | None:
         return None
     if kind == "sum" and all(map(is_number, outside)):
         return None  # a plan puts numbers where they cost least
-    return Mul((*outside, Reduce(kind, bound, condition, make_product(inside))))
+    guards = [f.condition for f in outside if is_bracket(f)]
+    free = [f for f in outside if not is_bracket(f)]
+    whole = make_product([*free, Reduce(kind, bound, condition, make_product(inside))])
+    # A guard of this sum alone: as a factor it would guard what the sum is multiplied by.
+    return Where(join_conditions(*guards), whole, ZERO) if guards else whole
 
 
 @rule(

@@ -1,0 +1,108 @@
+"""Letters that rules made, settled: none is called like a name, or bound inside its own scope.
+
+    sum_k x_k * sum_k l_k   becomes   sum_{k,m} x_k * l_m:  l is a tensor, and m the next letter
+
+A rule looks at one node, and knows of no names but those in it. What it leaves is settled at the
+end, when all names are known: those of tensors, sizes and scalars, and letters of other extents.
+
+A letter of the user's that a rule drew into its own scope means what it did before; it gets another
+name only where somebody is to read the text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import Along, Equation, Expr, Index, Reduce, Size, System, Tensor
+from derive.ir.polynomial import is_same_extent
+from derive.ir.walk import find_free, map_children, rename_apart, substitute, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+def settle_system(system: System, start: System) -> System:
+    """The system with no letter called like something else in `start`, which it was made from."""
+    letters = Letters(start)
+    equations = []
+    for equation in system.equations:
+        settled = Equation(equation.target, letters.tell_apart(equation.value))
+        letters.meet(settled)
+        equations.append(settled)
+    return replace(system, equations=tuple(equations))
+
+
+def settle_letters(equation: Equation, system: System) -> Expr:
+    """The value of an equation of a system, with no letter called like something else in scope."""
+    return Letters(system).settle(equation.value, equation)
+
+
+def find_letters(part: Reduce | Along) -> tuple[Index, ...]:
+    """The letters that a node binds, or runs along."""
+    return part.bound if isinstance(part, Reduce) else (part.index,)
+
+
+class Letters:
+    """The names of a system: what a letter that a rule made must not be called."""
+
+    def __init__(self, system: System) -> None:
+        inputs = (*system.inputs, *system.sizes)
+        names = [entry.name for entry in inputs]
+        names += [equation.target.tensor.name for equation in system.equations]
+        shapes = [t.shape for t in inputs if isinstance(t, Tensor)]
+        sizes = (part for shape in shapes for extent in shape for part in walk(extent))
+        names += [part.name for part in sizes if isinstance(part, Size)]
+        self._names = dict.fromkeys(names)
+        self._extents: dict[str, Expr] = {}
+        for equation in system.equations:
+            self.meet(equation)
+
+    def meet(self, equation: Equation) -> None:
+        """Take note of the letters of an equation: each keeps its extent from now on."""
+        for index in _find_indices((*equation.target.places, equation.value)):
+            self._extents.setdefault(index.name, index.extent)
+
+    def settle(self, value: Expr, equation: Equation) -> Expr:
+        """The value with no letter bound inside its own scope, or called like something else."""
+        scope = {i.name: None for place in equation.target.places for i in find_free(place)}
+        return self._settle(value, scope)
+
+    def tell_apart(self, value: Expr) -> Expr:
+        """The value with no letter called like something else; one may be bound in its scope."""
+        return self._settle(value, None)
+
+    def _settle(self, expr: Expr, scope: Mapping[str, None] | None) -> Expr:
+        if not isinstance(expr, Reduce):
+            return map_children(expr, lambda part: self._settle(part, scope))
+        inner = dict(scope or {})
+        new: dict[Expr, Expr] = {}
+        for index in expr.bound:
+            kept = index
+            if index.name in inner or not self._is_free(index):
+                inside = {i.name for i in _find_indices((expr.condition, expr.body))}
+                bound = {i.name for i in expr.bound}
+                kept = rename_apart(index, {*inner, *self._names, *self._extents, *inside, *bound})
+                new[index] = kept
+            inner[kept.name] = None
+        bound_now = tuple(new.get(i, i) for i in expr.bound)
+        parts = (substitute(part, new) for part in (expr.condition, expr.body))
+        around = None if scope is None else inner
+        condition, body = (self._settle(part, around) for part in parts)
+        return Reduce(expr.kind, bound_now, condition, body)  # type: ignore[arg-type]
+
+    def _is_free(self, index: Index) -> bool:
+        """Does the name stand for nothing else in the system?"""
+        known = self._extents.get(index.name)
+        told = known is None or is_same_extent(known, index.extent)
+        return told and index.name not in self._names
+
+
+def _find_indices(exprs: Sequence[Expr]) -> Iterator[Index]:
+    """The indices in order of appearance, bound ones with them."""
+    for expr in exprs:
+        for here in walk(expr):
+            if isinstance(here, Index):
+                yield here
+            elif isinstance(here, (Reduce, Along)):
+                yield from find_letters(here)

@@ -1,0 +1,154 @@
+"""Parts of a softmax that have names of their own, put where they are read.
+
+    e[i,j] = exp(s[i,j])     p[i,j] = e[i,j] / sum[k](e[i,k])
+
+An exponential overflows where a softmax does not. Equations that hold exponentials, logarithms or
+the largest of a row are put where they are read, if there the rules then find a softmax, or a
+logsumexp: when all is done with fewer exponentials, logarithms and reductions than before.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from derive.analysis.reads import find_brackets
+from derive.ir.nodes import Access, Along, Call, Equation, Expr, Index, Reduce, Tensor
+from derive.ir.polynomial import is_same_extent
+from derive.ir.walk import find_accesses, map_children, substitute, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Equations = tuple[Equation, ...]
+MOST = 5  # names that one equation reads, and that are tried in every way
+BARE = ("exp", "log")
+ROWS = ("softmax", "log_softmax")
+
+
+def open_rows(
+    equations: Equations, results: Sequence[Tensor], settle: Callable[[Expr], Expr]
+) -> Equations:
+    """The equations with the parts of each softmax put where they are read."""
+    found: Equations | None = equations
+    while found is not None:
+        equations = found
+        found = next(_find_better(equations, results, settle), None)
+    return equations
+
+
+def _find_better(
+    equations: Equations, results: Sequence[Tensor], settle: Callable[[Expr], Expr]
+) -> Iterator[Equations]:
+    """The equations with some of them opened, where that makes a softmax of them."""
+    parts = _find_parts(equations, results)
+    tried: dict[tuple[Equation, ...], None] = {}
+    for reader in equations if parts else ():
+        near = _find_near(reader, parts)
+        for count in range(1, len(near) + 1):
+            for chosen in combinations(near, count):
+                opened = None if chosen in tried else _open(equations, chosen, settle)
+                tried[chosen] = None
+                if opened is not None and _is_better(opened, equations, settle):
+                    yield opened
+
+
+def _find_parts(equations: Equations, results: Sequence[Tensor]) -> Equations:
+    """The equations that may be part of a softmax, and that nothing returns."""
+    parts: dict[Equation, None] = {}
+    for equation in equations:
+        letters = equation.target.places
+        plain = all(isinstance(place, Index) for place in letters)
+        known = any(_reads(equation.value, part) for part in parts)
+        if plain and equation.target.tensor not in results and (known or _holds(equation.value)):
+            parts[equation] = None
+    return tuple(parts)
+
+
+def _holds(value: Expr) -> bool:
+    """Is there an exponential, a logarithm, or a row in it?"""
+    return any(
+        (isinstance(part, Call) and part.function in BARE)
+        or (isinstance(part, Reduce) and part.kind in {"max", "logsumexp"})
+        or (isinstance(part, Along) and part.kind in ROWS)
+        for part in walk(value)
+    )
+
+
+def _find_near(reader: Equation, parts: Equations) -> Equations:
+    """The parts that an equation reads, itself or through others of them, in their order."""
+    near: dict[Equation, None] = {}
+    waiting = [reader]
+    while waiting and len(near) < MOST:
+        here = waiting.pop(0)
+        for part in parts:
+            if part is not reader and part not in near and _reads(here.value, part):
+                near[part] = None
+                waiting.append(part)
+    return tuple(part for part in parts if part in near)
+
+
+def _reads(value: Expr, equation: Equation) -> bool:
+    return any(access.tensor is equation.target.tensor for access in find_accesses(value))
+
+
+def _open(
+    equations: Equations, chosen: Sequence[Equation], settle: Callable[[Expr], Expr]
+) -> Equations | None:
+    """The equations with some put where they are read; None where one is not read at letters.
+
+    A bracket guards what it is multiplied by, but not what its equation is read beside: where the
+    rules leave one in a product, it stays under its name.
+    """
+    found = list(equations)
+    for each in chosen:
+        equation = next(e for e in found if e.target is each.target)
+        equation = Equation(equation.target, settle(equation.value))
+        if find_brackets(equation.value):
+            return None
+        try:
+            found = [
+                Equation(e.target, _put(e.value, equation))
+                for e in found
+                if e.target is not equation.target
+            ]
+        except ValueError:  # the letter of a row cannot be renamed there
+            return None
+        if any(_reads(e.value, equation) for e in found):
+            return None
+    return tuple(found)
+
+
+def _put(value: Expr, equation: Equation) -> Expr:
+    """The value with the equation's in place of each read of it at letters of its extents."""
+    inside = map_children(value, lambda child: _put(child, equation))
+    if not isinstance(inside, Access) or inside.tensor is not equation.target.tensor:
+        return inside
+    new: dict[Expr, Expr] = {}
+    for letter, place in zip(equation.target.places, inside.places, strict=True):
+        if not isinstance(place, Index) or not isinstance(letter, Index):
+            return inside
+        if not is_same_extent(place.extent, letter.extent):
+            return inside
+        new[letter] = place
+    return substitute(equation.value, new)
+
+
+def _is_better(opened: Equations, equations: Equations, settle: Callable[[Expr], Expr]) -> bool:
+    """Is more of it a softmax, in fewer passes over the entries, or with no row more?"""
+    before = _count([settle(each.value) for each in equations])
+    after = _count([settle(each.value) for each in opened])
+    bare, rows, sums, soft = (new - old for new, old in zip(after, before, strict=True))
+    passes = bare + rows + sums
+    gains = bare < 0 or rows < 0 or soft > 0
+    return gains and max(bare, rows + sums, passes) <= 0 and (passes < 0 or rows <= 0)
+
+
+def _count(values: Sequence[Expr]) -> tuple[int, int, int, int]:
+    """(bare functions, rows, other reductions, softmax rows), each value for itself."""
+    parts = [part for value in values for part in walk(value)]
+    bare = sum(isinstance(part, Call) and part.function in BARE for part in parts)
+    soft = sum(isinstance(part, Along) and part.kind in ROWS for part in parts)
+    reductions = [part.kind for part in parts if isinstance(part, Reduce)]
+    rows = sum(kind in {"max", "logsumexp"} for kind in reductions)
+    return bare, soft + rows, len(reductions) - rows, soft

@@ -1,0 +1,79 @@
+"""What is known of rows: which are never empty, and which letters of two rows play one part.
+
+A row is what a reduction or a softmax runs over: an index, under a condition.
+"""
+
+from __future__ import annotations
+
+from derive.analysis.ranges import find_facts, is_nonnegative
+from derive.ir.nodes import (
+    MINUS_ONE,
+    TRUE,
+    ZERO,
+    Add,
+    And,
+    Compare,
+    Expr,
+    Index,
+    Reduce,
+    Size,
+)
+from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.walk import find_free, map_children, substitute, walk
+
+
+def is_never_empty(condition: Expr, index: Index) -> bool:
+    """Does it hold for some value of the index, whatever the others are?
+
+    The first and the last position are tried, and the places of the other letters of its extent.
+    """
+    last = Polynomial.of(index.extent) - Polynomial.of(1)
+    if condition is TRUE or not is_nonnegative(last):
+        return is_nonnegative(last)
+    letters = [i for i in find_free(condition) if is_same_extent(i.extent, index.extent)]
+    tried = (ZERO, last.to_expr(), *(i for i in letters if i is not index))
+    return any(_is_law(substitute(condition, {index: place})) for place in tried)
+
+
+def is_filled(index: Index) -> bool:
+    """Has it a value even where a size is 0?"""
+    sizes = [part for part in walk(index.extent) if isinstance(part, Size)]
+    less: dict[Expr, Expr] = {size: Add((size, MINUS_ONE)) for size in sizes}
+    return is_nonnegative(Polynomial.of(substitute(index.extent, less)) - Polynomial.of(1))
+
+
+def _is_law(condition: Expr) -> bool:
+    """Do relations between positions hold for all of them?"""
+    parts = condition.parts if isinstance(condition, And) else (condition,)
+    for part in parts:
+        facts = find_facts(part) if isinstance(part, Compare) else ()
+        if not facts or not all(map(is_nonnegative, facts)):
+            return False
+    return True
+
+
+def match_letter(one: Expr, other: Expr, summed: Index) -> Index | None:
+    """The index of `one` that plays the part of `summed` in `other`, if they are else the same."""
+    for index in find_free(one):
+        if index.extent is summed.extent and index not in find_free(other):
+            if is_alike(substitute(other, {summed: index}), one):
+                return index
+        elif index is summed and is_alike(one, other):
+            return index
+    return None
+
+
+def is_alike(one: Expr, other: Expr) -> bool:
+    """Are they the same but for the letters that they bind?"""
+    return one is other or _number_letters(one, 0) is _number_letters(other, 0)
+
+
+def _number_letters(expr: Expr, depth: int) -> Expr:
+    """The expression with its bound letters numbered from outside to inside."""
+    if isinstance(expr, Reduce):
+        numbered = (Index(f"#{depth + k}", i.extent) for k, i in enumerate(expr.bound))
+        new: dict[Expr, Expr] = dict(zip(expr.bound, numbered, strict=True))
+        condition, body = (substitute(part, new) for part in (expr.condition, expr.body))
+        expr = Reduce(expr.kind, tuple(new.values()), condition, body)  # type: ignore[arg-type]
+        depth += len(new)
+    return map_children(expr, lambda child: _number_letters(child, depth))
