@@ -150,6 +150,7 @@ LOOK_ALIKES = {
         "x, y[N, M]; scalar c\nz[n,m] = where(x[n,m] > 0, x[n,m], c * y[n,m])",
     ),
     ENTROPY: (
+        "x[N, C]; bool p[N, C]\nL = -sum[n](sum[c]([p[n,c]] * log_softmax[c](x[n,c])))",
         PAIRS + "L = mean[i](logsumexp[j](s[i,j]) + s[i,i])",
         PAIRS + "L = mean[i](logsumexp[j](s[i,j])) - sum[i](s[i,i])",
         PAIRS + "L[i] = logsumexp[j](s[i,j]) - 2 * s[i,i]",

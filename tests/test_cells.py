@@ -295,3 +295,10 @@ def test_segments_of_integers(summed):
     built = make(text)
     assert SEGMENTS in built.source
     built.judge()
+
+
+def test_distances_of_integers_are_left_to_the_operations():
+    """Torch measures no distances between them."""
+    built = make("int x[N, D]; int y[M, D]\ns[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))")
+    assert CDIST not in built.source
+    built.judge()

@@ -377,3 +377,24 @@ def test_random_many(drawn):
 @given(masked_sums())
 def test_random_masks_many(text):
     check_rewritings(read(text))
+
+
+STEEP = "x[N, D]; y[M, D]\nd[i,j] = sum[k]((x[i,k] - y[j,k])**2)\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "found"),
+    [
+        ("z[i,j] = exp(-d[i,j])", True),
+        ("z[i,j] = softmax[j](-d[i,j])", True),
+        ("z[i,j] = sqrt(d[i,j])", False),
+        ("z[i,j] = log(d[i,j] + 1)", False),
+        ("z[i,j] = 1 / (1 + 2 * d[i,j])", False),
+        ("w[i] = sum[j](d[i,j])\nz[i] = w[i]**(3/2)", False),
+    ],
+)
+def test_no_rule_that_loses_digits_under_a_root_or_a_quotient(end, found):
+    """A small negative number is nan there, or turns the sign."""
+    system = read(STEEP + end)
+    names = {each.rule.name for each in find_rewritings(system, LOSSY)}
+    assert ("expand_square" in names) is found

@@ -1,7 +1,8 @@
 """Rules that a search may try, and every system that one of them leads to.
 
 OPTIONS     lose nothing: a search may take them whenever they pay
-LOSSY       round worse: only where speed is asked for before digits
+LOSSY       round worse: only where speed is asked for before digits, and never under a root, a
+            logarithm or a quotient, where a small negative number would be nan
 
 Rules of `recipes` bring a system into one form and always apply; these here lead to other forms, of
 which now one is better and now another.
@@ -34,6 +35,7 @@ from derive.rewrite import (
 )
 from derive.rewrite.letters import Letters, find_letters
 from derive.rewrite.rule import Rule, find_valid
+from derive.rewrite.steep import find_steep, find_steep_names
 from derive.rewrite.tame import find_wild, mark_wild
 
 if TYPE_CHECKING:
@@ -96,10 +98,14 @@ def _find_in_equations(
 ) -> Iterator[Rewriting]:
     wild = find_wild(system)
     tame = {likeness: tensor for tensor, likeness in wild.items()}
+    names = find_steep_names(system)
     for number, equation in enumerate(system.equations):
         value = mark_wild(equation.value, wild)
+        steep = find_steep(value, is_steep=equation.target.tensor.name in names)
         for site in _walk_values(value):
             for rule in rules:
+                if rule.loses and site in steep:
+                    continue
                 new = rule(site)
                 if new is None or new is site:
                     continue

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from derive.ir.nodes import Number
 from derive.plan.align import arrange
 from derive.plan.cells.algebra import is_same, strip
+from derive.plan.context import is_whole
 from derive.plan.ops import Apply, Cell, Num, Op, Reduction, axes_of, rename_indices
 from derive.plan.steps import walk_ops
 
@@ -43,7 +44,9 @@ def match_distance(op: Op, opener: Opener) -> Op | None:
     if not isinstance(total, Reduction) or not opener.is_alone(total, axes_of(op)):
         return None
     found = _find_difference(opener.spell(total))
-    if found is None or (_is_self(*found) and opener.has_any(_is_steep)):
+    if found is None or any(map(is_whole, found[:2])):
+        return None  # torch takes no integers
+    if _is_self(*found) and opener.has_any(_is_steep):
         return None
     return arrange(_make_cell(*found, power), axes_of(op))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from derive.plan.align import arrange
 from derive.plan.cells.algebra import is_same, strip
-from derive.plan.context import is_whole
+from derive.plan.context import is_truth, is_whole
 from derive.plan.ops import (
     Along,
     Apply,
@@ -64,8 +64,9 @@ def _find_logarithms(whole: Op, opener: Opener) -> Iterator[tuple[Op, Along]]:
 def _find_given(whole: Op, logarithms: Op, along: Along) -> Iterator[Op]:
     """What may be the probabilities: operations with the indices of the logarithms."""
     for part in dict.fromkeys(map(strip, walk_ops(whole))):
-        is_wide = set(axes_of(part)) == set(axes_of(along)) and not is_whole(part)
-        if is_wide and all(inner is not logarithms for inner in walk_ops(part)):
+        is_wide = set(axes_of(part)) == set(axes_of(along))
+        is_real = not is_whole(part) and not is_truth(part)  # torch takes no other probabilities
+        if is_wide and is_real and all(inner is not logarithms for inner in walk_ops(part)):
             yield part
 
 
