@@ -30,6 +30,8 @@ def dirichlet_energy(A: Tensor, X: Tensor) -> Tensor:
         else (
             torch.cdist(X.float(), X.float(), compute_mode="donot_use_mm_for_euclid_dist")**2
         ).to(A.dtype)
+        if A.dtype.is_floating_point
+        else ((X[:, None] - X)**2).sum(-1)
     )
     # energy = sum[i, j](A[i,j] * sum_X_minus_X_power[i,j]) * 0.5  []
     return (A * sum_X_minus_X_power).sum() * 0.5

@@ -32,6 +32,8 @@ def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
         else (
             torch.cdist(x.float(), y.float(), compute_mode="donot_use_mm_for_euclid_dist")**2
         ).to(x.dtype)
+        if x.dtype.is_floating_point
+        else ((x[:, None] - y)**2).sum(-1)
     )
     # k[i,j] = exp(sum_x_minus_y_power[i,j] * (-0.5 / sigma**2))  [N, M]
     return torch.exp(sum_x_minus_y_power * (-1 / (2 * sigma**2)))

@@ -30,6 +30,8 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
         else (
             torch.cdist(x.float(), y.float(), compute_mode="donot_use_mm_for_euclid_dist")**2
         ).to(x.dtype)
+        if x.dtype.is_floating_point
+        else ((x[:, None] - y)**2).sum(-1)
     )
 
 

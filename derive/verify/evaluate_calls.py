@@ -127,7 +127,7 @@ def _raise(base: Fraction | float, exponent: Fraction | float) -> Fraction | flo
         return math.inf
     if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
         return base ** int(exponent) if abs(exponent) < 1000 else None
-    if base < 0:
+    if base < 0 and exponent != int(exponent):
         return math.nan
     if isinstance(base, Fraction) and exponent in (Fraction(1, 2), Fraction(-1, 2)):
         over, under = math.isqrt(base.numerator), math.isqrt(base.denominator)

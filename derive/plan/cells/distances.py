@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NAME = "torch.cdist"
 MODE = 'compute_mode="donot_use_mm_for_euclid_dist"'
 WIDE = "{dtype} in (torch.float32, torch.float64)"
+REAL = "{dtype}.is_floating_point"
 NOTE = f"{NAME}: it has no second and no forward derivatives; what --no-cells builds has them"
 TWO = Number(Fraction(2))
 
@@ -119,6 +120,6 @@ def _make_cell(
     whole: Op = square if power else Apply("sqrt", (square,), axes)
     scratch = (axes,) if power else ()
     narrow = f"({NAME}({{0}}.float(), {{1}}.float(), {MODE}){power})"
-    whole = Cell(f"{narrow}.to({{dtype}})", points, whole, axes, note=NOTE, scratch=scratch)
+    whole = Cell(f"{narrow}.to({{dtype}})", points, whole, axes, REAL, note=NOTE, scratch=scratch)
     call = f"{NAME}({{0}}, {{1}}, {MODE}){power}"
     return Cell(call, points, whole, axes, WIDE, note=NOTE, scratch=scratch)
