@@ -22,14 +22,14 @@ def rotated_stiffness(C: Tensor, Q: Tensor) -> Tensor:
     Cost: 1944*N operations; 324*N elements alive at once.
     """
     _check_shapes(C, Q)
-    # Q_C[n,i,q,r,s] = sum[p](Q[n,i,p] * C[n,p,q,r,s])  [N, 3, 3, 3, 3]
-    Q_C = torch.einsum("nip,npqrs->niqrs", Q, C)
-    # Q_Q_C[n,i,j,r,s] = sum[q](Q[n,j,q] * Q_C[n,i,q,r,s])  [N, 3, 3, 3, 3]
-    Q_Q_C = torch.einsum("njq,niqrs->nijrs", Q, Q_C)
-    # Q_Q_Q_C[n,i,j,k,s] = sum[r](Q[n,k,r] * Q_Q_C[n,i,j,r,s])  [N, 3, 3, 3, 3]
-    Q_Q_Q_C = torch.einsum("nkr,nijrs->nijks", Q, Q_Q_C)
-    # R[n,i,j,k,l] = sum[s](Q[n,l,s] * Q_Q_Q_C[n,i,j,k,s])  [N, 3, 3, 3, 3]
-    return torch.einsum("nls,nijks->nlijk", Q, Q_Q_Q_C).permute(0, 2, 3, 4, 1)
+    # Q_C[n,l,p,q,r] = sum[s](Q[n,l,s] * C[n,p,q,r,s])  [N, 3, 3, 3, 3]
+    Q_C = torch.einsum("nls,npqrs->nlpqr", Q, C)
+    # Q_Q_C[n,k,l,p,q] = sum[r](Q[n,k,r] * Q_C[n,l,p,q,r])  [N, 3, 3, 3, 3]
+    Q_Q_C = torch.einsum("nkr,nlpqr->nklpq", Q, Q_C)
+    # Q_Q_Q_C[n,j,k,l,p] = sum[q](Q[n,j,q] * Q_Q_C[n,k,l,p,q])  [N, 3, 3, 3, 3]
+    Q_Q_Q_C = torch.einsum("njq,nklpq->njklp", Q, Q_Q_C)
+    # R[n,i,j,k,l] = sum[p](Q[n,i,p] * Q_Q_Q_C[n,j,k,l,p])  [N, 3, 3, 3, 3]
+    return torch.einsum("nip,njklp->nijkl", Q, Q_Q_Q_C)
 
 
 def _check_shapes(C: Tensor, Q: Tensor) -> None:

@@ -13,6 +13,7 @@ from derive.plan.context import Context, layout_of
 from derive.plan.layout import find_layouts
 from derive.plan.lower import lower, lower_equation
 from derive.plan.ops import Flatten, Op, Source, exchange, merge_indices
+from derive.plan.path import FLOPS
 from derive.plan.scales import absorb_scales
 from derive.plan.share import share_ops, split_long
 from derive.plan.steps import Plan, Step, find_reads, walk_ops
@@ -41,6 +42,7 @@ class Draft:
     notes: tuple[str, ...]
     layouts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # other than the usual
     log: tuple[Entry, ...] = ()  # what the search took on its way here
+    minimize: str = FLOPS  # by the orders of contraction
 
 
 def lower_system(draft: Draft, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
@@ -50,7 +52,8 @@ def lower_system(draft: Draft, sizes: Mapping[str, int], *, cells: bool = True) 
 
 def make_context(draft: Draft, sizes: Mapping[str, int]) -> Context:
     """What is known before the first equation is lowered."""
-    context = Context(draft.prepared, sizes, _reserved(draft.prepared), lower)
+    names = _reserved(draft.prepared)
+    context = Context(draft.prepared, sizes, names, lower, minimize=draft.minimize)
     context.layouts = {**find_layouts(draft.prepared), **draft.layouts}
     return context
 

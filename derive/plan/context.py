@@ -23,6 +23,7 @@ from derive.plan.ops import (
     args_of,
     axes_of,
 )
+from derive.plan.path import FLOPS
 from derive.plan.steps import Step
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Context:
     orders: list[Order] = field(default_factory=list)  # of contractions with more than two factors
     extents: dict[Index, int] = field(default_factory=dict)
     target: str = ""
+    minimize: str = FLOPS  # by an order of contraction
 
     def lower(self, expr: Expr, order: tuple[Index, ...]) -> Op:
         """An inner expression as an operation, its heavy parts in steps of their own."""

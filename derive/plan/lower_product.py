@@ -275,7 +275,7 @@ def contract(
     ops = [*operands]
     inner = (*(i for i in order if i not in bound), *bound)
     extents = {i: context.extent(i) for op in ops for i in axes_of(op)}
-    path = find_path([axes_of(op) for op in ops], axes, extents)
+    path = find_path([axes_of(op) for op in ops], axes, extents, context.minimize)
     if len(ops) > 2 and bound:
         context.orders.append(Order(context.target, tuple(ops), axes, path))
     for pair in path:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 EXHAUSTIVE = 8  # operands up to which the optimal search takes milliseconds
 OUTER = 12  # operands up to which outer products are tried too
+FLOPS = "flops"
+FEW = "combo"  # operations and, 64 times as dear, elements that are written: fewer, larger products
 CROWDED = 3  # neighbours of an operand beyond which dynamic programming grows without bound
 
 Path = tuple[tuple[int, ...], ...]
@@ -34,11 +36,16 @@ class Order:
 
 
 def find_path(
-    operands: Sequence[Sequence[Index]], output: Sequence[Index], extents: Mapping[Index, int]
+    operands: Sequence[Sequence[Index]],
+    output: Sequence[Index],
+    extents: Mapping[Index, int],
+    minimize: str = FLOPS,
 ) -> Path:
     """Pairs of positions to contract, in order; the result of each goes to the end of the list."""
     if len(operands) < 3:
         return (tuple(range(len(operands))),)
+    if minimize != FLOPS and len(operands) <= EXHAUSTIVE:
+        return _search(operands, output, extents, minimize)
     if len(operands) > EXHAUSTIVE:
         twins = _find_twins(operands)
         if twins is not None:
@@ -67,7 +74,10 @@ def _join_twins(
 
 
 def _search(
-    operands: Sequence[Sequence[Index]], output: Sequence[Index], extents: Mapping[Index, int]
+    operands: Sequence[Sequence[Index]],
+    output: Sequence[Index],
+    extents: Mapping[Index, int],
+    minimize: str = FLOPS,
 ) -> Path:
     """The order that opt_einsum finds: the best, or where that takes too long a good one."""
     import opt_einsum
@@ -81,15 +91,17 @@ def _search(
         f"{inputs}->{''.join(letters[i] for i in output)}",
         *shapes,
         shapes=True,
-        optimize=_choose_search(operands),
+        optimize=_choose_search(operands, minimize),
     )
     return tuple(tuple(sorted(step)) for step in path)
 
 
-def _choose_search(operands: Sequence[Sequence[Index]]) -> str | DynamicProgramming:
+def _choose_search(operands: Sequence[Sequence[Index]], minimize: str) -> str | DynamicProgramming:
     import opt_einsum
 
     count = len(operands)
+    if minimize != FLOPS:
+        return opt_einsum.DynamicProgramming(minimize=minimize, search_outer=True)
     if count <= EXHAUSTIVE:
         return "optimal"
     if count <= OUTER:

@@ -20,6 +20,7 @@ from derive.plan.layout import find_layouts
 from derive.plan.log import note_order, note_rule
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.memory import check_memory
+from derive.plan.path import FEW
 from derive.plan.steps import find_reads, walk_ops
 from derive.plan.strides import Memory, find_copied, find_strides
 from derive.plan.tiling import tile, time_plan
@@ -63,7 +64,7 @@ def find_plan(system: System, sizes: Mapping[str, int], wish: Wish) -> Plan:
     """The fastest plan that the search meets."""
     prepared, notes = prepare(system)
     best = _try_rules(_measure(Draft(system, prepared, notes), sizes, wish), sizes, wish)
-    best = _try_layouts(best, sizes, wish)
+    best = _try_layouts(_try_orders(best, sizes, wish), sizes, wish)
     plan = tile(best.plan, wish.machine, wish.elements)
     if wish.elements is not None:
         check_memory(plan, wish.elements)
@@ -128,6 +129,12 @@ def _say(rule: Rule) -> str:
     """The rule's law, and what it loses."""
     loses = f"; it loses {rule.loses}" if rule.loses else ""
     return f"{rule.name}: {rule.law}{loses}"
+
+
+def _try_orders(best: Found, sizes: Mapping[str, int], wish: Wish) -> Found:
+    """Orders of contraction of fewer, larger products: small matrices are slow to multiply."""
+    found = _measure(replace(best.draft, minimize=FEW), sizes, wish)
+    return found if found.seconds < PAYS * best.seconds else best
 
 
 def _try_layouts(best: Found, sizes: Mapping[str, int], wish: Wish) -> Found:
