@@ -83,7 +83,7 @@ def test_a_sweep_as_tables_and_as_a_plot(run, hand, tmp_path):
     title, heads, *rows = answer.out.splitlines()
     assert title == "formula at M=6 K=7 P=8, float32, 1 thread, forward"
     names = ["generated", hand, "torch.einsum", "without a path"]
-    assert cut(heads) == ["N", *names, "limit of the machine"]
+    assert cut(heads) == ["N", *names, "estimated limit"]
     assert [cut(row)[0] for row in rows[:4]] == ["4", "8", "16", "slope"]
     assert all(re.fullmatch(r"-?\d+\.\d\d", cell) for cell in cut(rows[3])[1:])
     assert rows[4].startswith("  slope: ") and "N**k" in rows[4]
@@ -102,7 +102,7 @@ def test_the_data_of_a_sweep(run):
         {"M": 6, "K": 7, "P": 8},
     )
     assert [line["name"] for line in data["lines"]] == [
-        "generated", "torch.einsum", "without a path", "limit of the machine",
+        "generated", "torch.einsum", "without a path", "estimated limit",
     ]  # fmt: skip
     assert all(len(line["seconds"]) == 3 for line in data["lines"])
     assert [report["sizes"]["N"] for report in data["reports"]] == [4, 8, 16]
