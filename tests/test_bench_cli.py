@@ -39,12 +39,13 @@ def cut(line):
 def test_the_table(run, hand):
     answer = run("bench", CHAIN, "--against", hand, *SMALL)
     assert (answer.code, answer.err) == (0, "")
-    title, heads, *rows, limit = answer.out.splitlines()
+    title, heads, *rows, caption, limit = answer.out.splitlines()
     assert title == "formula at N=5 M=6 K=7 P=8, float32, 1 thread"
     assert heads.split() == ["forward", "ratio", "memory"]
     assert [cut(row)[0] for row in rows] == ["generated", hand, "torch.einsum", "without a path"]
     assert cut(rows[0])[2] == "1.00"
-    assert limit.startswith("this machine: ") and "its limit here is" in limit
+    assert caption.startswith("  ratio: ")
+    assert limit.startswith("  this machine: ") and "the estimate of its limit is" in limit
 
 
 def test_the_table_with_gradients(run):
@@ -82,11 +83,12 @@ def test_a_sweep_as_tables_and_as_a_plot(run, hand, tmp_path):
     title, heads, *rows = answer.out.splitlines()
     assert title == "formula at M=6 K=7 P=8, float32, 1 thread, forward"
     names = ["generated", hand, "torch.einsum", "without a path"]
-    assert cut(heads) == ["N", *names, "limit of the machine"]
+    assert cut(heads) == ["N", *names, "estimated limit"]
     assert [cut(row)[0] for row in rows[:4]] == ["4", "8", "16", "slope"]
     assert all(re.fullmatch(r"-?\d+\.\d\d", cell) for cell in cut(rows[3])[1:])
-    assert rows[4] == "formula at M=6 K=7 P=8, float32, 1 thread, forward and backward"
-    assert cut(rows[5]) == ["N", *names]
+    assert rows[4].startswith("  slope: ") and "N**k" in rows[4]
+    assert rows[5] == "formula at M=6 K=7 P=8, float32, 1 thread, forward and backward"
+    assert cut(rows[6]) == ["N", *names]
     assert rows[-1] == "n.svg is written"
     assert "generated  N^" in (tmp_path / "n.svg").read_text(encoding="utf-8")
     assert sorted(os.listdir(tmp_path)) == ["hand.py", "n.svg"]
@@ -100,7 +102,7 @@ def test_the_data_of_a_sweep(run):
         {"M": 6, "K": 7, "P": 8},
     )
     assert [line["name"] for line in data["lines"]] == [
-        "generated", "torch.einsum", "without a path", "limit of the machine",
+        "generated", "torch.einsum", "without a path", "estimated limit",
     ]  # fmt: skip
     assert all(len(line["seconds"]) == 3 for line in data["lines"])
     assert [report["sizes"]["N"] for report in data["reports"]] == [4, 8, 16]

@@ -18,6 +18,7 @@ from derive.cli.derivation_data import to_derivation_data
 from derive.ir.text import to_lines
 from derive.plan.build import make_plan
 from derive.plan.derivation import find_derivation
+from derive.plan.machine import DEFAULT, to_json
 from derive.plan.search import Wish
 
 # LaTeX.
@@ -124,8 +125,8 @@ x[M, N]
 y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))
 
 as written, in loops over single numbers, at M=32 N=64
-equation  number  operations        elements
-y          266 k  2*M*N**2 + 2*M*N    2.05 k
+equation  operations  over sizes        elements
+y              266 k  2*M*N**2 + 2*M*N    2.05 k
 
 1. find_softmax: exp(e_j) / sum_j exp(e_j) = softmax_j(e)
   before          y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))
@@ -141,7 +142,23 @@ def test_a_derivation_as_text(run):
     shown, estimated, rest = answer.out.partition("  estimated time  ")
     assert shown == TOLD
     assert estimated
-    assert re.fullmatch(r"[\d.]+ us -> [\d.]+ us\n", rest)
+    time, blank, operations, machine = rest.splitlines()
+    assert re.fullmatch(r"[\d.]+ us -> [\d.]+ us", time)
+    assert (blank, operations.split()[0]) == ("", "operations")
+    assert machine == "  times are by the built-in constants of a server core, not of this machine"
+
+
+def test_a_derivation_names_the_file_of_constants(run, tmp_path):
+    (tmp_path / "m.json").write_text(to_json(DEFAULT))
+    out = run("show", SOFTMAX, "--derivation", "--machine", "m.json").out
+    assert out.splitlines()[-1] == "  times are by the constants in m.json"
+
+
+def test_a_rule_of_the_recipe_that_gains_nothing_is_no_choice(run):
+    out = run("show", "outer_product_mean", "--derivation").out
+    (worse,) = re.findall(r"118 ms -> 2.92 s\n +(.+)\n", out)
+    assert worse.startswith("no gain by itself: this rule always applies")
+    assert "no gain" not in run("show", "relative_attention", "--derivation").out
 
 
 def test_costs_of_several_entries_are_told_in_all(run):

@@ -79,7 +79,7 @@ def sweep(  # noqa: PLR0913 - the last two are for the command line
 
 def _build(formula: Formula, sizes: Mapping[str, int], name: str | None, wishes: Wishes) -> Built:
     """The function for these sizes, which have to be possible and to fit."""
-    built = build(formula, sizes=dict(sizes) or None, name=name)
+    built = build(formula, sizes=dict(sizes) or None, name=name, **wishes.plan)
     if not is_possible(built.system, built.plan.sizes):
         at = ", ".join(f"{size}={number}" for size, number in built.plan.sizes.items())
         raise refuse(

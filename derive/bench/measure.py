@@ -26,10 +26,11 @@ _SHORT = 0.05  # seconds, below which caches count
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one call: the first one, which also warms up, and the median of the others."""
+    """Seconds of one call: the first one, which also warms up; the median and least of others."""
 
     first: float
     median: float
+    least: float
 
     @property
     def warming(self) -> float:
@@ -59,7 +60,10 @@ def find_timings(calls: Mapping[str, Callable[[], Any]], runs: int) -> dict[str,
             if firsts[name] < _SHORT:
                 call()
             seconds[name].append(time_calls(call, count) / count)
-    return {name: Timing(firsts[name], statistics.median(found)) for name, found in seconds.items()}
+    return {
+        name: Timing(firsts[name], statistics.median(found), min(found))
+        for name, found in seconds.items()
+    }
 
 
 def time_calls(call: Callable[[], Any], count: int) -> float:

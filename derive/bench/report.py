@@ -34,7 +34,7 @@ class Table:
 
     @property
     def bound(self) -> float:
-        """Seconds that the operations and the moved bytes take at the least."""
+        """Seconds at the least for the operations and the moved bytes, estimated."""
         return self.roofline.find_seconds(self.flops, self.moved)
 
     def find_ratio(self, row: Row) -> float:

@@ -1,6 +1,10 @@
-"""The machine's limit: operations over the rate of a large product, bytes over that of a copy.
+"""The machine's limit: operations over the rate of a product, bytes over that of a copy.
 
 Williams, Waterman, Patterson 2009, "Roofline: an insightful visual performance model".
+
+It is an estimate. A rate is the best of several runs, since others may work on the machine, and of
+a small and a large product, since only the large one is slowed down by what is beyond the caches.
+Code that finds its inputs in the cache, or moves while it multiplies, can be faster.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from derive.bench.candidate import Candidate
 
 SIDE = 1024  # of the matrices
+SMALL = 256  # of matrices that stay in the cache
 _COPIED = 1 << 26  # bytes of the copy, beyond the caches
 _RUNS = 5
 
@@ -29,7 +34,7 @@ class Roofline:
     bytes: float
 
     def find_seconds(self, flops: int, moved: int) -> float:
-        """The least time for so many operations and bytes."""
+        """An estimate of the least time for so many operations and bytes."""
         return flops / self.flops + moved / self.bytes
 
 
@@ -38,15 +43,17 @@ def measure_roofline(dtype: Any = None) -> Roofline:
     import torch
 
     dtype = dtype or torch.float32
-    found = find_timings({"product": to_product(dtype), "copy": to_copy(dtype)}, _RUNS)
-    return Roofline(2 * SIDE**3 / found["product"].median, 2 * _COPIED / found["copy"].median)
+    products = {f"product {side}": to_product(dtype, side) for side in (SMALL, SIDE)}
+    found = find_timings({**products, "copy": to_copy(dtype)}, _RUNS)
+    rates = (2 * side**3 / found[f"product {side}"].least for side in (SMALL, SIDE))
+    return Roofline(max(rates), 2 * _COPIED / found["copy"].least)
 
 
-def to_product(dtype: Any) -> Callable[[], Any]:
-    """A product of two matrices of `SIDE` rows and columns."""
+def to_product(dtype: Any, side: int = SIDE) -> Callable[[], Any]:
+    """A product of two matrices of `side` rows and columns."""
     import torch
 
-    one, other = torch.randn(2, SIDE, SIDE).to(dtype)
+    one, other = torch.randn(2, side, side).to(dtype)
     return lambda: torch.mm(one, other)
 
 
@@ -60,7 +67,7 @@ def to_copy(dtype: Any) -> Callable[[], Any]:
 
 
 def find_bound(roofline: Roofline, flops: int, candidate: Candidate) -> float:
-    """Seconds at the least for so many operations and for what a candidate reads and writes."""
+    """The same for so many operations and for what a candidate reads and writes."""
     return roofline.find_seconds(flops, count_moved(candidate))
 
 

@@ -6,7 +6,7 @@ Values and memory are looked at on one thread; both are the same on any number o
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from derive.bench.candidate import to_backward, to_forward
@@ -41,6 +41,7 @@ class Wishes:
     threads: tuple[int, ...] = (1,)  # a table for each
     runs: int = RUNS
     dtype: str = "float32"
+    plan: Mapping[str, Any] = field(default_factory=dict)  # further arguments of derive.build
 
 
 def find_dtype(name: str) -> Any:

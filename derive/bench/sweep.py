@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from derive.bench.report import Report, Table
 
-BOUND = "limit of the machine"
+BOUND = "estimated limit"
 KINDS = ("forward", "backward")
 
 

@@ -33,13 +33,18 @@ Sizes = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where files go.")]
 Memory = Annotated[
-    str, typer.Option("--memory", metavar="256MiB", help="The most that intermediates may take.")
+    str,
+    typer.Option(
+        "--memory",
+        metavar="256MiB",
+        help="The most that intermediates may take: forward, without gradients, not compiled.",
+    ),
 ]
 FastMath = Annotated[
     bool, typer.Option("--fast-math", help="Use rules that lose digits: x - y far apart only.")
 ]
-Cells = Annotated[
-    bool, typer.Option(" /--no-cells", help="No torch call without second derivatives.")
+NoCells = Annotated[
+    bool, typer.Option("--no-cells", help="No torch call without second derivatives.")
 ]
 Dispatch = Annotated[bool, typer.Option("--dispatch", help="Hold the orders for other sizes too.")]
 MachineFile = Annotated[
@@ -113,32 +118,21 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
         bool, typer.Option("--derivation", help="Print what was done, step by step.")
     ] = False,
     inputs: Inputs = "",
+    memory: Memory = "",
+    fast_math: FastMath = False,
+    no_cells: NoCells = False,
+    machine: MachineFile = None,
+    dispatch: Dispatch = False,
     as_json: Json = False,
 ) -> None:
     """A formula: indices, einsum strings, steps, costs; or the formula of FILE.py:FUNCTION."""
-    from derive.cli.code import find_code, is_code
-    from derive.cli.formulas import find_one
-    from derive.cli.show import print_code, print_data, print_formula, print_latex, print_loops
-    from derive.cli.sizes import parse_sizes
+    from derive.cli.options import read_options
+    from derive.cli.parts import find_shown, print_parts
+    from derive.cli.show import Parts
 
-    found = find_code(where, inputs) if is_code(where) else find_one(where)
-    numbers = parse_sizes(sizes)
-    if as_json:
-        print_data(found, numbers, loops=loops, code=code, derivation=derivation)
-        return
-    if derivation:
-        from derive.cli.derivation import print_derivation
-
-        print_derivation(found, numbers, latex=latex)
-        return
-    if loops:
-        print_loops(found)
-    if code:
-        print_code(found, numbers)
-    if latex:
-        print_latex(found)
-    if not loops and not code and not latex:
-        print_formula(found, numbers)
+    options = read_options(sizes, memory, fast_math, no_cells, machine, dispatch)
+    parts = Parts(loops, code, latex, derivation)
+    print_parts(*find_shown(where, inputs, options), parts, as_json)
 
 
 @app.command("build")
@@ -156,7 +150,7 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     inputs: Inputs = "",
     memory: Memory = "",
     fast_math: FastMath = False,
-    cells: Cells = True,
+    no_cells: NoCells = False,
     machine: MachineFile = None,
     dispatch: Dispatch = False,
     as_json: Json = False,
@@ -166,17 +160,15 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     Without arguments for all formulas of the library.
     """
     from derive.cli.build import Order, check_all, find_order, write_all
-    from derive.cli.options import Options
-    from derive.cli.sizes import parse_sizes
+    from derive.cli.options import read_options
 
-    options = Options(memory, fast_math, cells, machine, dispatch)
+    options = read_options(sizes, memory, fast_math, no_cells, machine, dispatch)
     if code:
         from derive.cli.code import find_checked
 
-        found = find_checked(code, inputs, name, tuple(where or ()))
-        order = Order((found,), out, parse_sizes(sizes), (), options)
+        order = Order((find_checked(code, inputs, name, tuple(where or ())),), out, options)
     else:
-        order = find_order(where or (), out, parse_sizes(sizes), name, options)
+        order = find_order(where or (), out, name, options)
     raise typer.Exit((check_all if check else write_all)(order, as_json))
 
 
@@ -260,6 +252,11 @@ def _bench(  # noqa: PLR0913, PLR0917 - one for each option
         str, typer.Option("--dtype", metavar="float32|bfloat16|float64", help="Of real tensors.")
     ] = "float32",
     runs: Annotated[int, typer.Option("--runs", min=1, help="Interleaved runs.")] = 7,
+    memory: Memory = "",
+    fast_math: FastMath = False,
+    no_cells: NoCells = False,
+    machine: MachineFile = None,
+    dispatch: Dispatch = False,
     calibrate: Annotated[
         Path | None,
         typer.Option("--calibrate", metavar="FILE", help="Measure the machine's constants."),
@@ -268,15 +265,17 @@ def _bench(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> None:
     """Time the generated function against code by hand, one einsum call, and torch.compile."""
     from derive.bench.run import Wishes
-    from derive.cli.bench import find_named, print_bench, print_calibration
+    from derive.cli.bench import find_timed, print_bench, print_calibration
     from derive.cli.bench_options import parse_threads, read_order
+    from derive.cli.options import read_options
 
     if calibrate is not None:
         print_calibration(calibrate, where, as_json)
         return
     wishes = Wishes(backward, compiled, parse_threads(threads or ()), runs, dtype)
-    order = read_order(against, sizes, over, plot, wishes)
-    print_bench(find_named(where), order, as_json)
+    options = read_options(sizes, memory, fast_math, no_cells, machine, dispatch)
+    order = read_order(against, options, over, plot, wishes)
+    print_bench(*find_timed(where, order), as_json)
 
 
 @app.command("lint")

@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING
 
 from derive.bench import bench, sweep
 from derive.bench.sweep import KINDS
-from derive.cli.formulas import find_one
-from derive.cli.step_table import to_bytes
-from derive.cli.tables import print_json, print_line, print_table, to_time, track
-from derive.errors import refuse
+from derive.cli.bench_options import ask_plan
+from derive.cli.formulas import find_asked, say_memory
+from derive.cli.tables import (
+    print_json,
+    print_line,
+    print_table,
+    print_text,
+    to_ratio,
+    to_time,
+    track,
+)
+from derive.errors import DeriveError, refuse
+from derive.plan.memory import to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,21 +33,32 @@ if TYPE_CHECKING:
 HEADS = ("", "forward", "ratio", "memory")
 BACKWARD_HEADS = ("and backward", "ratio", "memory")
 TITLES = {KINDS[0]: "forward", KINDS[1]: "forward and backward"}
+CAPTION = "ratio: the time over that of the generated function; memory: beyond the inputs"
+BACKWARD_CAPTION = "and backward: forward and gradients by all real inputs together"
+SLOPE_CAPTION = "slope: k where the time grows like {size}**k, by the straight line through all"
 
 
-def find_named(where: str | None) -> Found:
-    """The formula; DeriveError where none is named."""
+def find_timed(where: str | None, order: Order) -> tuple[Found, Order]:
+    """The formula, and the order with its options; DeriveError where none is named."""
     if where is None:
         raise refuse(
             "formula-missing",
             "no formula is named",
             help="name one, or measure the machine itself with --calibrate FILE",
         )
-    return find_one(where)
+    found, options = find_asked(where, order.options)
+    return found, ask_plan(order, options)
 
 
 def print_bench(found: Found, order: Order, as_json: bool) -> None:
     """Measure, and print what was found."""
+    try:
+        _print_measured(found, order, as_json)
+    except DeriveError as error:
+        raise say_memory(error, order.options.memory) from error
+
+
+def _print_measured(found: Found, order: Order, as_json: bool) -> None:
     if order.over is not None:
         _print_sweep(found, order, as_json)
         return
@@ -60,11 +80,13 @@ def _print_table(report: Report, table: Table) -> None:
         (*_to_cells(table, row), *(_to_backward(table, row) if both else ())) for row in table.rows
     ]
     print_table(heads, rows, numbers="ratio")
+    for line in (CAPTION, *((BACKWARD_CAPTION,) if both else ())):
+        print_text(line, "dim")
     rate, width = table.roofline.flops / 1e9, table.roofline.bytes / 1e9
     share = table.rows[0].forward / table.bound
-    print_line(
-        f"this machine: {rate:.3g} GFLOP/s, {width:.3g} GB/s; its limit here is "
-        f"{to_time(table.bound)}, the generated function takes {share:.1f} times that"
+    print_text(
+        f"this machine: {rate:.3g} GFLOP/s, {width:.3g} GB/s; by them the estimate of its limit is "
+        f"{to_time(table.bound)}, the generated function takes {to_ratio(share)} times that",
     )
 
 
@@ -79,7 +101,7 @@ def _to_threads(table: Table) -> str:
 
 def _to_cells(table: Table, row: Row) -> tuple[str, ...]:
     memory = "" if row.peak is None else to_bytes(row.peak)
-    return row.name, to_time(row.forward), f"{table.find_ratio(row):.2f}", memory
+    return row.name, to_time(row.forward), to_ratio(table.find_ratio(row)), memory
 
 
 def _to_backward(table: Table, row: Row) -> tuple[str, ...]:
@@ -87,7 +109,7 @@ def _to_backward(table: Table, row: Row) -> tuple[str, ...]:
     ratio = table.find_backward_ratio(row)
     return (
         "" if row.backward is None else to_time(row.backward),
-        "" if ratio is None else f"{ratio:.2f}",
+        "" if ratio is None else to_ratio(ratio),
         "" if row.backward_peak is None else to_bytes(row.backward_peak),
     )
 
@@ -150,6 +172,7 @@ def _print_lines(made: Sweep, table: Table, kind: str) -> None:
     slopes = ("" if line.slope is None else f"{line.slope:.2f}" for line in lines)
     size = made.over.size
     print_table((size, *(line.name for line in lines)), [*rows, ("slope", *slopes)], numbers=size)
+    print_text(SLOPE_CAPTION.format(size=size), "dim")
 
 
 def print_calibration(path: Path, where: str | None, as_json: bool) -> None:

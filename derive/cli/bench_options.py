@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from derive.bench.run import Wishes, find_dtype
 from derive.bench.sweep import Over
-from derive.cli.sizes import parse_sizes
 from derive.errors import Mark, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from derive.cli.options import Options
     from derive.errors import DeriveError
 
 MOST_THREADS = 1024
@@ -33,18 +33,24 @@ class Order:
     """What is measured, and what becomes of it."""
 
     against: str
-    sizes: Mapping[str, int]
+    options: Options
     over: Over | None
     plot: Path | None
     wishes: Wishes
 
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes that stay what they are."""
+        return self.options.sizes
 
-def read_order(against: str, sizes: str, over: str, plot: Path | None, wishes: Wishes) -> Order:
+
+def read_order(
+    against: str, options: Options, over: str, plot: Path | None, wishes: Wishes
+) -> Order:
     """The order; DeriveError for what cannot be done together or not at all."""
     find_dtype(wishes.dtype)
-    numbers = parse_sizes(sizes)
     values = parse_over(over) if over else None
-    if values is not None and values.size in numbers:
+    if values is not None and values.size in options.sizes:
         raise refuse(
             "sizes-twice",
             f"{values.size} is given with --sizes and with --over",
@@ -56,7 +62,15 @@ def read_order(against: str, sizes: str, over: str, plot: Path | None, wishes: W
         if values is None:
             raise refuse("plot-over", "a plot needs a size that grows", help=_HOW)
         check_plot(plot)
-    return Order(against, numbers, values, plot, wishes)
+    return Order(against, options, values, plot, wishes)
+
+
+def ask_plan(order: Order, options: Options) -> Order:
+    """The order with what is asked of the plan; `--over` alone chooses its size."""
+    over = order.over.size if order.over is not None else ""
+    sizes = {name: number for name, number in options.sizes.items() if name != over}
+    wishes = replace(order.wishes, plan=options.to_arguments())
+    return replace(order, options=options.at(sizes), wishes=wishes)
 
 
 def parse_threads(words: Sequence[str]) -> tuple[int, ...]:

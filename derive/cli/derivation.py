@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.cli.derivation_data import write_side
+from derive.cli.remarks import say_machine
 from derive.cli.show import build_checked, print_title
 from derive.cli.sizes import to_option
 from derive.cli.step_table import to_compact
@@ -13,25 +14,28 @@ from derive.cli.tables import (
     print_line,
     print_pairs,
     print_table,
+    print_text,
     to_short,
     to_time,
 )
 from derive.ir.polynomial import Polynomial, add_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from derive.cli.formulas import Found
+    from derive.cli.options import Options
     from derive.compiler import Built
     from derive.plan.log import Costs, Entry
     from derive.plan.steps import Plan
 
 MOST = 2  # terms of a cost that are shown; --json has them all
+NO_CHOICE = "no gain by itself: this rule always applies, and makes way for what follows"
 
 
-def print_derivation(found: Found, sizes: Mapping[str, int], *, latex: bool = False) -> None:
+def print_derivation(found: Found, options: Options, *, latex: bool = False) -> None:
     """The loops as written and every entry, with the costs at the plan's sizes."""
-    built = build_checked(found, sizes)
+    built = build_checked(found, options)
     if latex:
         from derive.backend.to_align import to_align
 
@@ -44,27 +48,30 @@ def print_derivation(found: Found, sizes: Mapping[str, int], *, latex: bool = Fa
     for number, entry in enumerate(built.derivation.entries, 1):
         print_heading(f"\n{number}. {entry.name}: {entry.law}")
         print_pairs(_find_pairs(entry, built.plan))
-    _print_sum(built.derivation.entries)
+    _print_sum(built.derivation.entries, say_machine(options))
 
 
-def _print_sum(entries: Sequence[Entry]) -> None:
-    """The costs before all and after all."""
+def _print_sum(entries: Sequence[Entry], machine: str) -> None:
+    """The costs before all and after all, and what they are."""
     if not entries:
         print_line("\nNo rule changes it: the steps are the formula as it is written.")
     olds = [e.old for e in entries if e.old is not None and e.old.seconds is not None]
     news = [e.new for e in entries if e.new is not None and e.new.seconds is not None]
-    if not olds or len(entries) < 2:
+    if not olds:
         return
     old, new = olds[0], news[-1]
     assert old.seconds is not None
     assert new.seconds is not None
-    print_heading("\nin all")
+    print_heading("\nin all" if len(entries) > 1 else "")
     pairs = [
         ("operations", _change(old.operations_at, new.operations_at)),
         ("elements alive", _change(old.elements_at, new.elements_at)),
         ("estimated time", f"{to_time(old.seconds)} -> {to_time(new.seconds)}"),
     ]
-    print_pairs(pairs)
+    if len(entries) > 1:
+        print_pairs(pairs)
+    print_text("operations are those of the torch code at each step, masks too", "dim")
+    print_text(machine, "dim")
 
 
 def _print_written(built: Built) -> None:
@@ -77,8 +84,8 @@ def _print_written(built: Built) -> None:
         (name, to_short(plan.at_sizes(work)), _write(work, plan), to_short(plan.at_sizes(filled)))
         for name, work, filled in rows
     ]
-    heads = ("equation", "number", "operations", "elements")
-    print_table(heads, table, numbers="number elements")
+    heads = ("equation", "operations", "over sizes", "elements")
+    print_table(heads, table, "operations elements", prose=("over sizes",))
 
 
 def _find_pairs(entry: Entry, plan: Plan) -> Iterator[tuple[str, str]]:
@@ -90,10 +97,10 @@ def _find_pairs(entry: Entry, plan: Plan) -> Iterator[tuple[str, str]]:
     for remark in entry.remarks:
         yield "", remark
     if entry.old is not None and entry.new is not None:
-        yield from _compare(entry.old, entry.new, plan)
+        yield from _compare(entry.old, entry.new, plan, entry.is_choice)
 
 
-def _compare(old: Costs, new: Costs, plan: Plan) -> Iterator[tuple[str, str]]:
+def _compare(old: Costs, new: Costs, plan: Plan, is_choice: bool) -> Iterator[tuple[str, str]]:
     """What changes of the costs."""
     if old == new:
         yield "costs", "as before"
@@ -108,6 +115,8 @@ def _compare(old: Costs, new: Costs, plan: Plan) -> Iterator[tuple[str, str]]:
         yield label, f"{text}  ({_change(old.elements_at, new.elements_at)})"
     if old.seconds is not None and new.seconds is not None and old.seconds != new.seconds:
         yield "estimated time", f"{to_time(old.seconds)} -> {to_time(new.seconds)}"
+        if new.seconds > old.seconds and not is_choice:
+            yield "", NO_CHOICE
 
 
 def _change(old: int, new: int) -> str:

@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derive.cli.files import read_text, run_file, show_path
+from derive.cli.header import Made, read_made
 from derive.cli.options import NONE, Options
-from derive.cli.sizes import to_option
 from derive.errors import DeriveError, refuse, suggest
 from derive.notation.formula import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from derive.compiler import Built
     from derive.notation.formula import Formula
 
@@ -91,21 +89,42 @@ def find_one(argument: str) -> Found:
     return found[0]
 
 
-def build_found(
-    found: Found, sizes: Mapping[str, int], options: Options = NONE, out: str = ""
-) -> Built:
+def find_asked(argument: str, options: Options) -> tuple[Found, Options]:
+    """The one formula that an argument names, and the options for it.
+
+    A file that derive wrote stands for the formula and, where no options are given, for the options
+    that its header names. A file of Python that it names is not run, since nobody asked for that.
+    """
+    made = _read_made(argument)
+    if made is None or not made.is_text:
+        return find_one(argument), options
+    (found,) = find_formulas(made.formula, made.name)
+    return found, made.options if options == NONE else options
+
+
+def build_found(found: Found, options: Options = NONE, out: str = "") -> Built:
     """The formula's file, which names its origin and the command that makes it again."""
     from derive.compiler import build
 
-    at = f" --sizes {to_option(sizes)}" if sizes else ""
-    return build(
-        found.formula,
-        sizes=dict(sizes) or None,
-        name=found.name,
-        origin=found.origin,
-        rebuild=f"{found.rebuild}{out}{at}{options.to_text()}{found.given}",
-        **options.to_arguments(),
-    )
+    try:
+        return build(
+            found.formula,
+            sizes=dict(options.sizes) or None,
+            name=found.name,
+            origin=found.origin,
+            rebuild=f"{found.rebuild}{out}{options.to_text()}{found.given}",
+            **options.to_arguments(),
+        )
+    except DeriveError as error:
+        raise say_memory(error, options.memory) from error
+
+
+def say_memory(error: DeriveError, memory: str) -> DeriveError:
+    """A refusal with the amount of memory as it was typed."""
+    if error.diagnostic.code != "memory-short":
+        return error
+    says = f"{error.diagnostic.says.partition(' keeps to ')[0]} keeps to --memory {memory}"
+    return DeriveError(replace(error.diagnostic, says=says))
 
 
 def _find(argument: str, name: str | None) -> tuple[Found, ...]:
@@ -121,6 +140,13 @@ def _find(argument: str, name: str | None) -> tuple[Found, ...]:
     if any(sign in argument for sign in "./\\"):
         return _from_file(Path(argument))
     return (_from_library(argument),)
+
+
+def _read_made(argument: str) -> Made | None:
+    """The header of a file that derive wrote; None where the argument names none."""
+    if not argument.endswith(".py") or not _is_file(argument):
+        return None
+    return read_made(Path(argument).read_bytes())
 
 
 def _is_file(argument: str) -> bool:
@@ -146,7 +172,17 @@ def _from_file(path: Path) -> tuple[Found, ...]:
         name = path.stem if path.stem.isidentifier() else "formula"
         formula = parse(read_text(path, shown), name)
         return (Found(name, formula, shown, _to_command(shown)),)
-    formulas = run_file(path, shown)
+    made = _read_made(str(path))
+    if made is not None:
+        raise _refuse_made(shown, made)
+    try:
+        formulas = run_file(path, shown)
+    except DeriveError as error:
+        functions = list_functions(path)
+        if error.diagnostic.code != "file-empty" or not functions:
+            raise
+        says = f"{shown} has functions and no formula"
+        raise refuse("file-empty", says, help=_say_lift(path, functions[0])) from error
     alone = len(formulas) == 1
     return tuple(
         Found(name, formula, shown, _to_command(shown if alone else f"{shown}:{name}"))
@@ -155,36 +191,67 @@ def _from_file(path: Path) -> tuple[Found, ...]:
 
 
 def _find_member(path: Path, member: str) -> Found:
+    shown = show_path(path)
     try:
         found = {each.name: each for each in _from_file(path)}
     except DeriveError as error:
         functions = list_functions(path)
         if error.diagnostic.code != "file-empty" or not functions:
             raise
+        if member in functions:
+            says = f"{shown}:{member} is code, and a formula is wanted"
+            raise refuse("formula-code", says, help=_say_lift(path, member)) from error
         raise refuse(
             "formula-unknown",
-            f"{show_path(path)} has no formula and no function {member or 'without a name'}",
+            f"{shown} has no formula and no function {member or 'without a name'}",
             facts=[f"its functions are {', '.join(functions)}"],
-            help=suggest(member, functions) or f"write {show_path(path)}:{functions[0]}",
+            help=suggest(member, functions) or f"write {shown}:{functions[0]}",
         ) from error
     if member not in found:
         raise refuse(
             "formula-unknown",
-            f"{show_path(path)} has no formula {member or 'without a name'}",
+            f"{shown} has no formula {member or 'without a name'}",
             facts=[f"it has {', '.join(found)}"],
             help=suggest(member, found),
         )
     return found[member]
 
 
+def _say_lift(path: Path, member: str) -> str:
+    """How code is made into a formula, its arguments declared."""
+    shown = shlex.quote(f"{show_path(path)}:{member}")
+    first = next(iter(_list_arguments(path, member)), "x")
+    return f"lift it with: derive build --from {shown} --inputs '{first}[N, D]; ..'"
+
+
+def _refuse_made(shown: str, made: Made) -> DeriveError:
+    return refuse(
+        "file-made",
+        f"{shown} was written by derive, and is no formula",
+        facts=[f"it is from {made.origin}"],
+        help=f"name that, or rebuild it with: {made.command}",
+    )
+
+
+def _list_arguments(path: Path, member: str) -> list[str]:
+    """The arguments of a function of a file; none of a class."""
+    for node in _read_body(path):
+        if isinstance(node, ast.FunctionDef) and node.name == member:
+            return [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+    return []
+
+
 def list_functions(path: Path) -> list[str]:
     """The functions and classes that a Python file defines."""
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return [node.name for node in _read_body(path) if isinstance(node, kinds)]
+
+
+def _read_body(path: Path) -> list[ast.stmt]:
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8-sig"))
+        return ast.parse(path.read_text(encoding="utf-8-sig")).body
     except (OSError, SyntaxError, ValueError):
         return []
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    return [node.name for node in tree.body if isinstance(node, kinds)]
 
 
 def _from_library(name: str) -> Found:

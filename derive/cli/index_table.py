@@ -31,7 +31,7 @@ def print_roles(system: System, sizes: Mapping[str, int]) -> None:
         for roles in find_roles(system)
     ]
     if rows:
-        print_table(heads, rows, numbers="number")
+        print_table(heads, rows, numbers="number", prose=heads[3:])
 
 
 def to_roles_data(system: System, sizes: Mapping[str, int]) -> list[dict[str, Any]]:

@@ -26,5 +26,6 @@ def print_list(as_json: bool) -> None:
         (str(e["family"]), str(e["name"]), str(e["title"]), " ".join(e["arguments"]))
         for e in entries
     ]
-    print_table(("family", "formula", "title", "arguments"), rows)
+    heads = ("family", "formula", "title", "arguments")
+    print_table(heads, rows, prose=heads[2:])
     print_line(f"{len(rows)} formulas; see one with: derive show NAME")

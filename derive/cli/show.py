@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derive.cli.derivation_data import to_derivation_data
 from derive.cli.formulas import FROM_TEXT, build_found
 from derive.cli.index_table import print_roles, to_roles_data
+from derive.cli.remarks import find_remarks
 from derive.cli.sizes import check_sizes
 from derive.cli.step_table import print_costs, print_steps, to_plan_data
-from derive.cli.tables import print_diagnostic, print_heading, print_json, print_line
+from derive.cli.tables import print_diagnostic, print_heading, print_json, print_line, print_text
 from derive.errors import DeriveError
 from derive.ir.text import to_lines
 
@@ -17,19 +19,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from derive.cli.formulas import Found
+    from derive.cli.options import Options
     from derive.compiler import Built
     from derive.ir.nodes import System
 
 
-def print_formula(found: Found, sizes: Mapping[str, int]) -> None:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What is asked for of a formula, instead of all that is known about it."""
+
+    loops: bool = False
+    code: bool = False
+    latex: bool = False
+    derivation: bool = False
+
+
+def print_formula(found: Found, options: Options) -> None:
     """All that is known about a formula, at its typical sizes or at those that are given."""
     from derive.frontend.system import to_system
 
     system = to_system(found.formula)
-    _check(found, sizes)
+    _check(found, options.sizes)
     print_title(found, system)
     try:
-        built = build_checked(found, sizes)
+        built = build_checked(found, options)
     except DeriveError as error:
         print_line()
         print_diagnostic(error.diagnostic)
@@ -41,7 +54,9 @@ def print_formula(found: Found, sizes: Mapping[str, int]) -> None:
     print_line()
     print_costs(built.plan)
     for note in built.notes:
-        print_line(f"  by {note}")
+        print_text(f"by {note}")
+    for remark in find_remarks(built, options):
+        print_text(remark)
 
 
 def print_title(found: Found, system: System) -> None:
@@ -57,34 +72,27 @@ def print_title(found: Found, system: System) -> None:
         print_line(f"  {note}")
 
 
-def print_data(
-    found: Found, sizes: Mapping[str, int], *, loops: bool, code: bool, derivation: bool = False
-) -> None:
+def print_data(found: Found, options: Options, parts: Parts) -> None:
     """The same as JSON, with the loops, the code and the derivation where they are asked for."""
-    built = build_checked(found, sizes)
+    built = build_checked(found, options)
     data = {
         "name": found.name,
         "title": found.formula.title,
         "source": found.formula.source,
         "origin": found.origin,
         "formula": list(to_lines(built.system)),
-        "latex": _find_latex(found),
+        "latex": find_latex(found),
         "notes": list(found.notes),
         "indices": to_roles_data(built.system, built.plan.sizes),
         **to_plan_data(built.plan),
     }
-    if loops:
+    if parts.loops:
         data["loops"] = _find_loops(found)
-    if code:
+    if parts.code:
         data["code"] = built.source
-    if derivation:
+    if parts.derivation:
         data["derivation"] = to_derivation_data(built)
     print_json(data)
-
-
-def print_latex(found: Found) -> None:
-    """The equations as LaTeX, a line each."""
-    print_line("\n".join(_find_latex(found)))
 
 
 def print_loops(found: Found) -> None:
@@ -95,12 +103,8 @@ def print_loops(found: Found) -> None:
     print_line(_find_loops(found).rstrip("\n"))
 
 
-def print_code(found: Found, sizes: Mapping[str, int]) -> None:
-    """The text of the file that `derive build` writes."""
-    print_line(build_checked(found, sizes).source.rstrip("\n"))
-
-
-def _find_latex(found: Found) -> list[str]:
+def find_latex(found: Found) -> list[str]:
+    """The equations as LaTeX, a line each."""
     from derive.frontend.sympy_latex import to_latex
 
     return list(to_latex(found.formula))
@@ -112,10 +116,10 @@ def _find_loops(found: Found) -> str:
     return to_loops(found.formula)
 
 
-def build_checked(found: Found, sizes: Mapping[str, int]) -> Built:
+def build_checked(found: Found, options: Options) -> Built:
     """The formula's file, at sizes that it has."""
-    _check(found, sizes)
-    return build_found(found, sizes)
+    _check(found, options.sizes)
+    return build_found(found, options)
 
 
 def _check(found: Found, sizes: Mapping[str, int]) -> None:

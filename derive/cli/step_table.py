@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from derive.cli.sizes import to_option
-from derive.cli.tables import print_line, print_table, to_short
+from derive.cli.tables import print_line, print_pairs, print_table, to_short
 from derive.ir.text import to_text
 from derive.plan.costs import find_kept
 from derive.plan.machine import WIDTH
 from derive.plan.meaning import to_step_equation
+from derive.plan.memory import to_bytes
 
 if TYPE_CHECKING:
     from derive.ir.nodes import Expr
@@ -28,7 +29,12 @@ def print_steps(plan: Plan) -> None:
         )
         for step in plan.steps
     ]
-    print_table(("step", "einsum", "shape", "flops", "what it computes"), rows, numbers="flops")
+    print_table(
+        ("step", "einsum", "shape", "flops", "what it computes"),
+        rows,
+        "flops",
+        prose=("what it computes",),
+    )
 
 
 def print_costs(plan: Plan) -> None:
@@ -36,15 +42,17 @@ def print_costs(plan: Plan) -> None:
     at = to_option(plan.sizes).replace(",", " ")
     if at:
         print_line(f"at {at}:")
+    pairs = []
     for label, cost in (("flops", plan.flops), ("peak elements", plan.peak_elements)):
         equals = f" = {plan.at_sizes(cost):,}" if cost.constant is None else ""
-        print_line(f"  {label:<13}  {to_compact(cost.to_expr())}{equals}")
+        pairs.append((label, f"{to_compact(cost.to_expr())}{equals}"))
     memory = plan.at_sizes(plan.peak_elements) * WIDTH
-    print_line(f"  {'in float32':<13}  {to_bytes(memory)} alive at once")
+    pairs.append(("in float32", f"{to_bytes(memory)} alive at once"))
     if plan.tile is not None:
         tile, length = plan.tile, plan.complete(plan.sizes)[plan.tile.block]
         steps = ", ".join(step.name for step in plan.steps[tile.first : tile.last + 1])
-        print_line(f"  {tile.block:<13}  {length} of {tile.index.name} at a time: {steps}")
+        pairs.append((tile.block, f"{length} of {tile.index.name} at a time: {steps}"))
+    print_pairs(pairs)
 
 
 def to_plan_data(plan: Plan) -> dict[str, Any]:
@@ -79,13 +87,3 @@ def find_shape(step: Step) -> str:
 def to_compact(expr: Expr) -> str:
     """An expression over sizes without blanks around its products."""
     return to_text(expr).replace(" * ", "*").replace(" / ", "/")
-
-
-def to_bytes(count: int) -> str:
-    """An amount of memory as a person reads it."""
-    value = float(count)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.4g} {unit}"
-        value /= 1024
-    return f"{value:.4g} TiB"

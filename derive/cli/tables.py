@@ -60,24 +60,83 @@ def print_diagnostic(diagnostic: Diagnostic) -> None:
     console.print(shown, soft_wrap=True)
 
 
-def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: str = "") -> None:
-    """A table; `numbers` names the columns, parted by blanks, that are set to the right."""
+def print_text(text: str, style: str = "") -> None:
+    """A sentence, set in; on a terminal it is broken between words."""
+    console = _find_console(sys.stdout)
+    if console is None:
+        print(f"{GAP}{text}" if text else "")
+        return
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Padding(Text(text, style=style), (0, 0, 0, len(GAP))))
+
+
+def print_table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: str = "",
+    prose: Sequence[str] = (),
+) -> None:
+    """A table; `numbers` names the columns, parted by blanks, that are set to the right.
+
+    A terminal may break the cells of `prose` columns between words, no others. Where even that
+    leaves too little room, each row is printed as a list of its cells.
+    """
     rows = [tuple(row) for row in rows]
     right = [head in numbers.split() for head in heads]
     console = _find_console(sys.stdout)
     if console is None:
         print(to_columns([tuple(heads), *rows], right))
         return
+    widths = find_widths(heads, rows, [head in prose for head in heads], console.width)
+    if widths is None:
+        _print_records(heads, rows)
+        return
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold cyan")
-    for head, is_number in zip(heads, right, strict=True):
-        table.add_column(Text(head), justify="right" if is_number else "left", overflow="fold")
+    gap = (0, len(GAP) - 1, 0, 0)  # and the column's divider, a blank
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=gap, show_edge=False, header_style="bold cyan"
+    )
+    for head, is_number, width in zip(heads, right, widths, strict=True):
+        table.add_column(Text(head), justify="right" if is_number else "left", width=width)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
+
+
+def find_widths(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], prose: Sequence[bool], room: int
+) -> list[int] | None:
+    """A width for each column, so that no word is broken; None where there is too little room.
+
+    Heads and the cells of prose are broken between words, the widest of them first.
+    """
+    columns = [[row[k] for row in rows] for k in range(len(heads))]
+    cells = [[line for cell in column for line in cell.split("\n")] for column in columns]
+    least = [
+        max(map(len, [*head.split(), *(" ".join(lines).split() if is_prose else lines)]), default=0)
+        for head, lines, is_prose in zip(heads, cells, prose, strict=True)
+    ]
+    widths = [max(len(head), *map(len, lines)) for head, lines in zip(heads, cells, strict=True)]
+    room -= len(GAP) * (len(heads) - 1)
+    while sum(widths) > room:
+        wide = [k for k, width in enumerate(widths) if width > least[k]]
+        if not wide:
+            return None
+        widths[max(wide, key=lambda k: widths[k])] -= 1
+    return widths
+
+
+def _print_records(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Each row as its cells one below the other, beside their heads."""
+    for number, row in enumerate(rows):
+        if number:
+            print_line()
+        print_pairs((head, cell) for head, cell in zip(heads, row, strict=True) if cell)
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
@@ -134,6 +193,11 @@ def to_time(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
+
+
+def to_ratio(ratio: float) -> str:
+    """A ratio with two digits behind the point, or more where that would leave but one: 0.0034."""
+    return f"{ratio:.2f}" if ratio >= 0.1 or not ratio else f"{ratio:.2g}"
 
 
 def _align(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:

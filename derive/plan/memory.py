@@ -33,9 +33,32 @@ def check_memory(plan: Plan, most: int) -> None:
     least = plan.at_sizes(plan.peak_elements)
     if least > most:
         at = ", ".join(f"{size}={extent}" for size, extent in plan.sizes.items())
+        takes = f"{to_bytes(least * WIDTH)}, {least:,} elements of float32"
         raise refuse(
             "memory-short",
-            f"no plan of {plan.system.name} keeps to {most * WIDTH:,} bytes",
-            facts=(f"at {at} the leanest one takes {least * WIDTH:,}",),
-            help="allow that much, or plan for smaller sizes",
+            f"no plan of {plan.system.name} keeps to {to_bytes(most * WIDTH)}",
+            facts=(
+                f"{most:,} elements of {WIDTH} bytes may be alive at once",
+                f"at {at} the leanest one takes {takes}",
+            ),
+            help=f"allow {_round_up(least * WIDTH)}, or plan for smaller sizes",
         )
+
+
+def to_bytes(count: int) -> str:
+    """An amount of memory as a person reads it."""
+    value = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB"
+
+
+def _round_up(count: int) -> str:
+    """An amount that is enough, as it is typed."""
+    unit, size = next((u, s) for u, s in _ROUND if count >= s)
+    return f"{-(-count // size)}{unit}"
+
+
+_ROUND = (("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
