@@ -166,7 +166,7 @@ def test_costs_of_several_entries_are_told_in_all(run):
     assert [line.split()[1] for line in re.findall(r"(?m)^\d+\. \w+", out)] == [
         "distribute_product", "distribute_product", "loop_over_blocks",
     ]  # fmt: skip
-    assert out.split("\nin all\n")[1].splitlines()[0] == "  operations      7.35 G -> 9.5 G"
+    assert out.split("\nin all\n")[1].splitlines()[0] == "  operations      7.33 G -> 9.5 G"
 
 
 def test_a_terminal_breaks_long_texts_in_their_column(tmp_path):

@@ -132,9 +132,13 @@ def _say(rule: Rule) -> str:
 
 
 def _try_orders(best: Found, sizes: Mapping[str, int], wish: Wish) -> Found:
-    """Orders of contraction of fewer, larger products: small matrices are slow to multiply."""
+    """Among orders of as few operations, one of fewer or larger products.
+
+    Small matrices are slow to multiply.
+    """
     found = _measure(replace(best.draft, minimize=FEW), sizes, wish)
-    return found if found.seconds < PAYS * best.seconds else best
+    is_more = found.plan.at_sizes(found.plan.flops) > best.plan.at_sizes(best.plan.flops)
+    return found if found.seconds < PAYS * best.seconds and not is_more else best
 
 
 def _try_layouts(best: Found, sizes: Mapping[str, int], wish: Wish) -> Found:

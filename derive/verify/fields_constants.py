@@ -235,7 +235,6 @@ def _hash(tower: Tower, value: float) -> tuple[int, ...]:
 
 def note_hashed(usage: Usage, names: Sequence[str]) -> None:
     """What had to be hashed is said; of many numbers, that they are many."""
-    usage.guessed = usage.guessed or bool(names)
     if len(names) > _MOST_NAMES:
         names = ["numbers that the code computes"]
     usage.opaque |= dict.fromkeys(names)
@@ -250,7 +249,9 @@ def embed_tensor(tower: Tower, usage: Usage | None, tensor: torch.Tensor) -> Par
         numbers = [int(each) for each in values.tolist()]
     elements = [find_element(tower, each) for each in numbers]
     if usage is not None:
-        note_hashed(usage, [each.hashed for each in elements if each.hashed])
+        hashed = [each.hashed for each in elements if each.hashed]
+        note_hashed(usage, hashed)
+        usage.guessed = usage.guessed or bool(hashed)
     if not elements:
         return fill(tower, tensor.shape, (0,) * tower.levels)
     nothing = (0,) * tower.depth

@@ -41,7 +41,7 @@ class Usage:
     """What a run rested on beyond arithmetic."""
 
     opaque: dict[str, None] = field(default_factory=dict)  # functions and constants hashed
-    guessed: bool = False  # a number of the code was not recognised; it is an unknown one
+    guessed: bool = False  # a number in a tensor was not recognised; it is an unknown one
     ordered: bool = False  # the order of values decided something; it is a random order
     rooted: bool = False  # a root was taken of what is no square: its sign is arbitrary
     soft_mask: bool = False  # a finite number stood for minus infinity
