@@ -42,6 +42,11 @@ class Built:
     wish: Wish = field(default_factory=Wish)
     parts: tuple[str, ...] = ()  # files of each order alone, where the file chooses among several
 
+    def __repr__(self) -> str:
+        at = " ".join(f"{size}={number}" for size, number in self.plan.sizes.items())
+        steps = ", ".join(step.name for step in self.plan.steps)
+        return f"<Built {self.name}{f' at {at}' if at else ''}: {steps}>"
+
     @property
     def notes(self) -> tuple[str, ...]:
         """The laws that the plan used beyond tidying up, and warnings."""

@@ -172,11 +172,12 @@ def test_ratios_are_how_much_less_the_generated_function_takes() -> None:
         Row(TINY, Pair(0.001, 0.004), Pair(0.002, 0.001), None, 0.0005),
         Row(TINY, Pair(0.001, 0.001), None, Pair(10.0, 5.0), 0.001),
     ]
-    *_, one, other, means = to_markdown(rows).splitlines()
+    *_, one, other, means, medians = to_markdown(rows).splitlines()
     sizes = "B=2 T=3 S=4 D=5"
     assert one == f"| luong_dot_attention | {sizes} | 1 | 4 | 4.00 | 0.50 | - | 2.0 |"
     assert other == f"| luong_dot_attention | {sizes} | 1 | 1 | 1.00 | - | 0.50 | 1.0 |"
     assert means == "| geometric mean |  |  |  | 2.00 | 0.50 | 0.50 | 1.4 |"
+    assert medians == "| median |  |  |  | 2.50 | 0.50 | 0.50 | 1.5 |"
 
 
 def test_the_command_writes_what_it_measures(

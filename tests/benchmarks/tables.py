@@ -1,9 +1,9 @@
-"""The rows as a table on the screen and as one in markdown, with their geometric means."""
+"""The rows as a table on the screen and as one in markdown, and the middle of each column."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import geometric_mean
+from collections.abc import Callable, Sequence
+from statistics import geometric_mean, median
 
 from rich.table import Table
 
@@ -30,14 +30,15 @@ def to_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         table.add_row(*_to_cells(row))
     table.add_section()
-    table.add_row(*_to_means(rows))
+    for line in _to_middles(rows):
+        table.add_row(*line)
     return table
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """The same table in markdown."""
     rule = ["---"] * NUMBERS + ["---:"] * (len(HEADS) - NUMBERS)
-    lines = (HEADS, rule, *map(_to_cells, rows), _to_means(rows))
+    lines = (HEADS, rule, *map(_to_cells, rows), *_to_middles(rows))
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
@@ -58,13 +59,22 @@ def _to_ratio(pair: Pair | None) -> str:
     return f"{pair.ratio:.2f}" if pair else "-"
 
 
-def _to_means(rows: Sequence[Row]) -> tuple[str, ...]:
-    """The last line: the geometric mean of each ratio over the rows that have it."""
+def _to_middles(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """The last lines: the middle of each ratio over the rows that have it."""
+    return [
+        _to_middle("geometric mean", geometric_mean, rows),
+        _to_middle("median", median, rows),
+    ]
+
+
+def _to_middle(
+    name: str, find: Callable[[list[float]], float], rows: Sequence[Row]
+) -> tuple[str, ...]:
     columns = (
         [row.forward.ratio for row in rows],
         [row.backward.ratio for row in rows if row.backward],
         [row.peak.ratio for row in rows if row.peak],
     )
-    means = [f"{geometric_mean(column):.2f}" if column else "-" for column in columns]
-    bound = geometric_mean([row.times_bound for row in rows])
-    return ("geometric mean", "", "", "", *means, f"{bound:.1f}")
+    middles = [f"{find(column):.2f}" if column else "-" for column in columns]
+    bound = find([row.times_bound for row in rows])
+    return (name, "", "", "", *middles, f"{bound:.1f}")
