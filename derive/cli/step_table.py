@@ -41,8 +41,8 @@ def print_costs(plan: Plan) -> None:
         print_line(f"  {label:<13}  {to_compact(cost.to_expr())}{equals}")
     memory = plan.at_sizes(plan.peak_elements) * WIDTH
     print_line(f"  {'in float32':<13}  {to_bytes(memory)} alive at once")
-    if plan.tile is not None:
-        tile, length = plan.tile, plan.complete(plan.sizes)[plan.tile.block]
+    for tile in plan.tiles:
+        length = plan.complete(plan.sizes)[tile.block]
         steps = ", ".join(step.name for step in plan.steps[tile.first : tile.last + 1])
         print_line(f"  {tile.block:<13}  {length} of {tile.index.name} at a time: {steps}")
 
