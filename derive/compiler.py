@@ -54,9 +54,15 @@ class Built:
 
     @property
     def variants(self) -> tuple[dict[str, int], ...]:
-        """The keywords that a judge tries: none, and blocks of 1, 2, 3: some end short."""
-        tile = self.plan.tile
-        return ({},) if tile is None else ({}, *({tile.block: length} for length in (1, 2, 3)))
+        """The keywords that a judge tries: none, and blocks of 1, 2, 3: some end short.
+
+        Each loop in turn, and then all together in blocks of lengths that differ.
+        """
+        names = [tile.block for tile in self.plan.tiles]
+        found = [{name: length} for name in names for length in (1, 2, 3)]
+        if len(names) > 1:
+            found += [{n: 1 + (k + at) % 3 for at, n in enumerate(names)} for k in range(3)]
+        return ({}, *found)
 
     @cached_property
     def derivation(self) -> Derivation:

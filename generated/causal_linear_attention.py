@@ -25,7 +25,7 @@ def causal_linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | Non
 
     Returns z[b,h,i,e] [B, H, N, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 8*B*D*E*H*N + 11*B*D*H*N + B*E*H*N + B*H*N operations; 2*B*D*E*N*block + 2*B*D*H*N +
+    Cost: 8*B*D*E*H*N + 11*B*D*H*N + B*E*H*N + B*H*N operations; 3*B*D*E*N*block + 2*B*D*H*N +
         B*D*N*block + B*E*H*N + B*N*block elements alive at once.
     By accumulate_chain: sum_{j <= i} (sum_d q_id * k_jd) * v_je = sum_d q_id * cumsum_i(k_id *
         v_ie).
@@ -41,6 +41,8 @@ def causal_linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | Non
         block = H or 1
     elif block is None:
         block = 524288 // (B * D * E * N or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
     z_blocks = []
     for k_h, q_h, V_h in zip(k.split(block, 1), q.split(block, 1), V.split(block, 1), strict=True):
         # cumsum_k[b,h,d,i] = cumsum[i](k_h[b,h,i,d])  [B, block, D, N]

@@ -21,13 +21,15 @@ def fock_matrix(h: Tensor, D: Tensor, eri: Tensor, *, block: int | None = None) 
 
     Returns F[m,n] [N, N].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*N**4 + N**2 operations; 2*N**3*block + N**2 elements alive at once.
+    Cost: 4*N**4 + N**2 operations; 2*N**3*block + N*block + N**2 elements alive at once.
     """
     N = _check_shapes(h, D, eri)
     if torch.compiler.is_compiling():  # it would unroll the loop
         block = N or 1
     elif block is None:
         block = 524288 // (N**3 or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
     F_blocks = []
     for eri_m, h_m in zip(eri.split(block, 0), h.split(block, 0), strict=True):
         # eri_minus_eri_D[m,n] = sum[r, s]((eri_m[m,n,r,s] - eri_m[m,r,n,s] * 0.5) * D[r,s])

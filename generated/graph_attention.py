@@ -36,7 +36,7 @@ def graph_attention(
 
     Returns z[i,k] [N, G].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; 2*G*N + 4*N*block + 2*N elements alive at
+    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; 2*G*N + 5*N*block + 2*N elements alive at
         once.
     """
     N, G = _check_shapes(h, W, a_1, a_2, A, slope)
@@ -50,6 +50,8 @@ def graph_attention(
         block = N or 1
     elif block is None:
         block = 524288 // (N or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
     alpha_g_blocks = []
     for g_a_1_i, A_i in zip(g_a_1.split(block, 0), A.split(block, 0), strict=True):
         # g_a_1_plus_g_a_2[i,j] = g_a_1_i[i] + g_a_2[j]  [block, N]

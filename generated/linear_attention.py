@@ -25,13 +25,16 @@ def linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | None = Non
 
     Returns z[b,h,i,e] [B, H, N, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*B*D*E*H*N + 7*B*D*H*N + B*E*H*N + B*H*N operations; 2*B*E*H*N elements alive at once.
+    Cost: 4*B*D*E*H*N + 7*B*D*H*N + B*E*H*N + B*H*N operations; 2*B*E*H*N + D*E*H*block +
+        2*D*H*N*block + H*N*block elements alive at once.
     """
     B, H, N, D, E = _check_shapes(Q, K, V)
     if torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
     elif block is None:
         block = 524288 // (D * H * N or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
     z_blocks = []
     for Q_b, K_b, V_b in zip(Q.split(block, 0), K.split(block, 0), V.split(block, 0), strict=True):
         # q[b,h,i,d] = elu(Q_b[b,h,i,d]) + 1  [block, H, N, D]

@@ -30,7 +30,7 @@ def luong_concat_attention(
     Returns c[b,t,e] [B, T, E], alpha[b,t,j] [B, T, S].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*A*B*D*T + 2*A*B*E*S + 4*A*B*S*T + 2*B*E*S*T + 5*B*S*T operations; 2*A*S*T*block + A*B*S
-        + A*B*T + B*S*T elements alive at once.
+        + A*B*T + B*S*T + S*T*block elements alive at once.
     """
     B, T, S, A = _check_shapes(s, h, W_s, W_h, v_a)
     # W_s_s[a,b,t] = sum[d](W_s[a,d] * s[b,t,d])  [A, B, T]
@@ -41,6 +41,8 @@ def luong_concat_attention(
         block = B or 1
     elif block is None:
         block = 524288 // (A * S * T or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
     alpha_blocks = []
     for W_s_s_b, W_h_h_b in zip(W_s_s.split(block, 1), W_h_h.split(block, 1), strict=True):
         # score[b,t,j] = sum[a](v_a[a] * tanh(W_s_s_b[a,b,t] + W_h_h_b[a,b,j]))  [block, T, S]

@@ -26,14 +26,16 @@ def masked_attention(
 
     Returns z[b,h,n,e] [B, H, N, E], p[b,h,n,m] [B, H, N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*C*H*M*N + 2*B*E*H*M*N + B*C*H*N + 7*B*H*M*N operations; 2*B*E*H*N + 2*B*H*M*N elements
-        alive at once.
+    Cost: 2*B*C*H*M*N + 2*B*E*H*M*N + B*C*H*N + 7*B*H*M*N operations; 2*B*E*H*N + 2*B*H*M*N +
+        2*H*M*N*block elements alive at once.
     """
     B, H, N, C, M, E = _check_shapes(query, key, value, mask)
     if torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
     elif block is None:
         block = 524288 // (H * M * N or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
     p_blocks = []
     z_blocks = []
     for query_b, key_b, mask_b, value_b in zip(

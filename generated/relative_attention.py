@@ -38,7 +38,7 @@ def relative_attention(
     Returns z[b,i,h,e] [B, S, H, D].
     Raises ValueError where the shapes do not fit together.
     Cost: 8*B*D*H*S**2 + 6*B*D**2*H*S + B*D*H*S + 6*B*H*S**2 + D**2*H operations; 4*B*D*H*S +
-        4*B*S**2*block elements alive at once.
+        2*B*D*S*block + 5*B*S**2*block elements alive at once.
     By distribute_product: sum_e q * (k + a) = sum_e q * k + sum_e q * a.
     """
     B, S, H, D = _check_shapes(X, W_Q, W_K, W_V, A_K, A_V)
@@ -52,6 +52,8 @@ def relative_attention(
         block = H or 1
     elif block is None:
         block = 524288 // (D * S**2 or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
     z_blocks = []
     for q_scaled_h, k_h, A_K_h, v_h, A_V_h in zip(
         q_scaled.split(block, 1),

@@ -31,13 +31,15 @@ def talking_heads_attention(
     Returns O[b,n,g,e] [B, N, G, E].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*D*H*M*N + 2*B*E*G*M*N + 2*B*G*L*M*N + 2*B*H*L*M*N + B*D*H*N + 5*B*L*M*N operations;
-        B*E*G*N + E*G*N*block + G*M*N*block + H*M*N*block + 2*L*M*N*block elements alive at once.
+        B*E*G*N + D*H*N*block + G*M*N*block + 2*H*M*N*block + 2*L*M*N*block elements alive at once.
     """
     B, N, H, D, M, G, E, L = _check_shapes(Q, K, V, P_l, P_w)
     if torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
     elif block is None:
         block = 524288 // (H * M * N or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
     O_blocks = []
     for Q_b, K_b, V_b in zip(Q.split(block, 0), K.split(block, 0), V.split(block, 0), strict=True):
         # J[h,b,n,m] = sum[d](Q_b[b,n,h,d] / sqrt(D) * K_b[b,m,h,d])  [H, block, N, M]

@@ -30,7 +30,7 @@ def transformer_xl_attention(
 
     Returns z[b,i,h,d] [B, S, H, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 6*B*D*H*S**2 + 3*B*D*H*S + 9*B*H*S**2 operations; B*D*H*S + 6*B*S**2*block + B*S*block +
+    Cost: 6*B*D*H*S**2 + 3*B*D*H*S + 9*B*H*S**2 operations; B*D*H*S + 7*B*S**2*block + B*S*block +
         S**2 elements alive at once.
     By factor_sum: sum_e u * k + sum_e q * k = sum_e (u + q) * k.
     """
@@ -41,6 +41,8 @@ def transformer_xl_attention(
         block = H or 1
     elif block is None:
         block = 524288 // (D * S**2 or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
     z_blocks = []
     for q_h, k_h, u_h, w_h, r_h, v_h in zip(
         q.split(block, 1),

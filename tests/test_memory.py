@@ -48,3 +48,12 @@ def test_amounts(memory, count):
 def test_no_amounts(memory):
     with pytest.raises(DeriveError, match="memory-amount"):
         build(parse("x[N]; y[i] = exp(x[i])"), memory=memory)
+
+
+@pytest.mark.parametrize("mebibytes", [12, 9])
+def test_a_budget_too_small_for_one_loop_is_kept_by_a_loop_in_a_loop(mebibytes):
+    built = build(find_formula("relative_attention"), SIZES, memory=f"{mebibytes}MiB")
+    assert peak(built) <= mebibytes * MIB
+    assert len(built.plan.tiles) == 2
+    assert "inner_block: int | None = None" in built.source
+    built.judge(count=2)

@@ -1,6 +1,17 @@
 """Loops over blocks: what they name hides nothing that the formula names."""
 
+import pytest
+import torch
+
 from derive import build, parse
+from derive.backend.to_module import Header, to_module
+from derive.compiler import Built
+from derive.frontend.system import to_system
+from derive.plan.build import make_plan
+from derive.plan.groups import find_group
+from derive.plan.tiling import find_indices, make_tiled, open_scope
+
+ROWS = "x[N, D]; y[M, D]\nd[i,j] = sum[k](tanh(x[i,k] - y[j,k]))"
 
 
 def test_a_block_is_not_named_like_a_scalar():
@@ -18,3 +29,33 @@ def test_the_last_block_may_be_shorter():
     built = build(parse(text), sizes=dict(N=64, D=1000, H=64))
     assert built.plan.tile is not None
     built.judge()
+
+
+def test_rows_and_columns_of_one_tensor_are_not_both_at_hand_in_a_block():
+    text = "a[N]; b[N]\nx[i,j] = tanh(a[i] * b[j])\ny[i,j] = exp(x[i,j] * sin(x[j,i]))"
+    built = build(parse(text), sizes=dict(N=4096))
+    inside = [step.name for tile in built.plan.tiles for step in built.plan.steps[tile.first :]]
+    assert inside != ["x", "y"]
+    built.judge()
+
+
+@pytest.mark.parametrize("block", [0, -1, -5])
+def test_a_block_has_at_least_one_position(block):
+    built = build(parse(ROWS), sizes=dict(N=1024, M=1024, D=64))
+    x, y = torch.ones(4, 3), torch.ones(5, 3)
+    with pytest.raises(ValueError, match=f"block must be at least 1, got {block}"):
+        built.function(x, y, block=block)
+
+
+def test_a_loop_in_a_loop_joins_what_both_leave():
+    """The scores are returned, so that both loops join their blocks."""
+    text = "q[B, N, D]; k[B, M, D]\ns[b,i,j] = sum[d](tanh(q[b,i,d] + k[b,j,d]))\n"
+    text += "z[b,i] = max[j](s[b,i,j])\nreturn z, s"
+    system = to_system(parse(text))
+    plan = make_plan(system, dict.fromkeys("BNMD", 64))
+    for letter in "bi":
+        (index,) = [i for i in find_indices(plan) if i.name == letter]
+        plan = make_tiled(plan, find_group(open_scope(plan), index, whole=True), 2)
+    assert [len(tile.joined) for tile in plan.tiles] == [2, 2]
+    source = to_module(plan, "scores", Header("", "", "a formula", "derive build"))
+    Built("scores", parse(text), system, plan, source).judge(2)

@@ -42,33 +42,35 @@ def fit_assignment(name: str, value: str, room: int = WIDTH - len(INDENT)) -> li
     return [f"{head}(", *(f"{INDENT}{row}" for row in rows), ")"]
 
 
-def fit_append(name: str, value: str) -> list[str]:
+def fit_append(name: str, value: str, room: int = WIDTH - 2 * len(INDENT)) -> list[str]:
     """`name.append(value)` inside a loop."""
     line = f"{name}.append({value})"
-    if len(line) <= WIDTH - 2 * len(INDENT):
+    if len(line) <= room:
         return [line]
     return [f"{name}.append(", *(f"{INDENT}{row}" for row in _break(value)), ")"]
 
 
-def fit_for(names: list[str], iterables: list[str]) -> list[str]:
+def fit_for(
+    names: list[str], iterables: list[str], room: int = WIDTH - len(INDENT), end: str = ":"
+) -> list[str]:
     """The line that begins a loop over one thing, or over several side by side."""
     if len(names) == 1:
-        return [f"for {names[0]} in {iterables[0]}:"]
+        return [f"for {names[0]} in {iterables[0]}{end}"]
     parts = [*iterables, "strict=True"]
-    line = f"for {', '.join(names)} in zip({', '.join(parts)}):"
-    if len(INDENT) + len(line) <= WIDTH:
+    line = f"for {', '.join(names)} in zip({', '.join(parts)}){end}"
+    if len(line) <= room:
         return [line]
     head = f"for {', '.join(names)} in zip("
     rows = (
         [head]
-        if len(INDENT) + len(head) <= WIDTH
+        if len(head) <= room
         else [
             "for (",
-            *wrap_text(", ".join(names), INDENT, INDENT, WIDTH - len(INDENT)),
+            *wrap_text(", ".join(names), INDENT, INDENT, room),
             ") in zip(",
         ]
     )
-    return [*rows, *(f"{INDENT}{part}," for part in parts), "):"]
+    return [*rows, *(f"{INDENT}{part}," for part in parts), f"){end}"]
 
 
 def _break(value: str) -> list[str]:

@@ -63,9 +63,8 @@ def _table(plan: Plan) -> list[str]:
         else:
             rows.append((entry.name, "", "number", ""))
     rows += [(size.name, "", "size", "keyword") for size in system.sizes]
-    if plan.tile is not None:
-        words = f"keyword: positions of {plan.tile.index.name} at a time"
-        rows.append((plan.tile.block, "", "int", words))
+    for tile in plan.tiles:
+        rows.append((tile.block, "", "int", f"keyword: positions of {tile.index.name} at a time"))
     widths = [max(len(row[k]) for row in rows) for k in range(3)] if rows else []
     return [
         "  ".join(c.ljust(w) for c, w in zip(row, (*widths, 0), strict=True)).rstrip()

@@ -80,7 +80,7 @@ def _write_body(plan: Plan) -> list[str]:
     for step in before:
         body += write_step(step, printer, "" if step is last else step.name)
     if at is not None:
-        body += write_loop(plan, at, printer, last)
+        body += write_loop(plan, printer, last)
         for step in plan.steps[at.last + 1 :]:
             body += write_step(step, printer, "" if step is last else step.name)
     if last is None:
@@ -155,8 +155,7 @@ def _sign(plan: Plan, name: str) -> str:
         f"{s.name}: int" + (f" = {s.default}" if s.default is not None else "")
         for s in system.sizes
     ]
-    if plan.tile is not None:
-        sizes.append(f"{plan.tile.block}: int | None = None")
+    sizes += [f"{tile.block}: int | None = None" for tile in plan.tiles]
     keywords = ["*", *sizes] if sizes else []
     returns = "Tensor" if results == 1 else f"tuple[{', '.join(['Tensor'] * results)}]"
     return fit_signature(name, [*required, *optional, *keywords], returns)

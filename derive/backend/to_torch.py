@@ -61,15 +61,15 @@ CORRECTIONS = {"var": ", correction=0", "sample_var": ", correction=1"}
 class Printer:
     """Which tensor new ones are made like, the text of the dtype, the letters of the einsums.
 
-    `scalars` are made tensors before anything else. In a loop, `block` is the extent of its blocks:
-    the last one may be shorter.
+    `scalars` are made tensors before anything else. In a loop, `blocks` are the extents of its
+    blocks and of those around it: the last one may be shorter.
     """
 
     like: str
     dtype: str
     letters: Mapping[Index, str]
     scalars: tuple[str, ...] = ()
-    block: str = ""
+    blocks: tuple[str, ...] = ()
 
     def text(self, op: Op, holds: int = 0) -> str:
         """The expression, in parentheses where its place asks for a tighter hold."""
@@ -155,7 +155,8 @@ class Printer:
 
     def _extent(self, index: Index) -> str:
         """The extent an axis is expanded to; a block keeps its own."""
-        return "-1" if index.extent == Size(self.block) else to_python(index.extent)
+        is_block = any(index.extent == Size(name) for name in self.blocks)
+        return "-1" if is_block else to_python(index.extent)
 
     def _ones(self, indices: Sequence[Index], dtype: str) -> str:
         sizes = ", ".join(to_python(i.extent) for i in indices)

@@ -48,8 +48,8 @@ def print_costs(plan: Plan) -> None:
         pairs.append((label, f"{to_compact(cost.to_expr())}{equals}"))
     memory = plan.at_sizes(plan.peak_elements) * WIDTH
     pairs.append(("in float32", f"{to_bytes(memory)} alive at once"))
-    if plan.tile is not None:
-        tile, length = plan.tile, plan.complete(plan.sizes)[plan.tile.block]
+    for tile in plan.tiles:
+        length = plan.complete(plan.sizes)[tile.block]
         steps = ", ".join(step.name for step in plan.steps[tile.first : tile.last + 1])
         pairs.append((tile.block, f"{length} of {tile.index.name} at a time: {steps}"))
     print_pairs(pairs)

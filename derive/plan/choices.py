@@ -69,18 +69,35 @@ def tell_loop(whole: Plan, plan: Plan, old: Costs, new: Costs, most: int | None 
     """
     at = plan.tile
     assert at is not None
-    length = plan.complete(plan.sizes)[at.block]
-    inside = plan.steps[at.first : at.last + 1]
-    names = [step.name for step in inside]
-    extent = Memory(plan.sizes).extent(at.index)
-    law = f"a block of {at.index.name} at a time, {length} of {extent} positions"
+    names = _list_names(plan, at)
+    law = _tell_length(plan, at)
     remarks = (
         f"in the loop: {', '.join(names)}",
+        *_tell_inside(plan, at),
         *_tell_largest(whole, at, names),
         *_tell_copies(whole, plan, at, names),
         *_tell_memory(old, most),
     )
     return Entry(LOOP, law, names[-1], old=old, new=new, remarks=remarks)
+
+
+def _list_names(plan: Plan, at: Tile) -> list[str]:
+    return [step.name for step in plan.steps[at.first : at.last + 1]]
+
+
+def _tell_length(plan: Plan, at: Tile) -> str:
+    sizes = plan.complete(plan.sizes)
+    extent = Memory(sizes).extent(at.index)
+    return f"a block of {at.index.name} at a time, {sizes[at.block]} of {extent} positions"
+
+
+def _tell_inside(plan: Plan, at: Tile) -> list[str]:
+    """What runs from block to block, and the loop inside."""
+    told = [f"from block to block: {', '.join(r.name for r in at.running)}"] if at.running else []
+    if at.inner is None:
+        return told
+    names = ", ".join(_list_names(plan, at.inner))
+    return [*told, f"in it {_tell_length(plan, at.inner)}: {names}", *_tell_inside(plan, at.inner)]
 
 
 def _tell_memory(old: Costs, most: int | None) -> list[str]:

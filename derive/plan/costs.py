@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from derive.ir.polynomial import Polynomial, add_all
@@ -19,6 +19,7 @@ from derive.plan.ops import (
     Num,
     Op,
     Reduction,
+    Source,
     args_of,
     axes_of,
 )
@@ -83,11 +84,25 @@ def find_true_axes(op: Op) -> tuple[Index, ...]:
             return axes_of(op)
 
 
+@lru_cache(maxsize=1 << 14)
 def find_kept(op: Op) -> Polynomial:
-    """Elements that the result keeps alive: none where it is a view."""
-    return Polynomial({}) if isinstance(op, (*VIEWS, Num)) else count_elements(find_true_axes(op))
+    """Elements that the result keeps alive: none where it is a view.
+
+    Numbers that are cast from a wider dtype, to spare half precision, are in float32 what they are.
+    """
+    if isinstance(op, (*VIEWS, Num)) or (isinstance(op, Cast) and _is_wide(op.arg)):
+        return Polynomial({})
+    return count_elements(find_true_axes(op))
 
 
+def _is_wide(op: Op) -> bool:
+    """Does it read a running value?"""
+    if isinstance(op, Source):
+        return op.kind == "wide"
+    return any(map(_is_wide, args_of(op)))
+
+
+@lru_cache(maxsize=1 << 14)
 def find_held(op: Op) -> Polynomial:
     """Elements alive while an operation runs: its result, and what it works on that has no name."""
     unnamed = (_find_unnamed(arg) for arg in args_of(op))

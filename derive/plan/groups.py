@@ -21,15 +21,28 @@ from derive.plan.ops import (
     exchange,
     rename_indices,
 )
-from derive.plan.steps import Plan, Step, find_reads, walk_ops
+from derive.plan.steps import Step, find_reads, walk_ops
 from derive.plan.strides import Memory, find_copies, find_strides
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence, Set
+
+    from derive.plan.steps import Running
 
 
 LARGE = 1 << 19  # elements from which a tensor is worth a loop: 2 MiB of float32
 _ANY = Index("_", ONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Steps among which a loop is looked for: those of a plan, or those of a loop."""
+
+    steps: tuple[Step, ...]
+    read: Set[str]  # what is read after them
+    taken: Set[str]  # names
+    sizes: Mapping[str, int]
+    empty_row: str  # what a softmax of nothing is: zeros, nan
 
 
 class BoundError(Exception):
@@ -47,17 +60,31 @@ class Group:
     sliced: tuple[tuple[str, Op], ...]  # the name in the loop, and what it is a block of
     joined: tuple[str, ...]  # steps that are read after the loop
 
+    running: tuple[Running, ...] = ()  # values carried from block to block
+    wide: str = ""  # what their dtype is called
+
+    @property
+    def names(self) -> set[str]:
+        """All names of its own: of blocks, steps and running values."""
+        steps = {step.name for step in (*self.before, *self.inside, *self.after)}
+        return {self.wide, *steps, *(name for name, _ in self.sliced)}
+
     def cut(self, short: Index) -> tuple[Step, ...]:
         """The steps on blocks: the index is exchanged for one of a block's extent."""
         names = {_to_leaf_key(op, self.index): name for name, op in self.sliced}
-        inside = {step.name for step in self.inside}
+        inside = find_places(self.inside, self.index)
 
         def cut_step(step: Step) -> Step:
-            leaves = find_leaves(step.op, self.index, inside)
+            leaves = find_blocks(step.op, self.index, inside)
             new = {leaf: _to_block(leaf, names[_to_leaf_key(leaf, self.index)]) for leaf in leaves}
             return Step(step.name, rename_indices(exchange(step.op, new), {self.index: short}))
 
         return tuple(map(cut_step, self.inside))
+
+
+def find_places(steps: Iterable[Step], index: Index) -> dict[str, int]:
+    """The steps that keep an index, by name, and the place in which they have it."""
+    return {step.name: step.axes.index(index) for step in steps if index in step.axes}
 
 
 def _to_block(leaf: Op, name: str) -> Source:
@@ -71,15 +98,15 @@ def _to_leaf_key(op: Op, index: Index) -> Op:
     return Source(op.name, tuple(i if i is index else _ANY for i in op.axes), op.kind)
 
 
-def find_group(plan: Plan, index: Index, memory: Memory, *, whole: bool = False) -> Group | None:
+def find_group(scope: Scope, index: Index, *, whole: bool = False) -> Group | None:
     """The steps worth a loop over this index, or with `whole` all that can be in one; else None."""
-    steps = plan.steps
+    steps, memory = scope.steps, Memory(scope.sizes)
     inside, after = _find_members(steps, index, set())
-    core = _find_core(steps, inside, memory)
+    core = find_core(steps, inside, memory)
     shared = _find_shared(steps, inside, after)
     if shared:  # these before the loop may let more of the others into it
         others = _find_members(steps, index, shared)
-        wider = _find_core(steps, others[0], memory)
+        wider = find_core(steps, others[0], memory)
         if len(wider) > len(core):
             (inside, after), core = others, wider
     if not inside or not (core or whole):
@@ -88,13 +115,13 @@ def find_group(plan: Plan, index: Index, memory: Memory, *, whole: bool = False)
         inside, after = _trim(steps, inside, after, core)
     group = tuple(step for step in steps if step.name in inside)
     later = tuple(step for step in steps if step.name in after)
-    read = {name for op in (*(s.op for s in later), *plan.results) for name in find_reads(op)}
+    read = {*scope.read, *(name for step in later for name in find_reads(step.op))}
     return Group(
         index,
         tuple(s for s in steps if s.name not in inside and s.name not in after),
         group,
         later,
-        _name_leaves(group, index, inside, plan.names),
+        name_leaves(group, index, scope.taken),
         tuple(s.name for s in group if s.name in read),
     )
 
@@ -112,7 +139,7 @@ def _find_members(
     steps: Sequence[Step], index: Index, banned: set[str]
 ) -> tuple[set[str], set[str]]:
     """(steps that keep the index throughout, steps that need those and do not)."""
-    inside: set[str] = set()
+    inside: dict[str, int] = {}
     after: set[str] = set()
     for step in steps:
         read = find_reads(step.op)
@@ -123,27 +150,41 @@ def _find_members(
                 pass
             else:
                 if step.op not in leaves:
-                    inside.add(step.name)
+                    inside |= find_places((step,), index)
                     continue
-        if read & (inside | after):
+        if read & (inside.keys() | after):
             after.add(step.name)
-    return inside, after
+    return set(inside), after
 
 
-def find_leaves(op: Op, index: Index, inside: set[str]) -> tuple[Op, ...]:
+def find_blocks(op: Op, index: Index, inside: Mapping[str, int]) -> tuple[Op, ...]:
+    """The leaves of an operation that may also sum over the index; see `find_leaves`."""
+    if index in axes_of(op) or not is_reading(op, index):
+        return find_leaves(op, index, inside)
+    return tuple(leaf for arg in args_of(op) for leaf in find_blocks(arg, index, inside))
+
+
+def is_reading(op: Op, index: Index) -> bool:
+    """Has any part of it the index?"""
+    return any(index in axes_of(part) for part in walk_ops(op))
+
+
+def find_leaves(op: Op, index: Index, inside: Mapping[str, int]) -> tuple[Op, ...]:
     """What of an operation is a block of something outside; BoundError where it is not pointwise.
 
-    A leaf is a tensor from outside, or a view of one, whose axes have the index.
+    A leaf is a tensor from outside, or a view of one, whose axes have the index. `inside` are the
+    tensors that exist in blocks alone, and the place in which each has the index.
     """
-    parts = list(walk_ops(op))
-    if not any(index in axes_of(part) for part in parts):
-        if find_reads(op) & inside:
+    if not is_reading(op, index):
+        if find_reads(op) & inside.keys():
             raise BoundError
         return ()
     axes = axes_of(op)
     if axes.count(index) != 1 or (isinstance(op, Along) and op.index is index):
         raise BoundError
     if isinstance(op, Source) and op.name in inside:
+        if axes.index(index) != inside[op.name]:
+            raise BoundError  # its rows are asked for, and its columns are at hand
         return ()
     if isinstance(op, Cell):
         return _find_given(op, index, inside)
@@ -151,13 +192,13 @@ def find_leaves(op: Op, index: Index, inside: set[str]) -> tuple[Op, ...]:
     if isinstance(op, Arrange) and is_made_here:
         return find_leaves(op.arg, index, inside)  # size 1 along the index, whatever the block
     if isinstance(op, (Source, Diagonal)) or is_made_here:
-        if find_reads(op) & inside:
+        if find_reads(op) & inside.keys():
             raise BoundError
         return (op,)
     return tuple(leaf for arg in args_of(op) for leaf in find_leaves(arg, index, inside))
 
 
-def _find_given(cell: Cell, index: Index, inside: set[str]) -> tuple[Op, ...]:
+def _find_given(cell: Cell, index: Index, inside: Mapping[str, int]) -> tuple[Op, ...]:
     """The leaves of a call, whose operations have to be pointwise and to make nothing."""
     given = tuple(leaf for arg in cell.args for leaf in find_leaves(arg, index, inside))
     if not set(find_leaves(cell.whole, index, inside)) <= set(given):
@@ -165,7 +206,7 @@ def _find_given(cell: Cell, index: Index, inside: set[str]) -> tuple[Op, ...]:
     return given
 
 
-def _find_core(steps: Sequence[Step], inside: set[str], memory: Memory) -> set[str]:
+def find_core(steps: Sequence[Step], inside: set[str], memory: Memory) -> set[str]:
     """The members that copy something large, or make or read one of the largest tensors."""
     copied: dict[str, int] = {}
     made: dict[str, int] = {}
@@ -201,13 +242,12 @@ def _trim(
     return inside, after
 
 
-def _name_leaves(
-    group: Sequence[Step], index: Index, inside: set[str], taken: set[str]
-) -> tuple[tuple[str, Op], ...]:
+def name_leaves(group: Sequence[Step], index: Index, taken: Set[str]) -> tuple[tuple[str, Op], ...]:
     """A name for each leaf in the loop: `q_h` for the blocks of q along h."""
     found: dict[Op, tuple[str, Op]] = {}
+    inside = find_places(group, index)
     for step in group:
-        for leaf in find_leaves(step.op, index, inside):
+        for leaf in find_blocks(step.op, index, inside):
             key = _to_leaf_key(leaf, index)
             if key not in found:
                 name = free_name(f"{name_op(leaf, group[-1].name)}_{index.name}", taken)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from derive.errors import refuse
 from derive.ir.nodes import MINUS_ONE, Mul, Pow, Size
-from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
+from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent
 from derive.plan.costs import count_elements, find_flops, find_held, find_inner, find_kept
 from derive.plan.ops import Cell, Einsum, Op, Source, args_of, axes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from fractions import Fraction
 
     from derive.ir.nodes import Index, System
     from derive.plan.log import Entry
 
 
+# Before the first block: 0, or 1 where there is no block; 1; the lowest finite number; infinities.
+Start: TypeAlias = Literal["zero", "empty", "one", "lowest", "-oo", "oo"]
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -35,11 +38,22 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Running:
+    """A value that a loop carries from block to block; a step of the loop makes it anew."""
+
+    name: str
+    axes: tuple[Index, ...]
+    start: Start
+
+
+@dataclass(frozen=True, slots=True)
 class Tile:
     """Some of the steps run in a loop over blocks of an index, whose length is a keyword argument.
 
     The index of those steps has the extent `block`. A block is as long as keeps the largest tensor
-    in it to `target` elements; each position adds `unit` elements to that tensor.
+    in it to `target` elements; each position adds `unit` elements to that tensor. An index that is
+    summed leaves nothing to be joined: its loop has running values. Some of the steps may run in a
+    loop of their own.
     """
 
     index: Index
@@ -52,11 +66,25 @@ class Tile:
     ]  # a step, the list of its blocks, the place of the index
     unit: Polynomial
     target: int
+    running: tuple[Running, ...] = ()
+    wide: str = ""  # the name of the dtype of the running sums: half precision would not do
+    inner: Tile | None = None
 
     @property
     def blocks(self) -> Polynomial:
         """How many blocks there are, the last one counted by its share."""
         return Polynomial.of(Mul((self.index.extent, Pow(Size(self.block), MINUS_ONE))))
+
+    @property
+    def names(self) -> set[str]:
+        """The names that the loop has beside those of its steps."""
+        lists = {name for _, name, _ in self.joined}
+        return lists | {self.block, self.wide, *(name for name, _ in self.sliced)} - {""}
+
+    @property
+    def nest(self) -> tuple[Tile, ...]:
+        """The loop and those inside it, outermost first."""
+        return (self, *(self.inner.nest if self.inner is not None else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,42 +129,46 @@ class Plan:
         """Multiplications, additions and function values, as a polynomial over sizes."""
         return add_all(self.count_flops(step) for step in self.steps)
 
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """The loops, each inside the one before."""
+        return () if self.tile is None else self.tile.nest
+
     def count_flops(self, step: Step) -> Polynomial:
         """Those of one step, in all blocks together."""
-        once = add_all(find_flops(op) for op in walk_ops(step.op))
-        if self.tile is None or not self.is_in_loop(step):
-            return once
-        return once * self.tile.blocks
-
-    def is_in_loop(self, step: Step) -> bool:
-        """Does it run once for each block?"""
-        at = self.tile
-        return at is not None and step in self.steps[at.first : at.last + 1]
+        place = self.steps.index(step)
+        total = add_all(find_flops(op) for op in walk_ops(step.op))
+        for tile in self.tiles:
+            if tile.first <= place <= tile.last:
+                total = total * tile.blocks
+        return total
 
     @property
     def peak_elements(self) -> Polynomial:
         """Elements alive together at the fullest moment, at the sizes of the plan.
 
         All named steps stay alive to the end; within a line, an operation's result and what it
-        works on. Of a loop, the blocks of its results and one block of everything else, until it
-        ends and the blocks are joined. Views and the arguments count for nothing.
+        works on. Of a loop, the blocks of its results, its running values, and of everything else
+        one block, which stays alive while the next turn begins. Views and the arguments count for
+        nothing.
         """
         return find_peak(self)
 
     @property
     def names(self) -> set[str]:
-        """All names in the generated function but those of a loop."""
+        """All names in the generated function but those that a loop adds to its steps."""
         names = {entry.name for entry in (*self.system.inputs, *self.system.sizes)}
         return names | set(self.sizes) | {step.name for step in self.steps}
 
     def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The sizes, and the length of a block at them."""
-        if self.tile is None or self.tile.block in sizes:
-            return dict(sizes)
-        unit = self._evaluate(self.tile.unit, sizes)
-        extent = self._evaluate(Polynomial.of(self.tile.index.extent), sizes)
-        length = self.tile.target // max(1, unit)
-        return {**sizes, self.tile.block: max(1, min(length, extent))}
+        """The sizes, and the lengths of blocks at them."""
+        found = dict(sizes)
+        for tile in self.tiles:
+            if tile.block not in found:
+                unit = self._evaluate(tile.unit, found)
+                extent = self._evaluate(Polynomial.of(tile.index.extent), found)
+                found[tile.block] = max(1, min(tile.target // max(1, unit), extent))
+        return found
 
     def at_sizes(self, polynomial: Polynomial, sizes: Mapping[str, int] | None = None) -> int:
         """A cost as a number, at these sizes or at those of the plan."""
@@ -149,27 +181,88 @@ class Plan:
 
 def find_peak(plan: Plan) -> Polynomial:
     """Elements alive together at the fullest moment of a plan."""
-    none = Polynomial({})
-    moments, before, outside, joined = [none], none, none, none
-    at = plan.tile
-    for place, step in enumerate(plan.steps):
-        if at is not None and place == at.first:
-            outside = before
-            joined = add_all(_count_joined(at, s) for s in plan.steps[at.first : at.last + 1])
-            before = outside + joined
-        moments += [before + find_held(op) for op in walk_ops(step.op)]
-        before = before + find_kept(step.op)
-        if at is not None and place == at.last:
-            before = outside + joined
-            moments.append(before + joined)
-    return max([*moments, before], key=plan.at_sizes)
+    counter = _Counter(plan, plan.complete(plan.sizes))
+    end = counter.count_steps((0, len(plan.steps) - 1), plan.tile, Amount((), 0))
+    counter.note(end)
+    return add_all(counter.fullest.parts)
 
 
-def _count_joined(tile: Tile, step: Step) -> Polynomial:
-    """The elements of all blocks of a step that is joined after the loop."""
-    if step.name not in {name for name, _, _ in tile.joined}:
-        return Polynomial({})
-    return count_elements(step.axes) * tile.blocks
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Elements that are alive: what adds up to them, and their number at the plan's sizes."""
+
+    parts: tuple[Polynomial, ...]
+    number: int | Fraction
+
+
+@dataclass(slots=True)
+class _Counter:
+    """What is alive at each moment of a plan, one after the other."""
+
+    plan: Plan
+    sizes: Mapping[str, int]
+    fullest: Amount = field(default_factory=lambda: Amount((), 0))
+    known: dict[Op, tuple[Amount, Amount]] = field(default_factory=dict)
+
+    def note(self, alive: Amount, op: Op | None = None) -> None:
+        """A moment, at which an operation may be computed."""
+        held = Amount((), 0) if op is None else self._measure(op)[0]
+        if alive.number + held.number > self.fullest.number:
+            self.fullest = _join(alive, held)
+
+    def _measure(self, op: Op) -> tuple[Amount, Amount]:
+        """What an operation holds while it runs, and what it keeps."""
+        if op not in self.known:
+            self.known[op] = self.weigh(find_held(op)), self.weigh(find_kept(op))
+        return self.known[op]
+
+    def weigh(self, *parts: Polynomial) -> Amount:
+        """An amount of elements."""
+        counts = (p.evaluate(lambda atom: evaluate_atom(atom, self.sizes)) for p in parts)
+        return Amount(parts, sum(counts))
+
+    def count_steps(
+        self,
+        places: tuple[int, int],
+        tile: Tile | None,
+        alive: Amount,
+        passed: Collection[str] = (),
+    ) -> Amount:
+        """What is alive after the steps from one place to another.
+
+        Steps that are `passed` on from block to block are counted with the loop.
+        """
+        place, last = places
+        while place <= last:
+            if tile is not None and place == tile.first:
+                alive = self.count_loop(tile, alive)
+                place = tile.last + 1
+                continue
+            step = self.plan.steps[place]
+            for op in walk_ops(step.op):
+                self.note(alive, op)
+            alive = alive if step.name in passed else _join(alive, self._measure(step.op)[1])
+            place += 1
+        return alive
+
+    def count_loop(self, tile: Tile, alive: Amount) -> Amount:
+        """What is alive after a loop: what its steps made last has names still."""
+        running = self.weigh(*(count_elements(each.axes) for each in tile.running))
+        names = [name for name, _, _ in tile.joined]
+        inside = self.plan.steps[tile.first : tile.last + 1]
+        axes = [step.axes for step in inside if step.name in names]
+        joined = self.weigh(*(count_elements(each) * tile.blocks for each in axes))
+        passed = [*names, *(each.name for each in tile.running)]
+        alive = _join(_join(alive, running), joined)
+        end = self.count_steps((tile.first, tile.last), tile.inner, alive, passed)
+        if evaluate_extent(tile.index.extent, self.sizes) > self.sizes[tile.block]:
+            for op in (op for step in inside for op in walk_ops(step.op)):
+                self.note(end, op)  # the next turn begins beside what the last one leaves
+        return _join(end, joined)
+
+
+def _join(one: Amount, other: Amount) -> Amount:
+    return Amount((*one.parts, *other.parts), one.number + other.number)
 
 
 def walk_ops(op: Op) -> Iterator[Op]:

@@ -3,54 +3,85 @@
 A block of an index that every step of a group keeps (no step of it sums over it, nor normalises
 along it) is computed by the same lines as the whole. Large intermediates then never exist as a
 whole; and where a block is one position, its index no longer keeps the batch indices of a
-contraction from being merged, so that torch copies no operand.
+contraction from being merged, so that torch copies no operand. Over an index that is summed, a loop
+has running values: see `plan.folds`. A budget that no loop keeps to alone, a loop in a loop may.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from math import ceil
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import MINUS_ONE, Index, Pow, Size
 from derive.ir.polynomial import Polynomial
 from derive.plan.costs import count_elements, find_kept, find_true_axes
-from derive.plan.groups import Group, find_group
-from derive.plan.machine import WIDTH, Machine
+from derive.plan.groups import Group, Scope, find_group
+from derive.plan.machine import WIDTH
 from derive.plan.naming import free_name
-from derive.plan.ops import axes_of
+from derive.plan.ops import args_of, axes_of
+from derive.plan.running import find_fold
 from derive.plan.seconds import find_seconds
-from derive.plan.steps import Plan, Step, Tile, walk_ops
+from derive.plan.steps import Plan, Tile, find_reads, walk_ops
 from derive.plan.strides import Memory, find_copied, find_strides
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from derive.plan.machine import Machine
+    from derive.plan.steps import Step
 
 TARGETS = (1 << 19, 1 << 20)  # elements of the largest tensor in a block: 2 and 4 MiB of float32
+LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a budget
+OUTER = tuple(1 << k for k in range(39, 2, -2))  # of a loop around another, which cuts them down
 SAME = 1.05  # of the best time: among those the smaller block is taken
 GAIN = 0.75  # of the time without a loop, above which a loop is not worth its lines
+KINDS = (find_group, find_fold)  # of loops: over an index that is kept, over one that is summed
 
 
 def tile(plan: Plan, machine: Machine, most: int | None = None) -> Plan:
     """The plan with a loop over blocks of one index where that is faster.
 
-    With `most`, the elements that may be alive at once, a plan that keeps to it if there is one,
-    else that with the fewest.
+    With `most`, the elements that may be alive at once, the fastest plan of the simplest kind that
+    keeps to it, else that with the fewest.
     """
-    found = _find_tiled(plan, most)
-    if most is not None:
-        fitting = [each for each in (plan, *found) if count_peak(each) <= most]
-        if not fitting:
-            return min([plan, *found], key=count_peak)
-        if plan not in fitting:
-            return min(fitting, key=lambda each: time_plan(each, machine))
-        found = fitting[1:]
+    if most is not None and count_peak(plan) > most:
+        return _fit(plan, machine, most)
+    best = plan
+    for find in KINDS:
+        found = list(_find_tiled(plan, find, TARGETS if most is None else LEAN, most))
+        found = [each for each in found if most is None or count_peak(each) <= most]
+        best = _choose_faster(best, found, machine)
+    return best
+
+
+def _choose_faster(plan: Plan, found: Sequence[Plan], machine: Machine) -> Plan:
+    """One of those found, if it is clearly faster."""
     whole = time_plan(plan, machine)
     seconds = [time_plan(each, machine) for each in found]
     least = min(seconds, default=whole)
     if least >= GAIN * whole:
         return plan
     return next(p for p, time in zip(found, seconds, strict=True) if time <= SAME * least)
+
+
+def _fit(plan: Plan, machine: Machine, most: int) -> Plan:
+    """A plan that keeps to a budget: one loop, or one inside another where that is faster."""
+    least, leanest = count_peak(plan), plan
+    best: Plan | None = None
+    kinds = [_find_tiled(plan, find, LEAN, most) for find in KINDS]
+    for kind in [*kinds, _find_nested(plan, most)]:
+        found = [(count_peak(each), each) for each in kind]
+        fitting = [each for count, each in found if count <= most]
+        if best is not None:
+            return _choose_faster(best, fitting, machine)
+        if fitting:
+            best = min(fitting, key=lambda each: time_plan(each, machine))
+            if best.tile is not None and not best.tile.running:
+                return best
+        least, leanest = min([(least, leanest), *found], key=lambda pair: pair[0])
+    return best or leanest
 
 
 def count_peak(plan: Plan) -> int:
@@ -61,59 +92,138 @@ def count_peak(plan: Plan) -> int:
 def time_plan(plan: Plan, machine: Machine) -> float:
     """The seconds of a plan at its sizes."""
     memory = Memory(plan.complete(plan.sizes))
-    at = plan.tile
+    return _time_steps(plan, (0, len(plan.steps)), plan.tile, memory, machine)
+
+
+def _time_steps(
+    plan: Plan, places: tuple[int, int], at: Tile | None, memory: Memory, machine: Machine
+) -> float:
+    """The seconds of the steps from the first place to the last, and of a loop among them."""
+    first, end = places
     if at is None:
-        return find_seconds(plan.steps, memory, machine)
-    before, after = plan.steps[: at.first], plan.steps[at.last + 1 :]
-    inside = plan.steps[at.first : at.last + 1]
-    seconds = find_seconds(before, memory, machine)
+        return find_seconds(plan.steps[first:end], memory, machine)
+    seconds = find_seconds(plan.steps[first : at.first], memory, machine)
     for name, op in at.sliced:
         memory.strides[name] = find_strides(op, memory)
+    inside = plan.steps[at.first : at.last + 1]
+    turn = machine.launch * (1 + len(at.sliced))
+    turn += _time_steps(plan, (at.first, at.last + 1), at.inner, memory, machine)
     count = ceil(memory.extent(at.index) / memory.sizes[at.block])
-    round_trip = machine.launch * (1 + len(at.sliced))
-    seconds += count * (find_seconds(inside, memory, machine) + round_trip)
     for step in inside:
-        memory.strides.pop(step.name)
+        memory.strides.pop(step.name, None)
     moved = sum(memory.count(step.axes) for step in inside if _is_joined(step, at))
-    seconds += 2 * WIDTH * moved * count / machine.near
-    return seconds + find_seconds(after, memory, machine)
+    seconds += count * (turn + 2 * WIDTH * moved / machine.near)
+    return seconds + find_seconds(plan.steps[at.last + 1 : end], memory, machine)
 
 
 def _is_joined(step: Step, at: Tile) -> bool:
     return any(step.name == name for name, _, _ in at.joined)
 
 
-def _find_tiled(plan: Plan, most: int | None) -> list[Plan]:
+def _find_tiled(
+    plan: Plan,
+    find: Callable[..., Group | None],
+    targets: Sequence[int],
+    most: int | None,
+) -> Iterator[Plan]:
     """The plan tiled along each index that allows it, by blocks of each size worth trying.
 
     Under a budget also with as many steps in the loop as can be.
     """
-    indices = dict.fromkeys(i for step in plan.steps for i in step.axes)
-    targets = TARGETS if most is None else tuple(1 << k for k in range(21, 2, -2))
-    found = []
-    for index in indices:
-        for whole in (False,) if most is None else (False, True):
-            memory = Memory(plan.sizes)
-            if memory.extent(index) < 2:
-                continue
-            group = find_group(plan, index, memory, whole=whole)
-            if group is not None:
-                made = (make_tiled(plan, group, memory, target) for target in targets)
-                found += [each for each in made if each is not None]
-    return found
+    scope = open_scope(plan)
+    for index, whole in product(find_indices(plan), (False,) if most is None else (False, True)):
+        group = find(scope, index, whole=whole)
+        made = None if group is None else make_tiled(plan, group, targets[0])
+        if made is not None:
+            yield from (_aim(made, target) for target in targets)
 
 
-def make_tiled(plan: Plan, group: Group, memory: Memory, target: int) -> Plan | None:
+def _aim(plan: Plan, *targets: int) -> Plan:
+    """The same loops with blocks of other lengths."""
+    tile = None
+    for each, target in reversed(list(zip(plan.tiles, targets, strict=True))):
+        tile = replace(each, target=target, inner=tile)
+    return replace(plan, tile=tile)
+
+
+def _find_nested(plan: Plan, most: int) -> Iterator[Plan]:
+    """The plan with a loop in a loop, for each pair of indices, by the largest blocks that fit."""
+    scope = open_scope(plan)
+    for index, whole in product(find_indices(plan), (False, True)):
+        group = find_group(scope, index, whole=whole)
+        around = None if group is None else make_tiled(plan, group, OUTER[0])
+        if around is None:
+            continue
+        lengths = _find_lengths(around)
+        around = _aim(around, lengths[0])
+        for other, find in product(find_indices(around), KINDS):
+            inside = find(open_scope(around), other, whole=whole)
+            made = None if inside is None else make_tiled(around, inside, LEAN[0])
+            if made is not None:
+                yield from _fit_nested(made, lengths, most)
+
+
+def _find_lengths(plan: Plan) -> list[int]:
+    """The targets that lead to blocks of different lengths, more than one block if possible."""
+    (tile,) = plan.tiles
+    lengths = {target: _aim(plan, target).complete(plan.sizes)[tile.block] for target in OUTER}
+    first = {length: target for target, length in reversed(lengths.items())}
+    first.pop(Memory(plan.sizes).extent(tile.index), None)
+    return sorted(first.values(), reverse=True) or [OUTER[-1]]
+
+
+def _fit_nested(plan: Plan, around: Sequence[int], most: int) -> Iterator[Plan]:
+    """For blocks of each length around, the longest ones inside that fit; else the leanest plan.
+
+    The shorter the blocks around, the longer they may be.
+    """
+    longer = list(LEAN)
+    target = longer.pop()
+    leanest = _aim(plan, around[-1], target)
+    if count_peak(leanest) > most:
+        yield leanest
+        return
+    for length in around:
+        if count_peak(_aim(plan, length, target)) > most:
+            continue
+        while longer and count_peak(_aim(plan, length, longer[-1])) <= most:
+            target = longer.pop()
+        yield _aim(plan, length, target)
+
+
+def open_scope(plan: Plan) -> Scope:
+    """The steps of a plan, or of its loop, as those among which another is looked for."""
+    taken = {*plan.names, *(name for tile in plan.tiles for name in tile.names)}
+    steps, read = plan.steps, {name for op in plan.results for name in find_reads(op)}
+    if plan.tile is not None:
+        steps = steps[plan.tile.first : plan.tile.last + 1]
+        read = {name for name, _, _ in plan.tile.joined}
+    return Scope(steps, read, taken, plan.complete(plan.sizes), plan.system.empty_row)
+
+
+def find_indices(plan: Plan) -> tuple[Index, ...]:
+    """Those that some steps keep or sum over, along which there is more than one position."""
+    steps, memory = open_scope(plan).steps, Memory(plan.complete(plan.sizes))
+    ops = [op for step in steps for op in walk_ops(step.op)]
+    found = [i for step in steps for i in step.axes]
+    found += [i for op in ops for arg in args_of(op) for i in axes_of(arg)]
+    cut = [Size(tile.block) for tile in plan.tiles]  # a block is not cut again
+    return tuple(i for i in dict.fromkeys(found) if i.extent not in cut and memory.extent(i) > 1)
+
+
+def make_tiled(plan: Plan, group: Group, target: int) -> Plan | None:
     """The plan whose group runs in a loop over blocks of at most `target` elements.
 
-    None for a group that makes nothing new.
+    None for a group that makes nothing new. In a plan that has a loop, the group is one of its
+    steps, and its loop is inside.
     """
-    taken = plan.names | {name for name, _ in group.sliced}
-    block = free_name("block", taken)
-    taken.add(block)
+    around = plan.tile
+    taken = open_scope(plan).taken | group.names
+    block = free_name("block" if around is None else "inner_block", taken)
+    taken = {*taken, block}
     steps = group.cut(Index(group.index.name, Size(block)))
-    unit = _find_unit(group, plan, memory)
-    if unit is None:
+    unit = _find_unit(group, plan)
+    if unit is None or not group.sliced:
         return None
     joined = []
     for step in group.inside:
@@ -121,7 +231,7 @@ def make_tiled(plan: Plan, group: Group, memory: Memory, target: int) -> Plan | 
             name = free_name(f"{step.name}_blocks", taken)
             taken.add(name)
             joined.append((step.name, name, step.axes.index(group.index)))
-    first = len(group.before)
+    first = len(group.before) + (0 if around is None else around.first)
     made = Tile(
         group.index,
         block,
@@ -131,16 +241,26 @@ def make_tiled(plan: Plan, group: Group, memory: Memory, target: int) -> Plan | 
         tuple(joined),
         unit,
         target,
+        group.running,
+        group.wide,
     )
-    return replace(plan, steps=(*group.before, *steps, *group.after), tile=made)
+    steps = (*group.before, *steps, *group.after)
+    if around is None:
+        return replace(plan, steps=steps, tile=made)
+    last = around.first + len(steps) - 1
+    whole = (*plan.steps[: around.first], *steps, *plan.steps[around.last + 1 :])
+    return replace(plan, steps=whole, tile=replace(around, last=last, inner=made))
 
 
-def _find_unit(group: Group, plan: Plan, memory: Memory) -> Polynomial | None:
+def _find_unit(group: Group, plan: Plan) -> Polynomial | None:
     """The elements that one position adds to the largest tensor made, or copied, in a block.
 
     None where nothing is made.
     """
+    memory = Memory(plan.complete(plan.sizes))
     one = Polynomial.of(Pow(group.index.extent, MINUS_ONE))
+    for step in (*group.before, *group.inside):
+        memory.strides[step.name] = find_strides(step.op, memory)
     work = [op for step in group.inside for op in walk_ops(step.op)]
     kept = [find_kept(op) for op in work if group.index in find_true_axes(op)]
     kept = [count for count in kept if count.terms]

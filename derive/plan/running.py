@@ -1,0 +1,231 @@
+"""The steps of a fold: what each turn makes of a block, and of the values that run along.
+
+A peak begins at the lowest finite number, not at -oo: a block of nothing but -oo then has the
+weights exp(-oo) = 0, not nan. It is no part of the value, so no gradient flows through it. Sums run
+in float32 at least, whatever the formula's dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import ONE, ZERO, Mul
+from derive.plan.align import arrange
+from derive.plan.folds import find_members, open_calls
+from derive.plan.groups import Group, name_leaves
+from derive.plan.naming import free_name
+from derive.plan.ops import (
+    VIEWS,
+    Apply,
+    Cast,
+    Cell,
+    Fill,
+    Num,
+    Op,
+    Reduction,
+    Source,
+    axes_of,
+    exchange,
+)
+from derive.plan.steps import Running, Step, find_reads, walk_ops
+
+if TYPE_CHECKING:
+    from derive.ir.nodes import Expr, Index
+    from derive.plan.folds import Members
+    from derive.plan.groups import Scope
+    from derive.plan.steps import Start
+
+EXTREMES: dict[str, Start] = {"max": "-oo", "min": "oo"}  # and where they begin
+
+
+def find_fold(scope: Scope, index: Index, *, whole: bool = False) -> Group | None:
+    """The steps worth a loop over an index that is summed, with its running values; else None."""
+    members = find_members(open_calls(scope, index), index, whole=whole)
+    return None if members is None else _Fold(scope, index, members).make()
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The names that belong to one softmax."""
+
+    peak: Source
+    rescale: Source
+    total: Source
+    weights: Source | None = None
+
+
+@dataclass
+class _Fold:
+    """A loop in the making."""
+
+    scope: Scope
+    index: Index
+    members: Members
+    taken: set[str] = field(default_factory=set)
+    before: list[Step] = field(default_factory=list)
+    inside: list[Step] = field(default_factory=list)
+    after: list[Step] = field(default_factory=list)
+    running: list[Running] = field(default_factory=list)
+    peaks: dict[str, Peak] = field(default_factory=dict)  # by the name of the softmax
+    renamed: dict[str, str] = field(default_factory=dict)
+    wide: str = ""
+
+    def make(self) -> Group:
+        """The group of the loop's steps."""
+        self.taken = set(self.scope.taken)
+        self.wide = self._name("wide")
+        opened = open_calls(self.scope, self.index).steps
+        for step, plain in zip(self.scope.steps, opened, strict=True):
+            if step.name in self.members.rows:
+                self._soften(plain)
+            elif step.name in self.members.inside:
+                self._keep(Step(step.name, self._read(plain.op)))
+            elif step.name in self.members.closing:
+                sums = {op: self._close(op, step.name) for op in self.members.closing[step.name]}
+                self.after.append(Step(step.name, exchange(plain.op, sums)))
+            else:
+                steps = self.after if step.name in self.members.later else self.before
+                steps.append(step)
+        inside = tuple(self.inside)
+        sliced = name_leaves(inside, self.index, self.taken)
+        groups = (tuple(self.before), inside, tuple(self.after))
+        return Group(self.index, *groups, sliced, (), tuple(self.running), self.wide)
+
+    def _name(self, wish: str) -> str:
+        name = free_name(wish, self.taken)
+        self.taken.add(name)
+        return name
+
+    def _add(self, wish: str, op: Op, kind: str = "real") -> Source:
+        """A step of the loop."""
+        name = self._name(wish)
+        self.inside.append(Step(name, op))
+        return Source(name, axes_of(op), kind)
+
+    def _run(self, wish: str, axes: tuple[Index, ...], start: Start) -> Source:
+        """A running value, which some step has to make anew."""
+        name = self._name(wish)
+        self.running.append(Running(name, axes, start))
+        return Source(name, axes, "real" if start in EXTREMES.values() else "wide")
+
+    def _keep(self, step: Step) -> None:
+        """A step of blocks; one that is left with nothing but the weights has their name."""
+        if isinstance(step.op, Source) and step.op.name in self.renamed.values():
+            self.renamed[step.name] = step.op.name
+        else:
+            self.inside.append(step)
+
+    def _read(self, op: Op) -> Op:
+        """The operation with the weights in place of what they are proportional to.
+
+        Weights are 0 where a score is -oo: no zeros have to be put there.
+        """
+        parts = [part for part in walk_ops(op) if isinstance(part, Source)]
+        new: dict[Op, Op] = {
+            part: Source(self.renamed[part.name], part.axes)
+            for part in parts
+            if part.name in self.renamed
+        }
+        fills = [part for part in walk_ops(op) if isinstance(part, Fill) and part.arg in new]
+        return exchange(op, new | {part: new[part.arg] for part in fills})
+
+    def _soften(self, step: Step) -> None:
+        """The weights of a block, and their sum so far."""
+        scores = self._show(self.members.scores[step.name], f"{step.name}_logits")
+        peak = self._follow(scores, (self.index,))
+        weights = self._add("weights", Cast(_raise(scores, peak.peak)))
+        call = f"{{0}}.sum(-1, dtype={self.wide})"
+        part = Reduction("sum", weights, (self.index,))
+        self._accumulate(peak.total, Cell(call, (weights,), part, peak.total.axes), peak)
+        self.peaks[step.name] = peak
+        self.renamed[step.name] = weights.name
+        if self.scope.empty_row == "zeros":
+            self.after.append(_fill_empty(peak.total))
+
+    def _show(self, op: Op, wish: str) -> Op:
+        """The operation by a name, unless it is a view."""
+        if all(isinstance(part, VIEWS) for part in walk_ops(op)):
+            return op
+        return self._add(wish, op)
+
+    def _follow(self, scores: Op, over: tuple[Index, ...], *, clamp: bool = False) -> Peak:
+        """The peak so far, and what the sums so far have to be scaled by."""
+        rows = tuple(i for i in axes_of(scores) if i not in over)
+        zeros = self.scope.empty_row == "zeros" or clamp
+        total = self._run("total", rows, "zero" if zeros else "empty")
+        peak = self._run("peak", rows, "lowest")
+        places = [axes_of(scores).index(i) - len(axes_of(scores)) for i in over]
+        where = str(places[0]) if len(places) == 1 else f"({', '.join(map(str, places))})"
+        call = f"torch.maximum({{0}}, {{1}}.detach().amax({where}))"
+        if clamp:  # a score of oo leaves a sum of oo
+            call += f".clamp(max=torch.finfo({self.wide}).max)"
+        whole = Apply("max", (peak, Reduction("max", scores, over)), rows)
+        higher = self._add("higher", Cell(call, (peak, scores), whole, rows), "wide")
+        rescale = self._add("rescale", Apply("exp", (Apply("-", (peak, higher), rows),), rows))
+        self.inside.append(Step(peak.name, higher))
+        return Peak(peak, rescale, total)
+
+    def _accumulate(self, sums: Source, part: Op, peak: Peak | None, function: str = "+") -> None:
+        """The running value with what the block adds to it."""
+        before: Op = sums
+        if peak is not None:
+            scale = arrange(peak.rescale, sums.axes)
+            before = Apply("*", (sums, scale), sums.axes)
+        self.inside.append(Step(sums.name, Apply(function, (before, part), sums.axes)))
+
+    def _close(self, closer: Op, name: str) -> Op:
+        """What to read after the loop for an operation that sums over its index."""
+        closer = self._read(closer)
+        axes = axes_of(closer)
+        count: Expr | None = None
+        match closer:
+            case Reduction("logsumexp", arg, over):
+                return self._close_logarithm(arg, over, name)
+            case Reduction("max" | "min" as kind):
+                value = self._run(f"{name}_{kind}", axes, EXTREMES[kind])
+                self._accumulate(value, closer, None, kind)
+                return value
+            case Reduction("prod"):
+                value = self._run(f"{name}_product", axes, "one")
+                self._accumulate(value, closer, None, "*")
+                return Cast(value)
+            case Reduction("mean", arg, over):
+                closer, count = Reduction("sum", arg, over), Mul(tuple(i.extent for i in over))
+        peak = self._find_peak(closer)
+        value = self._run(f"{name}_sum", axes, "zero")
+        self._accumulate(value, closer, peak)
+        found: Op = value
+        if peak is not None:
+            found = Apply("/", (found, arrange(peak.total, axes)), axes)
+        if count is not None:
+            found = Apply("/", (found, Num(count)), axes)
+        return Cast(found)
+
+    def _close_logarithm(self, arg: Op, over: tuple[Index, ...], name: str) -> Op:
+        """The logarithm of a sum of exponentials, from its peak on."""
+        scores = self._show(arg, f"{name}_logits")
+        peak = self._follow(scores, over, clamp=True)
+        rows = peak.total.axes
+        self._accumulate(peak.total, Reduction("sum", _raise(scores, peak.peak), over), peak)
+        logarithm = Apply("log", (peak.total,), rows)
+        return Cast(Apply("+", (peak.peak, logarithm), rows))
+
+    def _find_peak(self, closer: Op) -> Peak | None:
+        """That of the softmax whose weights an operation reads."""
+        reads = find_reads(closer)
+        roots = {name: root for name, root in self.members.roots.items() if root in self.peaks}
+        found = [root for name, root in roots.items() if self.renamed.get(name, name) in reads]
+        return self.peaks[found[0]] if found else None
+
+
+def _raise(scores: Op, peak: Op) -> Op:
+    """The exponentials of the scores, of which the largest so far is 1."""
+    axes = axes_of(scores)
+    return Apply("exp", (Apply("-", (scores, arrange(peak, axes)), axes),), axes)
+
+
+def _fill_empty(total: Source) -> Step:
+    """Rows of nothing but -oo are 0 / 1."""
+    is_empty = Apply("==", (total, Num(ZERO)), total.axes)
+    return Step(total.name, Fill(total, is_empty, Num(ONE), True))
