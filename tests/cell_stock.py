@@ -151,6 +151,7 @@ LOOK_ALIKES = {
     ),
     ENTROPY: (
         "x[N, C]; bool p[N, C]\nL = -sum[n](sum[c]([p[n,c]] * log_softmax[c](x[n,c])))",
+        "q[N, D]; k[M, L, D]\nz[i] = logsumexp[j,l](sum[d](q[i,d] * k[j,l,d]))",
         PAIRS + "L = mean[i](logsumexp[j](s[i,j]) + s[i,i])",
         PAIRS + "L = mean[i](logsumexp[j](s[i,j])) - sum[i](s[i,i])",
         PAIRS + "L[i] = logsumexp[j](s[i,j]) - 2 * s[i,i]",

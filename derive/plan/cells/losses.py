@@ -90,7 +90,9 @@ def _list_ends(each: Op, rows: tuple[Index, ...]) -> Iterator[tuple[str, Op]]:
 def _match_diagonal(whole: Op, axes: tuple[Index, ...]) -> Cell | None:
     """The loss of logits whose row i is of class i."""
     for part in dict.fromkeys(walk_ops(whole)):
-        if not isinstance(part, Reduction) or part.kind != "logsumexp" or len(axes_of(part)) != 1:
+        if not isinstance(part, Reduction) or part.kind != "logsumexp":
+            continue
+        if len(axes_of(part)) != 1 or len(part.over) != 1:
             continue
         (row,), (column,) = axes_of(part), part.over
         if row.extent != column.extent or _binds(part.arg, (row, column)):
