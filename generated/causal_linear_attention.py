@@ -37,7 +37,7 @@ def causal_linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | Non
     q = torch.nn.functional.elu(Q) + 1
     # k[b,h,j,d] = elu(K[b,h,j,d]) + 1  [B, H, N, D]
     k = torch.nn.functional.elu(K) + 1
-    if torch.compiler.is_compiling():  # it would unroll the loop
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = H or 1
     elif block is None:
         block = 524288 // (B * D * E * N or 1) or 1

@@ -24,7 +24,7 @@ def fock_matrix(h: Tensor, D: Tensor, eri: Tensor, *, block: int | None = None) 
     Cost: 4*N**4 + N**2 operations; 2*N**3*block + N*block + N**2 elements alive at once.
     """
     N = _check_shapes(h, D, eri)
-    if torch.compiler.is_compiling():  # it would unroll the loop
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = N or 1
     elif block is None:
         block = 524288 // (N**3 or 1) or 1

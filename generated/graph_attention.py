@@ -46,7 +46,7 @@ def graph_attention(
     g_a_1 = torch.einsum("ik,k->i", g, a_1)
     # g_a_2[j] = sum[k](g[j,k] * a_2[k])  [N]
     g_a_2 = torch.einsum("jk,k->j", g, a_2)
-    if torch.compiler.is_compiling():  # it would unroll the loop
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = N or 1
     elif block is None:
         block = 524288 // (N or 1) or 1

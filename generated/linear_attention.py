@@ -29,7 +29,7 @@ def linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | None = Non
         2*D*H*N*block + H*N*block elements alive at once.
     """
     B, H, N, D, E = _check_shapes(Q, K, V)
-    if torch.compiler.is_compiling():  # it would unroll the loop
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
     elif block is None:
         block = 524288 // (D * H * N or 1) or 1
@@ -41,12 +41,12 @@ def linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | None = Non
         q = torch.nn.functional.elu(Q_b) + 1
         # k[b,h,j,d] = elu(K_b[b,h,j,d]) + 1  [block, H, N, D]
         k = torch.nn.functional.elu(K_b) + 1
-        # memory[b,h,d,e] = sum[j](k[b,h,j,d] * V_b[b,h,j,e])  [block, H, D, E]
-        memory = torch.einsum("bhjd,bhje->bhde", k, V_b)
+        # memory[b,h,e,d] = sum[j](k[b,h,j,d] * V_b[b,h,j,e])  [block, H, E, D]
+        memory = torch.einsum("bhjd,bhje->bhed", k, V_b)
         # q_sum_k[b,h,i] = sum[d](q[b,h,i,d] * sum[j](k[b,h,j,d]))  [block, H, N]
         q_sum_k = torch.einsum("bhid,bhd->bhi", q, k.sum(2))
-        # z[b,h,i,e] = sum[d](q[b,h,i,d] * memory[b,h,d,e]) * (1 / q_sum_k[b,h,i])  [block, H, N, E]
-        z_blocks.append(torch.einsum("bhid,bhde->bhie", q, memory) * (1 / q_sum_k)[..., None])
+        # z[b,h,i,e] = sum[d](q[b,h,i,d] * memory[b,h,e,d]) * (1 / q_sum_k[b,h,i])  [block, H, N, E]
+        z_blocks.append(torch.einsum("bhid,bhed->bhie", q, memory) * (1 / q_sum_k)[..., None])
     return torch.cat(z_blocks, dim=0)
 
 

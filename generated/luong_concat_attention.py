@@ -37,7 +37,7 @@ def luong_concat_attention(
     W_s_s = torch.einsum("ad,btd->abt", W_s, s)
     # W_h_h[a,b,j] = sum[e](W_h[a,e] * h[b,j,e])  [A, B, S]
     W_h_h = torch.einsum("ae,bje->abj", W_h, h)
-    if torch.compiler.is_compiling():  # it would unroll the loop
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
     elif block is None:
         block = 524288 // (A * S * T or 1) or 1

@@ -30,7 +30,7 @@ def masked_attention(
         2*H*M*N*block elements alive at once.
     """
     B, H, N, C, M, E = _check_shapes(query, key, value, mask)
-    if torch.compiler.is_compiling():  # it would unroll the loop
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
     elif block is None:
         block = 524288 // (H * M * N or 1) or 1

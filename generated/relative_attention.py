@@ -48,7 +48,7 @@ def relative_attention(
     k = torch.einsum("bjhd,hde->bhje", X, W_K)
     # v[b,h,j,e] = sum[d](X[b,j,h,d] * W_V[h,d,e])  [B, H, S, D]
     v = torch.einsum("bjhd,hde->bhje", X, W_V)
-    if torch.compiler.is_compiling():  # it would unroll the loop
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = H or 1
     elif block is None:
         block = 524288 // (D * S**2 or 1) or 1

@@ -37,7 +37,7 @@ def transformer_xl_attention(
     B, H, S, D = _check_shapes(q, k, v, r, u, w)
     # causal[i,j] = j <= i  [S, S]
     causal = q.new_ones(S, S, dtype=torch.bool).tril()
-    if torch.compiler.is_compiling():  # it would unroll the loop
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = H or 1
     elif block is None:
         block = 524288 // (D * S**2 or 1) or 1

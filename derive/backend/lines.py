@@ -73,30 +73,36 @@ def fit_for(
     return [*rows, *(f"{INDENT}{part}," for part in parts), f"){end}"]
 
 
-def _break(value: str) -> list[str]:
+def _break(value: str, depth: int = 0) -> list[str]:
     """A long expression, broken before the operators that stand outside all brackets.
 
     A choice is broken before its `if` and `else` alone, as far as they fit. A single call that is
-    still too long is broken after its commas.
+    still too long is broken after its commas; `depth` is how far in it stands.
     """
+    room = WIDTH - (2 + depth) * len(INDENT)
     parts = _split(value, (" if ", " else "), 0)
     if len(parts) > 1:
-        room = WIDTH - 2 * len(INDENT)
-        return [row for part in parts for row in ([part] if len(part) <= room else _hang(part))]
+        return [row for part in parts for row in _fit(part, room, depth)]
     rows = _split(value, (" + ", " - ", " * ", " / ", " & ", " | ", " > ", " < "), 0)
-    if len(rows) == 1 and len(value) + 2 * len(INDENT) > WIDTH and "(" in value:
-        return _break_call(value)
+    if len(rows) == 1 and len(value) > room and "(" in value:
+        return _break_call(value, depth)
     return rows
 
 
-def _break_call(value: str) -> list[str]:
+def _break_call(value: str, depth: int) -> list[str]:
     """The arguments of the first call on a line of their own, or on one each."""
     start = value.index("(") + 1
     end = next(k for k in range(start, len(value)) if _is_closed(value[start - 1 : k + 1]))
     inner = value[start:end]
-    fits = len(inner) + 3 * len(INDENT) <= WIDTH
-    rows = [inner] if fits else _split(inner, (", ",), 0)
+    room = WIDTH - (3 + depth) * len(INDENT)
+    parts = [inner] if len(inner) <= room else _split(inner, (", ",), 0)
+    rows = [row for part in parts for row in _fit(part, room, depth + 1)]
     return [value[:start], *(f"{INDENT}{row}" for row in rows), value[end:]]
+
+
+def _fit(part: str, room: int, depth: int) -> list[str]:
+    """A part on its line, or on as many as it needs."""
+    return _hang(part, depth) if len(part) > room and "(" in part else [part]
 
 
 def _is_closed(text: str) -> bool:
@@ -104,9 +110,9 @@ def _is_closed(text: str) -> bool:
     return sum(text.count(sign) for sign in "([") == sum(text.count(sign) for sign in ")]")
 
 
-def _hang(value: str) -> list[str]:
+def _hang(value: str, depth: int) -> list[str]:
     """A long expression, its lines after the first further in."""
-    first, *later = _break(value)
+    first, *later = _break(value, depth)
     is_call = first.endswith("(")
     return [first, *later] if is_call else [first, *(f"{INDENT}{row}" for row in later)]
 

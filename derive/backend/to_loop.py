@@ -157,7 +157,7 @@ def _choose_block(tile: Tile) -> list[str]:
     """
     unit, whole = to_python(tile.unit.to_expr()), to_python(tile.index.extent)
     return [
-        "if torch.compiler.is_compiling():  # it would unroll the loop",
+        f"if {tile.block} is None and torch.compiler.is_compiling():  # it would unroll the loop",
         f"{INDENT}{tile.block} = {whole} or 1",
         f"elif {tile.block} is None:",
         f"{INDENT}{tile.block} = {tile.target} // ({unit} or 1) or 1",

@@ -2,7 +2,8 @@
 
 The first product that reads it decides: indices it shares with other operands and keeps (its batch)
 come first, so that the product is a batched matmul of views; the rest stays as the user wrote it. A
-function along an index keeps that index last.
+function along an index keeps that index last. A sum over the rows of two matrices, one of which an
+equation defines, keeps the columns of that one last: its gradient then lies as it does itself.
 """
 
 from __future__ import annotations
@@ -27,8 +28,16 @@ def find_layouts(system: System) -> dict[str, tuple[int, ...]]:
             later = [e.value for e in system.equations[n + 1 :]]
             batch = next(_find_batch(target.tensor.name, later), None) or ()
             last = _find_last(equation.value)
+            columns = _find_columns(equation.value, set(layouts))
             layouts[target.tensor.name] = tuple(
-                sorted(places, key=lambda k: (target.places[k] is last, k not in batch))
+                sorted(
+                    places,
+                    key=lambda k: (
+                        target.places[k] is last,
+                        k not in batch,
+                        target.places[k] in columns,
+                    ),
+                )
             )
     return layouts
 
@@ -36,6 +45,23 @@ def find_layouts(system: System) -> dict[str, tuple[int, ...]]:
 def _find_last(value: Expr) -> Index | None:
     """The index that a function along an index wants last."""
     return value.index if isinstance(value, Along) else None
+
+
+def _find_columns(value: Expr, made: set[str]) -> tuple[Index, ...]:
+    """What only the made one of two tensors has, where both are summed over an index before it.
+
+    As the left operand its gradient would be a transposed matrix.
+    """
+    match value:
+        case Reduce("sum", (row,), _, Mul((Access() as one, Access() as other))):
+            pairs = [(one, other), (other, one)]
+        case _:
+            return ()
+    for mine, its in pairs:
+        is_lone = mine.tensor.name in made and its.tensor.name not in made
+        if is_lone and row in mine.places[:-1] and row in its.places[:-1]:
+            return tuple(i for i in find_free(mine) if i not in its.places)
+    return ()
 
 
 def _find_batch(name: str, values: list[Expr]) -> Iterator[tuple[int, ...]]:
