@@ -49,5 +49,5 @@ def _check_shapes(x: Tensor, y: Tensor, sigma: float | Tensor) -> None:
     M = y.shape[0]
     if y.shape != (M, D):
         raise ValueError(f"y[j,d] must be [M={M}, D={D}], got {list(y.shape)}")
-    if isinstance(sigma, Tensor) and sigma.ndim != 0:
+    if torch.is_tensor(sigma) and sigma.ndim != 0:
         raise ValueError(f"sigma is a scalar, got {list(sigma.shape)}")

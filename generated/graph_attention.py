@@ -92,6 +92,6 @@ def _check_shapes(
         raise ValueError(f"A[i,j] must be [N={N}, N={N}], got {list(A.shape)}")
     if A.dtype != torch.bool:
         raise ValueError(f"A[i,j] must hold truth values, got {A.dtype}")
-    if isinstance(slope, Tensor) and slope.ndim != 0:
+    if torch.is_tensor(slope) and slope.ndim != 0:
         raise ValueError(f"slope is a scalar, got {list(slope.shape)}")
     return N, G

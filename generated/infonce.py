@@ -37,6 +37,6 @@ def _check_shapes(q: Tensor, k: Tensor, tau: float | Tensor) -> int:
     N, D = q.shape
     if k.shape != (N, D):
         raise ValueError(f"k[j,d] must be [N={N}, D={D}], got {list(k.shape)}")
-    if isinstance(tau, Tensor) and tau.ndim != 0:
+    if torch.is_tensor(tau) and tau.ndim != 0:
         raise ValueError(f"tau is a scalar, got {list(tau.shape)}")
     return N

@@ -49,6 +49,6 @@ def _check_shapes(x: Tensor, gamma: Tensor, beta: Tensor, eps: float | Tensor) -
         raise ValueError(f"gamma[d] must be [D={D}], got {list(gamma.shape)}")
     if beta.shape != (D,):
         raise ValueError(f"beta[d] must be [D={D}], got {list(beta.shape)}")
-    if isinstance(eps, Tensor) and eps.ndim != 0:
+    if torch.is_tensor(eps) and eps.ndim != 0:
         raise ValueError(f"eps is a scalar, got {list(eps.shape)}")
     return D

@@ -46,6 +46,6 @@ def _check_shapes(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor, alpha: float | T
         raise ValueError(f"A[r,i] must be [R={R}, I={I}], got {list(A.shape)}")
     if B.shape != (O, R):
         raise ValueError(f"B[o,r] must be [O={O}, R={R}], got {list(B.shape)}")
-    if isinstance(alpha, Tensor) and alpha.ndim != 0:
+    if torch.is_tensor(alpha) and alpha.ndim != 0:
         raise ValueError(f"alpha is a scalar, got {list(alpha.shape)}")
     return R

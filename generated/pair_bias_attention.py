@@ -26,40 +26,21 @@ def pair_bias_attention(
 
     Returns o[s,i,h,c] [S, N, H, C].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*C*H*N**2*S + 2*C*H*N*S + 9*H*N**2*S operations; 2*C*H*N*S + H*N**2*S elements alive at
+    Cost: 4*C*H*N**2*S + 2*C*H*N*S + 7*H*N**2*S operations; 2*C*H*N*S + H*N**2*S elements alive at
         once.
     By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
         and give zeros for nan; what --no-cells builds does neither.
     """
     C = _check_shapes(q, k, v, gate, bias, mask)
-    # alpha_v_part[s,h,i,j] = where(mask[s,j], bias[h,i,j], -oo)  [S, H, N, N]
-    alpha_v_part = torch.where(mask[:, None, None], bias, -torch.inf)
-    # alpha_v_part_2[s,h,i,c] = sum[j](where(mask[s,j], softmax[j](where(mask[s,j],
-    #     sum[d](q[s,i,h,d] / sqrt(C) * k[s,j,h,d]) + bias[h,i,j], -oo)), 0) * v[s,j,h,c])
-    #     [S, H, N, C]
-    alpha_v_part_2 = (
-        torch.nn.functional.scaled_dot_product_attention(
-            (q * C**-0.5).transpose(1, 2),
-            k.transpose(1, 2),
-            v.transpose(1, 2),
-            attn_mask=alpha_v_part,
-            scale=1.0
-        )
-        if not alpha_v_part.requires_grad
-        else torch.einsum(
-            "shij,shjc->shic",
-            torch.softmax(
-                (
-                    torch.einsum("shic,shjc->shij", (q * C**-0.5).transpose(1, 2), k.transpose(1, 2))
-                        + bias
-                ).masked_fill(~mask[:, None, None], -torch.inf),
-                dim=-1
-            ).masked_fill(~mask[:, None, None], 0),
-            v.transpose(1, 2)
-        )
-    )
-    # alpha_v[s,i,h,c] = alpha_v_part_2[s,h,i,c]  [S, N, H, C]
-    alpha_v = alpha_v_part_2.transpose(1, 2)
+    # alpha_v[s,i,h,c] = sum[j](softmax[j](sum[d](q[s,i,h,d] / sqrt(C) * k[s,j,h,d]) +
+    #     where(mask[s,j], bias[h,i,j], -oo)) * v[s,j,h,c])  [S, N, H, C]
+    alpha_v = torch.nn.functional.scaled_dot_product_attention(
+        (q * C**-0.5).transpose(1, 2),
+        k.transpose(1, 2),
+        v.transpose(1, 2),
+        attn_mask=torch.where(mask[:, None, None], bias, -torch.inf),
+        scale=1.0
+    ).transpose(1, 2)
     # o[s,i,h,c] = gate[s,i,h,c] * alpha_v[s,i,h,c]  [S, N, H, C]
     return gate * alpha_v
 

@@ -36,16 +36,8 @@ def relative_key_attention(query: Tensor, key: Tensor, value: Tensor, A_K: Tenso
     query_A_K = torch.einsum("bhid,ijd->bhij", query_scaled, A_K)
     # z[b,h,i,d] = sum[j](softmax[j](sum[e](query_scaled[b,h,i,e] * key[b,h,j,e]) +
     #     query_A_K[b,h,i,j]) * value[b,h,j,d])  [B, H, N, D]
-    return (
-        torch.nn.functional.scaled_dot_product_attention(
-            query_scaled, key, value, attn_mask=query_A_K, scale=1.0
-        )
-        if not query_A_K.requires_grad
-        else torch.einsum(
-            "bhij,bhjd->bhid",
-            torch.softmax(torch.einsum("bhid,bhjd->bhij", query_scaled, key) + query_A_K, dim=-1),
-            value
-        )
+    return torch.nn.functional.scaled_dot_product_attention(
+        query_scaled, key, value, attn_mask=query_A_K, scale=1.0
     )
 
 

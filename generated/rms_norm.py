@@ -39,6 +39,6 @@ def _check_shapes(x: Tensor, g: Tensor, eps: float | Tensor) -> int:
     B, S, D = x.shape
     if g.shape != (D,):
         raise ValueError(f"g[d] must be [D={D}], got {list(g.shape)}")
-    if isinstance(eps, Tensor) and eps.ndim != 0:
+    if torch.is_tensor(eps) and eps.ndim != 0:
         raise ValueError(f"eps is a scalar, got {list(eps.shape)}")
     return D

@@ -29,29 +29,15 @@ def triangle_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gate: Tens
         what is added gives zeros, not nan.
     """
     C = _check_shapes(q, k, v, bias, gate)
-    # softmax_q_k_plus_bias_v[i,h,j,c] = sum[n](softmax[n](sum[d](q[i,j,h,d] / sqrt(C) * k[i,n,h,d])
-    #     + bias[j,n,h]) * v[i,n,h,c])  [N, H, N, C]
-    softmax_q_k_plus_bias_v = (
-        torch.nn.functional.scaled_dot_product_attention(
-            (q * C**-0.5).transpose(1, 2),
-            k.transpose(1, 2),
-            v.transpose(1, 2),
-            attn_mask=bias.permute(2, 0, 1)[None],
-            scale=1.0
-        )
-        if not bias.permute(2, 0, 1).requires_grad
-        else torch.einsum(
-            "ihjn,ihnc->ihjc",
-            torch.softmax(
-                torch.einsum("ihjc,ihnc->ihjn", (q * C**-0.5).transpose(1, 2), k.transpose(1, 2))
-                    + bias.permute(2, 0, 1),
-                dim=-1
-            ),
-            v.transpose(1, 2)
-        )
-    )
-    # alpha_v[i,j,h,c] = softmax_q_k_plus_bias_v[i,h,j,c]  [N, N, H, C]
-    alpha_v = softmax_q_k_plus_bias_v.transpose(1, 2)
+    # alpha_v[i,j,h,c] = sum[n](softmax[n](sum[d](q[i,j,h,d] / sqrt(C) * k[i,n,h,d]) + bias[j,n,h])
+    #     * v[i,n,h,c])  [N, N, H, C]
+    alpha_v = torch.nn.functional.scaled_dot_product_attention(
+        (q * C**-0.5).transpose(1, 2),
+        k.transpose(1, 2),
+        v.transpose(1, 2),
+        attn_mask=bias.permute(2, 0, 1)[None],
+        scale=1.0
+    ).transpose(1, 2)
     # o[i,j,h,c] = gate[i,j,h,c] * alpha_v[i,j,h,c]  [N, N, H, C]
     return gate * alpha_v
 

@@ -6,6 +6,8 @@ from attention_stock import BIASED, HEADS, LOGITS, MASKED, OTHERS, PLAIN, SQUARE
 from cell_runs import assert_same, draw, find_leaves, list_sizes, make, make_both, run, spread_out
 
 from derive import build, parse
+from derive.plan.ops import Cell, axes_of
+from derive.plan.steps import walk_ops
 
 CALL = "functional.scaled_dot_product_attention("
 EMPTY = [(text, "nan") for text in (*PLAIN, *BIASED)]
@@ -199,3 +201,12 @@ def test_features_that_do_not_lie_side_by_side_are_copied():
     built = build(parse(text), sizes=dict(N=256, M=256, D=64))
     assert built.source.count(".contiguous()") == 3
     built.judge()
+
+
+@pytest.mark.parametrize("text", [*PLAIN, *BIASED, *MASKED, *OTHERS])
+def test_the_operations_have_the_places_of_the_call(text):
+    """A loop over a summed index writes them out in place of it."""
+    for empty_row in ("nan", "zeros"):
+        for step in make(text, empty_row=empty_row).plan.steps:
+            for op in walk_ops(step.op):
+                assert not isinstance(op, Cell) or axes_of(op.whole) == op.axes

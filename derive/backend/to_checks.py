@@ -91,7 +91,7 @@ def _find_scalars(system: System) -> list[ScalarInput]:
 def _write_scalar(scalar: ScalarInput) -> list[str]:
     """A tensor of one number may stand for it, and no other: that would broadcast."""
     name = scalar.name
-    test = f"if isinstance({name}, Tensor) and {name}.ndim != 0:"
+    test = f"if torch.is_tensor({name}) and {name}.ndim != 0:"
     return [test, *_write_raise(f"{name} is a scalar, ", f"got {{list({name}.shape)}}")]
 
 

@@ -12,7 +12,7 @@ from derive.plan.costs import count_elements, find_flops, find_held, find_inner,
 from derive.plan.ops import Cell, Einsum, Op, Source, args_of, axes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from fractions import Fraction
 
     from derive.ir.nodes import Index, System
@@ -250,8 +250,8 @@ class _Counter:
         running = self.weigh(*(count_elements(each.axes) for each in tile.running))
         names = [name for name, _, _ in tile.joined]
         inside = self.plan.steps[tile.first : tile.last + 1]
-        axes = [step.axes for step in inside if step.name in names]
-        joined = self.weigh(*(count_elements(each) * tile.blocks for each in axes))
+        made = [step for step in inside if step.name in names]
+        joined = self.weigh(*(_count_whole(step, tile.nest) for step in made))
         passed = [*names, *(each.name for each in tile.running)]
         alive = _join(_join(alive, running), joined)
         end = self.count_steps((tile.first, tile.last), tile.inner, alive, passed)
@@ -259,6 +259,15 @@ class _Counter:
             for op in (op for step in inside for op in walk_ops(step.op)):
                 self.note(end, op)  # the next turn begins beside what the last one leaves
         return _join(end, joined)
+
+
+def _count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
+    """The elements of a step's result when these loops have joined their blocks of it."""
+    count = count_elements(step.axes)
+    for tile in tiles:
+        if any(index.extent == Size(tile.block) for index in step.axes):
+            count = count * tile.blocks
+    return count
 
 
 def _join(one: Amount, other: Amount) -> Amount:

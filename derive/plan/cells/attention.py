@@ -227,8 +227,6 @@ def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, opener: Op
     elif mask is not None:
         args.append(mask)
         texts.append(f"attn_mask={{3}}{_pick(['None'] * (_count_places(mask) in (1, 3)))}")
-        if scores.bias is not None and scores.mask is not None:
-            args += [scores.bias, scores.mask]  # the operations take them by themselves
     texts.append("scale=1.0")  # a scale out of sizes would be a constant in a traced graph
     if group is not None:
         texts.append("enable_gqa=True")
@@ -239,14 +237,13 @@ def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, opener: Op
     if group is not None and merged is not None:
         plain = Unflatten(query, 1, (batch[1], group))
     soft = _spell_weights(scores, (plain, key), places, mask)
-    whole = Einsum((soft, worth), op.axes if merged is not None else axes)
+    whole: Op = Einsum((soft, worth), (*heads, places.row, places.result))
+    if merged is not None:
+        whole = Flatten(whole, 1, 2, merged)
     may_be_endless = scores.bias is not None and scores.mask is None and not scores.zeros
     note = ENDLESS if may_be_endless else NOTE
     scratch = (find_true_axes(mask),) if mask is not None and is_truth(mask) else ()  # as floats
-    # What is added and has a gradient makes torch fall back to plain steps, and slower ones.
-    is_added = mask is not None and not is_truth(mask) and merged is None
-    when = "not {3}.requires_grad" if is_added else ""
-    cell: Op = Cell(call, tuple(args), whole, axes, when, note=note, scratch=scratch)
+    cell: Op = Cell(call, tuple(args), whole, axes, note=note, scratch=scratch)
     if group is not None and merged is not None:
         cell = Unflatten(cell, 1, (batch[1], group))
     return arrange(cell, op.axes)
@@ -307,15 +304,13 @@ def _spell_weights(scores: Scores, given: tuple[Op, Op], places: Places, mask: O
     if scores.causal:
         causal = Triangle(places.row, places.column, ZERO, False)
         logits = Fill(logits, causal, Num(MINUS_INFINITY), False)
+    elif mask is not None and is_truth(mask):
+        logits = Fill(logits, mask, Num(MINUS_INFINITY), False)
     elif mask is not None:
-        bias = mask if scores.mask is None else scores.bias
-        logits = logits if bias is None else Apply("+", (logits, arrange(bias, kept)), kept)
-    truth = None if scores.mask is None or scores.causal else arrange(scores.mask, kept)
-    if truth is not None:
-        logits = Fill(logits, truth, Num(MINUS_INFINITY), False)
+        logits = Apply("+", (logits, mask), kept)
     weights: Op = Along("softmax", logits, places.column)
-    if truth is not None:
-        weights = Fill(weights, truth, Num(ZERO), False)
+    if mask is not None and is_truth(mask):
+        weights = Fill(weights, mask, Num(ZERO), False)
     elif scores.zeros:
         gone = Apply("==", (logits, Num(MINUS_INFINITY)), kept)
         weights = Fill(weights, gone, Num(ZERO), True)
