@@ -36,11 +36,7 @@ def write_check(system: System, is_used: Callable[[str], bool]) -> tuple[list[st
         return [], ""
     told = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
     sizes = [source.name for source in told if is_used(source.name)]
-    arguments = [
-        *(f"{t.name}: Tensor" for t in tensors),
-        *(f"{s.name}: float | Tensor" for s in _find_scalars(system)),
-        *(f"{s.name}: int" for s in system.sizes),
-    ]
+    arguments = [f"{name}: {kind}" for name, kind in list_arguments(system)]
     several = f"tuple[{', '.join(['int'] * len(sizes))}]"
     returns = "None" if not sizes else "int" if len(sizes) == 1 else several
     words = "Read the sizes from the shapes, and compare" if sizes else "Compare the shapes"
@@ -49,6 +45,16 @@ def write_check(system: System, is_used: Callable[[str], bool]) -> tuple[list[st
         body.append(f"return {', '.join(sizes)}")
     lines = [fit_signature(CHECK, arguments, returns), *(f"{INDENT}{row}" for row in body), ""]
     return sizes, "\n".join(lines)
+
+
+def list_arguments(system: System) -> list[tuple[str, str]]:
+    """The name and the type of each argument of the check."""
+    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
+    return [
+        *((each.name, "Tensor") for each in tensors),
+        *((each.name, "float | Tensor") for each in _find_scalars(system)),
+        *((each.name, "int") for each in system.sizes),
+    ]
 
 
 def _write_body(system: System, told: Sequence[Told], returned: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from derive.backend.lines import INDENT, WIDTH, fit_assignment, fit_call, fit_signature
-from derive.backend.to_checks import CHECK, write_check
+from derive.backend.to_checks import CHECK, list_arguments, write_check
 from derive.backend.to_docstring import Header, write_docstring, write_header
 from derive.backend.to_loop import write_loop, write_step
 from derive.backend.to_python import to_python
@@ -35,10 +35,7 @@ def to_module(plan: Plan, name: str, header: Header, *, dispatch: bool = False) 
     code = "\n".join(line for body in bodies for line in body if not line.startswith("#"))
     sizes, check = write_check(system, lambda size: re.search(rf"\b{size}\b", code) is not None)
     if check:
-        tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
-        scalars = [entry for entry in system.inputs if isinstance(entry, ScalarInput)]
-        names = [*(t.name for t in tensors), *(s.name for s in scalars)]
-        arguments = [*names, *(s.name for s in system.sizes)]
+        arguments = [argument for argument, _ in list_arguments(system)]
         head = fit_call(CHECK, ", ".join(sizes), arguments)
         bodies = [[*head, *body] for body in bodies]
     imports = "import torch\n" if "torch." in code + check else ""

@@ -31,6 +31,8 @@ from derive.plan.ops import (
 from derive.plan.steps import Running, Step, find_reads, walk_ops
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from derive.ir.nodes import Expr, Index
     from derive.plan.folds import Members
     from derive.plan.groups import Scope
@@ -41,8 +43,9 @@ EXTREMES: dict[str, Start] = {"max": "-oo", "min": "oo"}  # and where they begin
 
 def find_fold(scope: Scope, index: Index, *, whole: bool = False) -> Group | None:
     """The steps worth a loop over an index that is summed, with its running values; else None."""
-    members = find_members(open_calls(scope, index), index, whole=whole)
-    return None if members is None else _Fold(scope, index, members).make()
+    opened = open_calls(scope, index)
+    members = find_members(opened, index, whole=whole)
+    return None if members is None else _Fold(scope, index, members).make(opened.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +74,10 @@ class _Fold:
     renamed: dict[str, str] = field(default_factory=dict)
     wide: str = ""
 
-    def make(self) -> Group:
-        """The group of the loop's steps."""
+    def make(self, opened: Sequence[Step]) -> Group:
+        """The group of the loop's steps; `opened` are all steps, without calls that sum."""
         self.taken = set(self.scope.taken)
         self.wide = self._name("wide")
-        opened = open_calls(self.scope, self.index).steps
         for step, plain in zip(self.scope.steps, opened, strict=True):
             if step.name in self.members.rows:
                 self._soften(plain)

@@ -6,10 +6,9 @@ one large tensor less is written and kept.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
-from derive.plan.cells.opening import rename
+from derive.plan.cells.opening import count_reads, rename
 from derive.plan.naming import free_name
 from derive.plan.ops import Apply, Einsum, Num, Op, Source, axes_of, exchange
 from derive.plan.steps import Step, walk_ops
@@ -28,12 +27,7 @@ def absorb_scales(
     """The steps with such products scaled where they are made; new names are not `taken`."""
     done = tuple(steps)
     names = {*taken, *(step.name for step in steps)}
-    reads = Counter(
-        part.name
-        for op in (*(step.op for step in steps), *results)
-        for part in walk_ops(op)
-        if isinstance(part, Source)
-    )
+    reads = count_reads(steps, results)
     for product in steps:
         if reads[product.name] != 1 or not isinstance(product.op, Einsum):
             continue

@@ -39,7 +39,7 @@ def protect(expr: Expr, condition: Expr, *, whole: bool = False) -> Expr:
         return expr  # the row is read whole, also where the condition is false
     inside = map_children(expr, lambda child: protect(child, condition))
     match inside:
-        case Pow(base, exponent) if not _is_natural(exponent):
+        case Pow(base, exponent) if not is_natural(exponent):
             return Pow(_guard(base, condition), exponent)
         case Call(function, (argument,)) if function in PARTIAL:
             return Call(function, (_guard(argument, condition),))
@@ -59,7 +59,7 @@ def _is_told_of(expr: Expr, condition: Expr) -> bool:
     return bool(told or (scalars and set(find_free(expr)) & set(find_free(condition))))
 
 
-def _is_natural(exponent: Expr) -> bool:
+def is_natural(exponent: Expr) -> bool:
     """Is it a whole number from 0 on?"""
     match exponent:
         case Number(value):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Access, Along, Call, Expr, Number, Pow, System
+from derive.ir.nodes import Access, Along, Call, Expr, Pow, System
 from derive.ir.walk import find_children
+from derive.rewrite.protect import is_natural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +47,7 @@ def _walk_parts(expr: Expr, is_steep: bool) -> Iterator[tuple[Expr, bool]]:
     """The parts, and whether they are steep."""
     match expr:
         case Pow(base, exponent):
-            is_natural = isinstance(exponent, Number) and _is_natural(exponent)
-            yield base, is_steep or not is_natural
+            yield base, is_steep or not is_natural(exponent)
             yield exponent, is_steep
         case Call(function, arguments):
             inner = function == "log" or (is_steep and function not in CALM)
@@ -56,7 +56,3 @@ def _walk_parts(expr: Expr, is_steep: bool) -> Iterator[tuple[Expr, bool]]:
             yield from ((part, False) for part in find_children(expr))
         case _:
             yield from ((part, is_steep) for part in find_children(expr))
-
-
-def _is_natural(exponent: Number) -> bool:
-    return exponent.value >= 0 and exponent.value.denominator == 1

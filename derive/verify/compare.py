@@ -84,7 +84,9 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         names = tuple(tensor.name for tensor in system.results)
         for variant in variants:
             call = partial(function, **variant)
-            off, where = _judge_call(call, _ask_slopes(inputs, number), names, expected)
+            # a file may go another way for gradients: every second draw asks for them
+            given = _clone(inputs, slopes=number % 2 == 1)
+            off, where = _judge_call(call, inputs, given, names, expected)
             worst = max(worst, off)
             if where:
                 shown = {**sizes, **variant}
@@ -179,30 +181,23 @@ def _in_float64() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _ask_slopes(inputs: Mapping[str, Any], number: int) -> Mapping[str, Any]:
-    """The inputs of every second draw with gradients: a file may go another way for them."""
-    if number % 2 == 0:
-        return inputs
-    return {
-        name: value.clone().requires_grad_() if _is_real(value) else value
-        for name, value in inputs.items()
-    }
-
-
-def _is_real(value: Any) -> bool:
-    return _is_tensor(value) and bool(value.is_floating_point())
+def _clone(inputs: Mapping[str, Any], *, slopes: bool) -> dict[str, Any]:
+    """The inputs anew, with `slopes` the real tensors such that gradients are asked for."""
+    given = {name: value.clone() if _is_tensor(value) else value for name, value in inputs.items()}
+    for value in given.values():
+        if slopes and _is_tensor(value) and value.is_floating_point():
+            value.requires_grad_()
+    return given
 
 
 def _judge_call(
-    function: Callable[..., Any], inputs: Mapping[str, Any], names: tuple[str, ...], expected: Any
+    function: Callable[..., Any],
+    inputs: Mapping[str, Any],
+    given: Mapping[str, Any],
+    names: tuple[str, ...],
+    expected: Any,
 ) -> tuple[float, str]:
-    """How far off one call is at worst, and its first difference in words."""
-    given = {
-        name: value.detach().clone().requires_grad_(value.requires_grad)
-        if _is_tensor(value)
-        else value
-        for name, value in inputs.items()
-    }
+    """How far off a call with clones of the inputs is at worst, its first difference in words."""
     try:
         with warnings.catch_warnings(), _in_float64():
             warnings.simplefilter("ignore")  # a variance of one entry is nan, and torch warns

@@ -30,7 +30,6 @@ from derive.plan.ops import (
     axes_of,
     merge_indices,
 )
-from derive.plan.steps import walk_ops
 from derive.plan.strides import find_strides
 
 if TYPE_CHECKING:
@@ -240,8 +239,8 @@ def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, opener: Op
     whole: Op = Einsum((soft, worth), (*heads, places.row, places.result))
     if merged is not None:
         whole = Flatten(whole, 1, 2, merged)
-    may_be_endless = scores.bias is not None and scores.mask is None and not scores.zeros
-    note = ENDLESS if may_be_endless else NOTE
+    is_bare = scores.bias is not None and scores.mask is None and not scores.zeros
+    note = ENDLESS if is_bare else NOTE
     scratch = (find_true_axes(mask),) if mask is not None and is_truth(mask) else ()  # as floats
     cell: Op = Cell(call, tuple(args), whole, axes, note=note, scratch=scratch)
     if group is not None and merged is not None:
@@ -251,13 +250,8 @@ def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, opener: Op
 
 def _may_be_endless(bias: Op | None, opener: Opener) -> bool:
     """May what is added be -oo without an argument that is? A row of it is nan, and torch's 0."""
-    if bias is None:
-        return False
     endless = Num(MINUS_INFINITY)
-    for part in walk_ops(bias):
-        opened = opener.look(part)
-        if opened is not part and _may_be_endless(opened, opener):
-            return True
+    for part in () if bias is None else opener.walk(bias):
         match part:
             case Fill(value=value) if value is endless:
                 return True

@@ -26,7 +26,7 @@ from derive.plan.steps import walk_ops
 from derive.plan.strides import find_strides
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from derive.ir.nodes import Expr, ScalarInput
     from derive.plan.steps import Step
@@ -52,7 +52,7 @@ class Opener:
         self.bounds: dict[str, Expr] = {
             each.name: each.below for each in inputs if isinstance(each, Tensor) and each.below
         }
-        self._reads = _count_reads(steps, results)
+        self._reads = count_reads(steps, results)
 
     def open(self, op: Op) -> Op:
         """What a name stands for, under the letters of its reader, if nothing else reads it."""
@@ -66,6 +66,17 @@ class Opener:
             return op
         step = self.steps[op.name]
         return rename(step.op, dict(zip(step.axes, op.axes, strict=True)))
+
+    def walk(self, op: Op) -> Iterator[Op]:
+        """The parts of an operation, and of the steps that it needs, each step once."""
+        seen: set[str] = set()
+        waiting = [op]
+        while waiting:
+            for part in walk_ops(waiting.pop()):
+                yield part
+                if isinstance(part, Source) and part.name in self.steps and part.name not in seen:
+                    seen.add(part.name)
+                    waiting.append(self.steps[part.name].op)
 
     def peel(self, op: Op) -> Op:
         """The same, without the order of its axes."""
@@ -129,7 +140,7 @@ class Opener:
         return opened if len({*op.axes}) == len(op.axes) and is_plain(opened) else None
 
 
-def _count_reads(steps: Sequence[Step], results: Sequence[Op]) -> Counter[str]:
+def count_reads(steps: Sequence[Step], results: Sequence[Op]) -> Counter[str]:
     """How often each name is read by the results and by the steps that they need."""
     found = Counter(name for op in results for name in _find_names(op))
     for step in reversed(steps):
