@@ -32,8 +32,8 @@ def negate(value: Polynomial) -> Polynomial:
 def is_never_negative(value: Polynomial, facts: Facts = ()) -> bool:
     """Is the value >= 0 for all sizes >= 1 for which the facts are >= 0?"""
     terms = value.terms
-    if all(number >= 0 for number in terms.values()):
-        return all(_is_counting(atom) for atom in value.atoms)
+    if all(number >= 0 for number in terms.values()) and all(map(_is_counting, value.atoms)):
+        return True
     if not facts and sum(terms.values()) < 0 and all(isinstance(a, Size) for a in value.atoms):
         return False  # that is the value where every size is 1
     cleared = _clear_divisors(value)

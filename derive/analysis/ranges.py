@@ -3,6 +3,8 @@
     range = [low, high], each a polynomial over sizes, or None where nothing is known
     facts = polynomials over indices and sizes that the guards in force keep >= 0
 
+A remainder, `l % n` or `l - n*(l // n)`, is one atom with a range of its own.
+
 Laws:
 - A bound that is given holds for all sizes >= 1 and all values of the indices.
 - None is never wrong; a bound need not be the tightest.
@@ -17,6 +19,12 @@ from itertools import chain, combinations
 from math import lcm
 from typing import TYPE_CHECKING, TypeAlias
 
+from derive.analysis.affine_sizes import (
+    divide_sizes,
+    divide_wholly,
+    find_divisors,
+    is_never_negative,
+)
 from derive.ir.nodes import (
     Access,
     And,
@@ -25,7 +33,6 @@ from derive.ir.nodes import (
     Expr,
     Index,
     Not,
-    Number,
     Reduce,
     Size,
     Where,
@@ -62,7 +69,7 @@ def is_nonnegative(value: Polynomial, facts: Facts = ()) -> bool:
         for chosen in combinations(facts, count):
             rest = reduce(Polynomial.__sub__, chosen, value)
             low = _find_sum_range(rest).low
-            if low is not None and _is_size_nonnegative(low):
+            if low is not None and is_never_negative(low):
                 return True
     return False
 
@@ -147,8 +154,68 @@ def _tighten(value: Polynomial) -> Polynomial:
     return value * Polynomial.of(scale) - _ONE
 
 
+def fold_remainders(value: Polynomial) -> Polynomial:
+    """The same value with each `l - n*(l // n)` in it as `l % n`."""
+    for atom in value.atoms:
+        match atom:
+            case Call("floordiv", (over, under)) if _is_ranged(atom):
+                split = value.split(atom)
+                found = _find_remainder(value, atom, over, under) if split is not None else None
+                if split is not None and found is not None:
+                    slope, modulus, rest = found
+                    return fold_remainders(rest) + slope * _of(modulus)
+    return value
+
+
+def _find_remainder(
+    value: Polynomial, quotient: Expr, over: Expr, under: Expr
+) -> tuple[Polynomial, Expr, Polynomial] | None:
+    """A slope, a remainder and a rest that make up the value and lessen the quotient's share."""
+    whole = Polynomial.of(under)
+    for divisor in (whole, *find_divisors(whole)):
+        outer = divide_wholly(whole, divisor)
+        if outer is None or not is_never_negative(divisor - _ONE):
+            continue
+        inner = Polynomial.of(over if outer == _ONE else Call("floordiv", (over, outer.to_expr())))
+        slope = _find_multiple(value, inner)
+        if slope is None or not is_never_negative(outer - _ONE):
+            continue
+        rest = value - slope * (inner - divisor * _of(quotient))
+        if _count_terms(rest, quotient) < _count_terms(value, quotient) and not any(
+            part in rest.atoms for part in inner.atoms if _is_ranged(part)
+        ):
+            return slope, Call("mod", (inner.to_expr(), divisor.to_expr())), rest
+    return None
+
+
+def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:
+    """How often the value has another one in it, as told by the first atom that varies."""
+    for atom in filter(_is_ranged, inner.atoms):
+        own, other = _find_slope(value, atom), _find_slope(inner, atom)
+        if other.constant:
+            own, other = own * Polynomial.of(1 / other.constant), _ONE
+        return divide_wholly(own, other) if own.terms and other.terms else None
+    return None
+
+
+def _find_slope(value: Polynomial, atom: Expr) -> Polynomial:
+    """The coefficient of an atom's first power, wherever else the atom may stand."""
+    return Polynomial(
+        {
+            tuple(power for power in monomial if power[0] is not atom): number
+            for monomial, number in value.terms.items()
+            if (atom, 1) in monomial
+        }
+    )
+
+
+def _count_terms(value: Polynomial, atom: Expr) -> int:
+    return sum(any(part is atom for part, _ in monomial) for monomial in value.terms)
+
+
 def _find_sum_range(value: Polynomial) -> Range:
     """Bounds of a polynomial: each ranged atom is put at its worst, one after the other."""
+    value = fold_remainders(value)
     return Range(_put_at_worst(value, low=True), _put_at_worst(value, low=False))
 
 
@@ -186,7 +253,7 @@ def _put_powers(value: Polynomial, *, low: bool) -> Bound:
         for atom, power in monomial:
             bounds = _find_atom_range(atom) if _is_ranged(atom) else Range(_of(atom), _of(atom))
             chosen = bounds.low if (coefficient > 0) is low else bounds.high
-            if chosen is None or bounds.low is None or not _is_size_nonnegative(bounds.low):
+            if chosen is None or bounds.low is None or not is_never_negative(bounds.low):
                 return None
             term = reduce(Polynomial.__mul__, [chosen] * power, term)
         total = total + term
@@ -247,14 +314,22 @@ def _find_remainder_range(under: Polynomial) -> Range:
 
 
 def _find_quotient_range(over: Range, under: Polynomial) -> Range:
-    """`over // under` for a divisor >= 1: a last value n*k - 1 divided by n is k - 1."""
-    low = Polynomial.of(0) if over.low is not None and _is_size_nonnegative(over.low) else None
-    if over.high is None or any(_is_ranged(atom) for atom in under.atoms):
-        return Range(low, over.high if low is not None else None)
-    whole = divide_exactly(over.high + _ONE, under)
-    if whole is not None:
-        return Range(low, whole - _ONE)
-    return Range(low, _of(Call("floordiv", (over.high.to_expr(), under.to_expr()))))
+    """`over // under` for a divisor >= 1: a quotient rises with what is divided."""
+    if any(_is_ranged(atom) for atom in under.atoms):
+        starts = over.low is not None and is_never_negative(over.low)
+        return Range(Polynomial.of(0), over.high) if starts else Range(None, None)
+    return Range(_divide_bound(over.low, under), _divide_bound(over.high, under))
+
+
+def _divide_bound(bound: Bound, under: Polynomial) -> Bound:
+    if bound is None:
+        return None
+    quotient, rest = divide_sizes(bound, under)
+    for step in (Polynomial({}), _ONE, Polynomial.of(-1)):
+        left = rest - step * under
+        if is_never_negative(left) and is_never_negative(under - _ONE - left):
+            return quotient + step
+    return _of(Call("floordiv", (bound.to_expr(), under.to_expr())))
 
 
 def divide_exactly(value: Polynomial, under: Polynomial) -> Polynomial | None:
@@ -284,11 +359,11 @@ def _choose(bounds: Iterable[Bound], is_better: Callable[[Polynomial, Polynomial
 
 
 def _is_at_least(one: Polynomial, other: Polynomial) -> bool:
-    return _is_size_nonnegative(one - other)
+    return is_never_negative(one - other)
 
 
 def _is_at_most(one: Polynomial, other: Polynomial) -> bool:
-    return _is_size_nonnegative(other - one)
+    return is_never_negative(other - one)
 
 
 def _find_largest(inside: Range) -> Bound:
@@ -316,49 +391,3 @@ def _pick(
     if is_better(one, other):
         return one
     return other if is_better(other, one) else None
-
-
-def _is_size_nonnegative(value: Polynomial) -> bool:
-    """Is a polynomial over sizes >= 0, with its quotients as they are, or put at their bounds?"""
-    return _has_no_minus(value) or _has_no_minus(_relax(value))
-
-
-def _has_no_minus(value: Polynomial) -> bool:
-    """Are all its coefficients >= 0, written in size - 1?"""
-    shifted = Polynomial({})
-    for monomial, coefficient in value.terms.items():
-        term = Polynomial.of(coefficient)
-        for atom, power in monomial:
-            if not isinstance(atom, Size) and not _is_counting(atom):
-                return False
-            factor = _of(atom) + _ONE if isinstance(atom, Size) else _of(atom)
-            term = reduce(Polynomial.__mul__, [factor] * power, term)
-        shifted = shifted + term
-    return all(coefficient >= 0 for coefficient in shifted.terms.values())
-
-
-def _is_counting(atom: Expr) -> bool:
-    """Is an atom other than a size known to be >= 0?"""
-    match atom:
-        case Call("floordiv", (over, _)):
-            low = find_range(over).low
-            return low is not None and _is_size_nonnegative(low)
-    low = _find_atom_range(atom).low
-    return low is not None and low.constant is not None and low.constant >= 0
-
-
-def _relax(value: Polynomial) -> Polynomial:
-    """The value with each `a // n`, n a number, put at the bound that makes the value smallest."""
-    for atom in value.atoms:
-        match atom:
-            case Call("floordiv", (over, Number(number))) if number >= 1:
-                split = value.split(atom)
-                if split is None or split[0].constant is None:
-                    continue
-                slope, rest = split
-                above = Polynomial.of(over)
-                assert slope.constant is not None
-                if slope.constant > 0:
-                    above = above + _ONE - Polynomial.of(number)
-                return _relax(rest + slope * above * Polynomial.of(1 / number))
-    return value

@@ -10,10 +10,10 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from derive.errors import refuse
+from derive.errors import DeriveError, refuse
 from derive.frontend.code_shapes import find_shapes
 from derive.frontend.from_text import parse
-from derive.frontend.from_torch import lift
+from derive.frontend.from_torch import Lifted, lift
 from derive.frontend.system import to_system
 from derive.ir.nodes import ScalarInput, Size, Tensor
 from derive.ir.text import to_lines
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from derive.notation.formula import Formula
 
 _NOTHING = "lifted_nothing"
+_MOST_DRAWS = 8  # of sizes, until the code runs
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,32 @@ def lift_code(
     called = name or _find_name(function)
     declared = to_system(parse(f"{inputs}\n{_NOTHING} = 0", "lifted"))
     arguments = _match(declared, parameters, called)
-    chosen = choose_sizes(declared, 1, fixed=dict(sizes or {}))[0]
     path = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "")
-    lifted = lift(function, arguments, chosen, path=path)
+    lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
     text = "\n".join(to_lines(lifted.system))
     formula = parse(text, called, empty_row=lifted.system.empty_row)
     return FromCode(formula, lifted.fixed, tuple(lifted.notes))
+
+
+def _lift_anywhere(
+    function: Any,
+    arguments: Mapping[str, Tensor | ScalarInput | Size],
+    declared: System,
+    told: Mapping[str, int],
+    path: str,
+) -> Lifted:
+    """The code lifted at the first sizes at which it runs: a kernel may not be too long."""
+    first: DeriveError | None = None
+    for seed in range(_MOST_DRAWS):
+        chosen = choose_sizes(declared, 1, seed=seed, fixed=told)[0]
+        try:
+            return lift(function, arguments, chosen, path=path)
+        except DeriveError as error:
+            if error.diagnostic.code != "lift-run":
+                raise first or error from None
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def _find_parameters(function: Any) -> dict[str, inspect.Parameter]:

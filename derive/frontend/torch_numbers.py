@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from derive.analysis.affine import divide
+from derive.analysis.affine_form import Affine
 from derive.analysis.ranges import divide_exactly, is_nonnegative
 from derive.frontend.torch_exprs import add, from_float, multiply, power
 from derive.ir.nodes import MINUS_ONE, Call, Expr, Scalar, Size
@@ -187,11 +189,8 @@ def _has_no_divisor(monomial: Any) -> bool:
 
 
 def divide_sizes(over: Polynomial, under: Polynomial) -> Polynomial:
-    """`over // under`, whole if it is so for all sizes, else a quotient kept as it is."""
-    exact = divide_exactly(over, under)
-    if exact is not None:
-        return exact
-    return Polynomial.of(Call("floordiv", (over.to_expr(), under.to_expr())))
+    """`over // under`: sizes where it is whole for all of them, else as little of a quotient."""
+    return divide(Affine({}, over), under).constant
 
 
 def _remainder(over: Polynomial, under: Polynomial) -> Polynomial:

@@ -27,6 +27,7 @@ from derive.ir.nodes import (
     Not,
     Number,
     Or,
+    Pow,
     Size,
     Where,
 )
@@ -52,6 +53,8 @@ def is_whole(expr: Expr) -> bool:
             return tensor.kind == "int"
         case Add(parts) | Mul(parts):
             return all(is_whole(part) for part in parts)
+        case Pow(base, Number(power)):
+            return power >= 0 and power.denominator == 1 and is_whole(base)
         case Call(function, arguments):
             return function in _WHOLE_CALLS and all(is_whole(part) for part in arguments)
     return False

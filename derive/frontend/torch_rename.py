@@ -9,10 +9,14 @@ from itertools import count
 from keyword import iskeyword
 from typing import TYPE_CHECKING
 
+from derive.analysis.ranges import fold_remainders
+from derive.frontend.torch_places import is_whole
 from derive.frontend.torch_shadow import hint_of
 from derive.ir.nodes import (
     Access,
     Along,
+    Call,
+    Compare,
     Equation,
     Expr,
     Index,
@@ -24,6 +28,7 @@ from derive.ir.nodes import (
     System,
     Tensor,
 )
+from derive.ir.polynomial import Polynomial
 from derive.ir.walk import map_children, walk
 
 if TYPE_CHECKING:
@@ -108,6 +113,16 @@ def rename(
     return System(name, inputs, free, tuple(equations), results), lines
 
 
+def _write_remainders(expr: Expr) -> Expr:
+    """Index arithmetic with `l % n` for `l - n*(l // n)`, at every depth."""
+    inner = map_children(expr, _write_remainders)
+    if not is_whole(inner) or not any(isinstance(part, Call) for part in walk(inner)):
+        return inner
+    whole = Polynomial.of(inner)
+    folded = fold_remainders(whole)
+    return inner if folded == whole else folded.to_expr()
+
+
 def _list_names(draft: Draft) -> list[str]:
     """Sizes and scalars that the equations read."""
     atoms = (part for value in draft.values.values() for part in walk(value))
@@ -145,7 +160,11 @@ def _rename_equation(
             case Index():
                 return rename(here)
             case Access(read, places):
-                return Access(tensors.get(read, read), tuple(map(visit, places)))
+                written = (visit(_write_remainders(place)) for place in places)
+                return Access(tensors.get(read, read), tuple(written))
+            case Compare(relation, left, right):
+                sides = (visit(_write_remainders(side)) for side in (left, right))
+                return Compare(relation, *sides)
             case Reduce(kind, bound, condition, body):
                 return Reduce(kind, tuple(map(rename, bound)), visit(condition), visit(body))
             case Along(kind, index, condition, body):
