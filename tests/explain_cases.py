@@ -2,7 +2,7 @@
 
 import importlib.util
 
-from derive.checker.explain import Case, explain
+from derive.checker.explain import STEPS, Case, explain
 from derive.compiler import to_system
 from derive.frontend.from_text import parse
 from derive.verify.samples import choose_sizes, draw_inputs
@@ -38,9 +38,9 @@ def make_case(formula, code, folder, sizes=None):
     return make(first, tuple(make(other) for other in others))
 
 
-def explain_code(formula, code, folder, sizes=None, seconds=20):
+def explain_code(formula, code, folder, sizes=None, steps=STEPS):
     """The explanation of a function's body against a formula."""
-    return explain(make_case(formula, code, folder, sizes), seconds)
+    return explain(make_case(formula, code, folder, sizes), steps)
 
 
 def find_line(code, part):

@@ -23,7 +23,7 @@ def test_wrong_code_is_given_its_edit_and_its_line(wrong, tmp_path):
 @pytest.mark.parametrize("wrong", WRONG[::4], ids=lambda wrong: wrong.name)
 def test_an_edited_formula_gives_what_the_code_gives(wrong, tmp_path):
     case = make_case(wrong.formula, wrong.code, tmp_path)
-    edited = explain(case, 20).edited
+    edited = explain(case).edited
     assert edited is not None
     for seed in (11, 12):
         values = case.draw(seed)
@@ -112,7 +112,7 @@ def test_code_that_nothing_explains_has_a_line_and_no_edit(tmp_path):
 
 
 def test_the_time_is_kept(tmp_path):
-    found = explain_code(HEADS, "return x + 1", tmp_path, seconds=0)
+    found = explain_code(HEADS, "return x + 1", tmp_path, steps=0)
     assert found.difference
     assert found.edit == ""
 
@@ -124,7 +124,7 @@ def test_code_that_raises_explains_nothing(tmp_path):
 def test_inputs_are_left_alone(tmp_path):
     case = make_case("x[N]; y[i] = x[i] + 1", "x.zero_()\nreturn x", tmp_path)
     before = case.draw(0)["x"].clone()
-    explain(case, 5)
+    explain(case)
     torch.testing.assert_close(case.draw(0)["x"], before)
 
 

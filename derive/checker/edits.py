@@ -9,7 +9,6 @@ do, the smallest is taken; among equals the one with which most lines of the cod
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -147,7 +146,7 @@ _UNEXPLAINED = 0.25  # what a line without a meaning costs an edit
 _MOST_HITS = 12
 _CHEAP = 2.0  # of kinds that may come first in a pair
 _MOST_FIRST = 8
-_LONGEST_PAIRS = 8.0  # seconds
+_PAIRS = 4000  # steps that a search for pairs may take
 
 
 @dataclass(frozen=True)
@@ -166,12 +165,12 @@ class Edit:
 
 @dataclass
 class Search:
-    """One search: by which kinds, judged by what, for how long."""
+    """One search: by which kinds, judged by what, with how many steps of the judge's."""
 
     judge: Judge
     weigh: Weigh
     confirm: Confirm
-    deadline: float
+    most: int
     order: Sequence[int]  # the equations, the likeliest first
 
     def find(self, world: World, kinds: Sequence[Kind] = KINDS) -> Edit | None:
@@ -197,13 +196,13 @@ class Search:
 
     def find_pair(self, world: World, gain: Callable[[System], int]) -> Edit | None:
         """The best pair of changes, of which the first gives some line a meaning."""
-        begun = time.monotonic()
-        self.deadline = min(self.deadline, begun + _LONGEST_PAIRS)
-        half = (begun + self.deadline) / 2
+        begun = self.judge.steps
+        self.most = min(self.most, begun + _PAIRS)
+        half = (begun + self.most) // 2
         likely: list[tuple[int, float, Change]] = []
         for kind in sorted(KINDS, key=lambda kind: kind.cost):
             for change in self._find_changes(kind, world) if kind.cost < _CHEAP else ():
-                if time.monotonic() > half:
+                if self.judge.steps > half:
                     break
                 gained = gain(change.system)
                 if gained:
@@ -234,5 +233,5 @@ class Search:
         return self.judge.is_reproduced(system) and self.judge.is_confirmed(system)
 
     def is_over(self) -> bool:
-        """Is the time over?"""
-        return time.monotonic() > self.deadline
+        """Are all steps taken?"""
+        return self.judge.steps > self.most

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from derive.ir.nodes import Access, Expr, System
@@ -18,6 +19,7 @@ from derive.verify.evaluate import Evaluator
 if TYPE_CHECKING:
     from derive.verify.evaluate_grid import Grid
 
+LARGE = 20_000  # elements, whose arithmetic takes as long as all else of an evaluation
 TOLERANCE = 1e-9  # relative to the largest finite element
 ERRORS = (
     RuntimeError,
@@ -97,14 +99,21 @@ class Judge:
         self.system, self.runs = system, runs
         self.names = Names()
         self.tried = 0
+        self.steps = 0  # evaluations, each counted by how large it is
 
     @cached_property
     def bases(self) -> tuple[Keeping, ...]:
         """The formula's values for each draw."""
         return tuple(Keeping(self.system, run.values, run.sizes) for run in self.runs)
 
+    @cached_property
+    def weights(self) -> tuple[int, ...]:
+        """How many steps an evaluation is, for each draw."""
+        return tuple(1 + prod(run.sizes.values()) // LARGE for run in self.runs)
+
     def evaluate(self, edited: System, draw: int = 0) -> Changed:
         """The values of an edited formula."""
+        self.steps += self.weights[draw]
         found = Changed(self.bases[draw], self.names, edited)
         old = {equation.target.tensor.name: equation for equation in self.system.equations}
         counts: dict[str, int] = {}

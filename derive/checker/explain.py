@@ -10,7 +10,6 @@ edit, the first whose value is a part of the edited formula alone.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from derive.ir.nodes import System
 
 DRAWS = (0, 1, 2)
+STEPS = 6000  # of the search for an edit: about 5 s of evaluations of small changed formulas
 _ENOUGH = 4  # so long a range shows conditions that are shifted
 
 
@@ -71,18 +71,17 @@ class Explanation:
     annotations: tuple[tuple[int, str], ...] = ()
 
 
-def explain(case: Case, seconds: float = 5.0) -> Explanation:
-    """Why the code of a case gives something else than its formula, within a time."""
-    deadline = time.monotonic() + seconds
+def explain(case: Case, steps: int = STEPS) -> Explanation:
+    """Why the code of a case gives something else than its formula, within so many steps."""
     found = Explanation()
     for turned in _find_turns(case):
-        found = _explain_at(turned, deadline)
-        if found.difference or time.monotonic() > deadline:
+        found = _explain_at(turned, steps)
+        if found.difference:
             break  # a difference that shows at some sizes only is explained there
     return found
 
 
-def _explain_at(case: Case, deadline: float) -> Explanation:
+def _explain_at(case: Case, steps: int) -> Explanation:
     """The explanation at the sizes of this case; the others judge an edit."""
     trace = record(case.run, case.draw(DRAWS[0]), case.path)
     judge = _make_judge(case)
@@ -101,7 +100,7 @@ def _explain_at(case: Case, deadline: float) -> Explanation:
     if simple is not None:
         line = found.line or find_result_line(trace)
         return replace(found, line=line, edit=simple.words)
-    search = _make_search(case, judge, lines, deadline)
+    search = _make_search(case, judge, lines, steps)
     world = World(case.system, case.sizes)
     edit = search.find(world)
     inner = find_inner_survivor(lines) if edit is None else None
@@ -148,7 +147,7 @@ def _make_judge(case: Case) -> Judge:
     return Judge(case.system, runs)
 
 
-def _make_search(case: Case, judge: Judge, lines: Lines, deadline: float) -> Search:
+def _make_search(case: Case, judge: Judge, lines: Lines, steps: int) -> Search:
     """The search for changes, near the first wrong line first."""
 
     def weigh(system: System) -> float:
@@ -157,4 +156,4 @@ def _make_search(case: Case, judge: Judge, lines: Lines, deadline: float) -> Sea
     def confirm(system: System) -> bool:
         return case.confirm is None or case.confirm(system)
 
-    return Search(judge, weigh, confirm, deadline, lines.order_equations())
+    return Search(judge, weigh, confirm, judge.steps + steps, lines.order_equations())

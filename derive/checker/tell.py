@@ -52,7 +52,7 @@ def _leave_out_missing(job: Job, picked: Picked) -> Job:
 def _explain_at(job: Job, picked: Picked, draws: Sequence[Draw], scale: float) -> Explanation:
     first, *others = [_make_case(job, picked, draw, scale) for draw in draws]
     confirm = partial(_is_confirmed, picked, draws, scale)
-    return explain(replace(first, others=tuple(others), confirm=confirm), max(1.0, job.left - 2))
+    return explain(replace(first, others=tuple(others), confirm=confirm))
 
 
 def _make_case(job: Job, picked: Picked, draw: Draw, scale: float) -> Case:
