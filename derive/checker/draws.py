@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -25,12 +25,21 @@ _SCALARS = (1.5, 0.75, 1.25, 0.625, 2.5)  # small fractions, which fields have e
 
 @dataclass(frozen=True)
 class Draw:
-    """Sizes, and inputs by seed."""
+    """Sizes, and inputs by seed; `resize` is the way to the same draw at other sizes."""
 
     system: System
     sizes: Mapping[str, int]
     seed: int
     defaulted: tuple[str, ...] = ()  # scalars that the code does not take keep their default
+    fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that cannot be otherwise
+    ties: Ties = ()  # sizes that others make, E = H*D
+
+    def resize(self, **sizes: int) -> Draw | None:
+        """The draw at other sizes; None where they are fixed, tied, or none of the formula's."""
+        if any(name in self.fixed or name in dict(self.ties) for name in sizes):
+            return None
+        moved = set_sizes({**self.sizes, **sizes}, self.ties)
+        return replace(self, sizes=moved) if is_possible(self.system, moved) else None
 
     def make_inputs(self, dtype: Any = None, *, empty_row: bool = False) -> dict[str, Any]:
         """Inputs of the formula by name, new ones at every call."""
@@ -55,17 +64,17 @@ def _keep_rows(value: Any) -> Any:
     return value
 
 
-def find_far_draws(draw: Draw, numbers: Sequence[int], fixed: Mapping[str, int]) -> Iterator[Draw]:
+def find_far_draws(draw: Draw, numbers: Sequence[int]) -> Iterator[Draw]:
     """Draws in which one size at a time is beyond the numbers that stand in the code.
 
-    A block of 16 has no say where every size is below 16. Sizes that are told stay what they are.
+    A block of 16 has no say where every size is below 16.
     """
     for number in sorted(set(numbers)):
         for name in draw.sizes:
-            if name not in fixed and draw.sizes[name] <= number:
-                beyond = {**draw.sizes, name: 2 * number + 1}
-                if prod(beyond.values()) <= MOST_ELEMENTS and is_possible(draw.system, beyond):
-                    yield replace(draw, sizes=beyond)
+            if draw.sizes[name] <= number:
+                beyond = draw.resize(**{name: 2 * number + 1})
+                if beyond is not None and prod(beyond.sizes.values()) <= MOST_ELEMENTS:
+                    yield beyond
 
 
 @dataclass(frozen=True)
@@ -138,7 +147,7 @@ def make_draws(system: System, fixed: Mapping[str, int]) -> Draws:
 
     def make(count: int) -> list[Draw]:
         sizes = choose_sizes(system, count, fixed=fixed)
-        return [Draw(system, each, number) for number, each in enumerate(sizes)]
+        return [Draw(system, each, number, fixed=fixed) for number, each in enumerate(sizes)]
 
     return Draws(make(1)[0], lambda: make(COUNT)[1:], frozenset(fixed))
 
@@ -157,7 +166,7 @@ def _make_tied(system: System, fixed: Mapping[str, int], ties: Ties) -> Draws | 
             free = choose_sizes(system, 1, seed=number, fixed=told)[0]
         else:
             free = choose_sizes(system, number + 1, fixed=fixed)[number]
-        return Draw(system, set_sizes(free, ties), number)
+        return Draw(system, set_sizes(free, ties), number, fixed=fixed, ties=ties)
 
     first = make(0)
     if not is_possible(system, first.sizes):

@@ -79,7 +79,7 @@ def _judge_further(job: Job, picked: Picked, verdict: Verdict, send: Send) -> Ve
             return _say(verdict, send, False, "different")
     first = picked.draws[0]
     numbers = find_literals(picked.program.code)
-    tries = [(draw, 1.0) for draw in find_far_draws(first, numbers, job.sizes)]
+    tries = [(draw, 1.0) for draw in find_far_draws(first, numbers)]
     for draw, scale in [(first, LARGE), *tries]:
         outcome = judge_far(picked.program, draw, scale)
         if outcome.same is False:
