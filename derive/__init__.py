@@ -2,16 +2,19 @@
 
 The map of the house, from the door to the ground; each module imports only from floors below:
 
-    cli.py       the command line
+    cli/         the command line: one module a verb
     compiler.py  build: formula -> equations -> plan -> source, on one page
-    checker/     check: code against formula -> verdict, on one page
+    checker/     check: code against formula -> verdict, on one page; explain/ and edits/
+    linter/      einsum strings of a source tree; rules/
+    bench/       generated code against code by hand and the machine's limit
     formulas/    the library: one file per family, found by name
-    frontend/    into the language: from_sympy, from_text, from_einsum, from_torch
+    frontend/    into the language: from_text, from_sympy, from_einsum, from_torch; a folder each
     backend/     out of it: the printed PyTorch function and its file
-    plan/        the order of work: steps, contraction paths, layout
-    rewrite/     equal in, equal out
+    plan/        the order of work: steps, contraction paths, layout; lower/ and cells/
+    rewrite/     equal in, equal out; rules/
+    prove/       whether two systems of equations have one normal form
     analysis/    facts, changes nothing: extents, roles, ranges, cost
-    verify/      judges: direct loops, random fields, samples, comparison
+    judge/       judges: loops/ (direct evaluation), fields/ (exact), evaluate/, samples, compare
     ir/          the index language: nodes, walk, text, polynomials
     notation/    the words a formula is written in, as plain SymPy objects
     errors.py    diagnostics
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from derive.frontend.from_einsum import from_einsum
     from derive.frontend.from_sympy import show
     from derive.frontend.from_text import parse
+    from derive.judge.loops import evaluate_loops, to_loops
     from derive.notation.formula import Formula
     from derive.notation.functions import (
         amax,
@@ -55,7 +59,6 @@ if TYPE_CHECKING:
         var,
     )
     from derive.notation.words import indices, sizes, tensors
-    from derive.verify.loops import evaluate_loops, to_loops
 
 __all__ = [
     "DeriveError",
@@ -109,7 +112,7 @@ _HOMES = {
         "sample_var sigmoid silu softmax softplus var"
     ),
     "derive.notation.words": "indices sizes tensors",
-    "derive.verify.loops": "evaluate_loops to_loops",
+    "derive.judge.loops": "evaluate_loops to_loops",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

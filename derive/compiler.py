@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from derive.ir.nodes import System
+    from derive.judge.compare import Judgement
     from derive.notation.formula import Formula
     from derive.plan.derivation import Derivation
     from derive.plan.steps import Plan
-    from derive.verify.compare import Judgement
 
 TYPICAL = 64  # the extent that a plan assumes where the formula says nothing
 
@@ -74,14 +74,14 @@ class Built:
     @cached_property
     def function(self) -> Callable[..., Any]:
         """The generated function, called by name or in order of declaration."""
-        from derive.verify.compare import load_function
+        from derive.judge.compare import load_function
 
         return load_function(self.source, self.name)
 
     def judge(self, count: int = 3) -> Judgement:
         """Execute the file's text and compare it with the loops; DeriveError where they differ."""
-        from derive.verify.compare import judge_source, raise_unless_agrees
-        from derive.verify.samples import choose_sizes
+        from derive.judge.compare import judge_source, raise_unless_agrees
+        from derive.judge.samples import choose_sizes
 
         draws = choose_sizes(self.system, count=count)
         judgement = judge_source(

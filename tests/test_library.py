@@ -23,9 +23,9 @@ from derive.errors import DeriveError
 from derive.formulas import FAMILIES, family_of, find_formula, find_in_module, load_formulas
 from derive.frontend.from_sympy import show
 from derive.frontend.from_text import parse
+from derive.judge.loops import evaluate_loops
+from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 from derive.notation.formula import Formula
-from derive.verify.loops import evaluate_loops
-from derive.verify.samples import choose_sizes, draw_inputs, find_sizes
 
 FORMULAS = load_formulas()
 SOFTMAX = [name for name in FORMULAS if re.search("softmax|logsumexp", show(FORMULAS[name]))]

@@ -14,7 +14,7 @@ from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
 from derive.ir.nodes import ScalarInput, Tensor
 from derive.ir.polynomial import evaluate_extent
-from derive.verify.loops import evaluate_loops
+from derive.judge.loops import evaluate_loops
 
 TOLERANCE = 1e-9
 calm = settings(

@@ -37,7 +37,7 @@ from derive.ir.nodes import (
     Truth,
     Where,
 )
-from derive.rewrite.rules_products import is_bracket
+from derive.rewrite.rules.products import is_bracket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,7 +25,7 @@ from derive.bench.run import Wishes, find_dtype, measure
 from derive.bench.sweep import Over, Sweep
 from derive.compiler import build
 from derive.errors import refuse
-from derive.verify.samples import is_possible
+from derive.judge.samples import is_possible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from derive.verify.samples import draw_inputs
+from derive.judge.samples import draw_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

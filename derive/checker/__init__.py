@@ -24,7 +24,7 @@ from derive.checker.stages import judge, refine
 from derive.checker.verdict import Verdict
 from derive.errors import refuse
 from derive.frontend.system import to_system
-from derive.verify.samples import find_sizes
+from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

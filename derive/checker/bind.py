@@ -30,7 +30,7 @@ from derive.errors import refuse, suggest
 from derive.ir.nodes import ScalarInput, Size, System, Tensor
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
-from derive.verify.samples import find_sizes
+from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

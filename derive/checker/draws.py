@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.checker.ties import Failures, Ties, find_likely_ties, guess_ties, set_sizes
 from derive.ir.nodes import Mul, ScalarInput, Size, System, Tensor
-from derive.verify.samples import choose_sizes, draw_inputs, find_sizes, is_possible
+from derive.judge.samples import choose_sizes, draw_inputs, find_sizes, is_possible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

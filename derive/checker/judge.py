@@ -11,9 +11,9 @@ from derive.checker.program import precisely
 from derive.errors import DeriveError
 from derive.ir.nodes import Call, Reduce
 from derive.ir.walk import walk
-from derive.verify.compare import compare_values
-from derive.verify.evaluate import evaluate_system
-from derive.verify.loops import evaluate_loops
+from derive.judge.compare import compare_values
+from derive.judge.evaluate import evaluate_system
+from derive.judge.loops import evaluate_loops
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

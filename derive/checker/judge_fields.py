@@ -10,14 +10,14 @@ from derive.checker.judge import find_expected
 from derive.checker.load import CannotRunError
 from derive.checker.program import precisely
 from derive.errors import DeriveError
-from derive.verify.exactly import copy_values, draw_over, evaluate_over, find_difference
+from derive.judge.exactly import copy_values, draw_over, evaluate_over, find_difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from derive.checker.draws import Draw
     from derive.checker.program import Program
-    from derive.verify.fields import Usage
+    from derive.judge.fields import Usage
 
 _TOWERS = 2  # random towers at each draw
 _ORDERED_TOWERS = 8  # where a random order decides, each tower is but one trial
@@ -71,7 +71,7 @@ def judge_fields(
 
 def _judge_tower(total: Exactness, program: Program, draw: Draw, seed: int, backward: bool) -> None:
     """One draw over one tower; deeper towers where exponentials nest deeper."""
-    from derive.verify.fields import DEEPEST, NotModelledError, TooDeepError, UnluckyError
+    from derive.judge.fields import DEEPEST, NotModelledError, TooDeepError, UnluckyError
 
     total.reason = "exponentials nest deeper than random fields allow"
     for depth in range(1, DEEPEST + 1):
@@ -98,7 +98,7 @@ def _judge_tower(total: Exactness, program: Program, draw: Draw, seed: int, back
 
 
 def _run_tower(total: Exactness, program: Program, draw: Draw, how: tuple[int, int, bool]) -> None:
-    from derive.verify.fields import draw_tower, exact, has_finite
+    from derive.judge.fields import draw_tower, exact, has_finite
 
     seed, depth, backward = how
     tower = draw_tower(seed, depth)
@@ -131,7 +131,7 @@ def _compare_gradients(program: Program, draw: Draw, tower: Any, values: Mapping
     """The gradients of the results, weighted at random, by every real tensor."""
     import torch
 
-    from derive.verify.fields import FieldTensor, draw_field, find_differences, to_field
+    from derive.judge.fields import FieldTensor, draw_field, find_differences, to_field
 
     names = [name for name, value in values.items() if isinstance(value, FieldTensor)]
 

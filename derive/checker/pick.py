@@ -11,8 +11,8 @@ from derive.checker.ties import Failures
 from derive.checker.tries import Attempt, Task, find_attempts
 from derive.errors import Diagnostic
 from derive.ir.nodes import ScalarInput, System
-from derive.verify.compare import compare_values
-from derive.verify.evaluate import evaluate_system
+from derive.judge.compare import compare_values
+from derive.judge.evaluate import evaluate_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

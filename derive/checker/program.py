@@ -71,7 +71,7 @@ def call_target(
     import torch
 
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
-        from derive.verify.fields_tensor import pause
+        from derive.judge.fields.tensor import pause
 
         with pause():
             target = target(**made).eval()
@@ -97,7 +97,7 @@ def convert_buffers(module: Any, dtype: Any) -> Iterator[None]:
 
     A buffer that the module has changed stays changed: that it keeps a state has to be seen.
     """
-    from derive.verify.fields_tensor import pause
+    from derive.judge.fields.tensor import pause
 
     swapped = []
     for part in module.modules() if dtype is not None else ():

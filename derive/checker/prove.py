@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from derive.frontend.from_torch import lift
 from derive.ir.nodes import Size
-from derive.rewrite.prove import prove
-from derive.verify.samples import find_sizes
+from derive.judge.samples import find_sizes
+from derive.prove import prove
 
 if TYPE_CHECKING:
     from derive.checker.job import Job

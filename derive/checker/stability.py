@@ -13,7 +13,7 @@ from derive.checker.judge import find_expected, scale_value
 from derive.errors import Diagnostic
 from derive.ir.nodes import Along, Call, Expr, Reduce
 from derive.ir.walk import walk
-from derive.verify.evaluate import Evaluator
+from derive.judge.evaluate import Evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

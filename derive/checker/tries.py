@@ -24,7 +24,7 @@ from derive.checker.sources import evaluate_source, find_letters, find_tensors
 from derive.checker.ties import Failures
 from derive.errors import DeriveError
 from derive.ir.nodes import ScalarInput, System
-from derive.verify.samples import find_sizes
+from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

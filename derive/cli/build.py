@@ -122,7 +122,7 @@ def check_all(order: Order, as_json: bool) -> int:
 
 def to_checked(system: System) -> list[dict[str, int]]:
     """The sizes at which a file is judged."""
-    from derive.verify.samples import choose_sizes
+    from derive.judge.samples import choose_sizes
 
     return [dict(draw) for draw in choose_sizes(system, count=DRAWS)]
 

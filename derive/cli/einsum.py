@@ -21,7 +21,7 @@ def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None
     from derive.frontend.from_einsum import from_einsum
     from derive.frontend.system import to_system
     from derive.ir.text import to_lines
-    from derive.verify.loops import to_loops
+    from derive.judge.loops import to_loops
 
     formula = from_einsum(equation)
     system = to_system(formula)

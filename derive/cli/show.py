@@ -105,13 +105,13 @@ def print_loops(found: Found) -> None:
 
 def find_latex(found: Found) -> list[str]:
     """The equations as LaTeX, a line each."""
-    from derive.frontend.sympy_latex import to_latex
+    from derive.frontend.sympy.latex import to_latex
 
     return list(to_latex(found.formula))
 
 
 def _find_loops(found: Found) -> str:
-    from derive.verify.loops import to_loops
+    from derive.judge.loops import to_loops
 
     return to_loops(found.formula)
 

@@ -17,7 +17,7 @@ from derive.frontend.from_torch import Lifted, lift
 from derive.frontend.system import to_system
 from derive.ir.nodes import ScalarInput, Size, Tensor
 from derive.ir.text import to_lines
-from derive.verify.samples import choose_sizes, find_sizes
+from derive.judge.samples import choose_sizes, find_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

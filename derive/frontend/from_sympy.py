@@ -24,9 +24,9 @@ from derive.analysis.extents import find_open_sizes
 from derive.analysis.names import check_names
 from derive.analysis.scopes import find_missing
 from derive.errors import DeriveError, refuse, suggest
-from derive.frontend.sympy_names import Names, find_label, find_names, find_order
-from derive.frontend.sympy_nodes import Context, to_node
-from derive.frontend.sympy_tensors import find_tensors
+from derive.frontend.sympy.names import Names, find_label, find_names, find_order
+from derive.frontend.sympy.nodes import Context, to_node
+from derive.frontend.sympy.tensors import find_tensors
 from derive.ir.letters import find_winning
 from derive.ir.nodes import (
     Access,

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 from sympy import Eq, Symbol
 
 from derive.errors import refuse, suggest
-from derive.frontend.text_build import to_size
-from derive.frontend.text_claims import find_names
-from derive.frontend.text_expr import to_number, to_place
-from derive.frontend.text_extents import Letters
-from derive.frontend.text_lines import Source, split_statements
-from derive.frontend.text_scope import Scope
-from derive.frontend.text_statements import EquationLine, ReturnLine, read_statement
-from derive.frontend.text_syntax import span
+from derive.frontend.text.build import to_size
+from derive.frontend.text.claims import find_names
+from derive.frontend.text.expr import to_number, to_place
+from derive.frontend.text.extents import Letters
+from derive.frontend.text.lines import Source, split_statements
+from derive.frontend.text.scope import Scope
+from derive.frontend.text.statements import EquationLine, ReturnLine, read_statement
+from derive.frontend.text.syntax import span
 from derive.notation.formula import Declarations, Formula, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from derive.frontend.text_names import Names
-    from derive.frontend.text_statements import Line
+    from derive.frontend.text.names import Names
+    from derive.frontend.text.statements import Line
 
 
 def parse(  # noqa: PLR0913 - all but the text are keywords

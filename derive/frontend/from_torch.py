@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError, refuse
-from derive.frontend.torch_collect import collect
-from derive.frontend.torch_heard import find_globals, heard_numbers
-from derive.frontend.torch_judge import (
+from derive.frontend.torch.collect import collect
+from derive.frontend.torch.heard import find_globals, heard_numbers
+from derive.frontend.torch.judge import (
     call_plainly,
     find_other_draws,
     in_double,
     is_equal_at,
     make_double,
 )
-from derive.frontend.torch_memory import find_tensors
-from derive.frontend.torch_mode import make_mode
-from derive.frontend.torch_numbers import SymbolicFloat, plain
-from derive.frontend.torch_shadow import Buffer, Shadow, at
-from derive.frontend.torch_trace import PoisonedError, RestartError, Trace
+from derive.frontend.torch.memory import find_tensors
+from derive.frontend.torch.mode import make_mode
+from derive.frontend.torch.numbers import SymbolicFloat, plain
+from derive.frontend.torch.shadow import Buffer, Shadow, at
+from derive.frontend.torch.trace import PoisonedError, RestartError, Trace
 from derive.ir.nodes import Access, Scalar, ScalarInput, Size, Tensor
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse, suggest
-from derive.linter import rules_calls, rules_letters, rules_shapes, rules_strings
 from derive.linter.finding import Severity
 from derive.linter.rule import Rule
+from derive.linter.rules import calls, letters, shapes, strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,27 +44,27 @@ UNUSED_IGNORE = Rule(
 )
 
 CALL_RULES: tuple[Rule, ...] = (
-    rules_strings.find_invalid_strings,
-    rules_strings.find_unknown_output_letters,
-    rules_strings.find_repeated_output_letters,
-    rules_strings.find_invalid_ellipses,
-    rules_strings.find_miscounts,
-    rules_shapes.find_wrong_ranks,
-    rules_shapes.find_wrong_extents,
-    rules_strings.find_pattern_names,
-    rules_strings.find_pattern_sizes,
-    rules_letters.find_repeated_letters,
-    rules_letters.find_lone_letters,
-    rules_letters.find_same_tensors,
-    rules_letters.find_implicit_outputs,
-    rules_letters.find_lost_ellipses,
-    rules_calls.find_unused_results,
-    rules_calls.find_unoptimized,
-    rules_calls.find_plain_calls,
-    rules_calls.find_paths_each_call,
-    rules_letters.find_permuted_outputs,
-    rules_letters.find_outer_products,
-    rules_letters.find_letters_by_case,
+    strings.find_invalid_strings,
+    strings.find_unknown_output_letters,
+    strings.find_repeated_output_letters,
+    strings.find_invalid_ellipses,
+    strings.find_miscounts,
+    shapes.find_wrong_ranks,
+    shapes.find_wrong_extents,
+    strings.find_pattern_names,
+    strings.find_pattern_sizes,
+    letters.find_repeated_letters,
+    letters.find_lone_letters,
+    letters.find_same_tensors,
+    letters.find_implicit_outputs,
+    letters.find_lost_ellipses,
+    calls.find_unused_results,
+    calls.find_unoptimized,
+    calls.find_plain_calls,
+    calls.find_paths_each_call,
+    letters.find_permuted_outputs,
+    letters.find_outer_products,
+    letters.find_letters_by_case,
 )
 RULES: tuple[Rule, ...] = (*CALL_RULES, SYNTAX, UNREADABLE, UNUSED_IGNORE)
 

@@ -25,7 +25,7 @@ from derive.plan.written import Written, count_written
 from derive.rewrite.derivation import find_uses
 from derive.rewrite.letters import settle_letters
 from derive.rewrite.recipes import prepare
-from derive.rewrite.rules_products import flatten_product, flatten_sum, guard_product
+from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_product
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,7 +14,7 @@ from derive.ir.walk import find_accesses, map_children, substitute
 from derive.plan import ops
 from derive.plan.ops import Op, axes_of
 from derive.plan.steps import Step
-from derive.rewrite.rules_products import rename_bound
+from derive.rewrite.rules.products import rename_bound
 
 HALF = Number(Fraction(1, 2))
 RELATIONS = {"<", "<=", ">", ">=", "==", "!="}

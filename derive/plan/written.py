@@ -25,7 +25,7 @@ from derive.ir.polynomial import Polynomial, add_all
 from derive.ir.walk import find_free
 from derive.plan.costs import SOFTMAX_FLOPS, count_elements
 from derive.plan.numbers import is_number
-from derive.rewrite.rules_products import is_bracket
+from derive.rewrite.rules.products import is_bracket
 
 if TYPE_CHECKING:
     from derive.ir.nodes import Equation, System

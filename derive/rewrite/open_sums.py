@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Access, Add, Compare, Equation, Expr, Index, Mul, Reduce, Tensor
 from derive.ir.walk import find_accesses, find_free, map_children, substitute
-from derive.rewrite.rules_products import is_bracket, is_negative
+from derive.rewrite.rules.products import is_bracket, is_negative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

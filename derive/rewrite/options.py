@@ -25,16 +25,9 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.ir.walk import find_children, find_free, map_children, walk
-from derive.rewrite import (
-    rules_chains,
-    rules_deltas,
-    rules_masks,
-    rules_shifts,
-    rules_squares,
-    rules_sums,
-)
 from derive.rewrite.letters import Letters, find_letters
 from derive.rewrite.rule import Rule, find_valid
+from derive.rewrite.rules import chains, deltas, masks, shifts, squares, sums
 from derive.rewrite.steep import find_steep, find_steep_names
 from derive.rewrite.tame import find_wild, mark_wild
 
@@ -42,27 +35,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 OPTIONS: tuple[Rule, ...] = (
-    rules_sums.factor_sum,
-    rules_sums.split_sum,
-    rules_sums.hoist_factor,
-    rules_sums.hoist_term,
-    rules_sums.hoist_scale,
-    rules_shifts.drop_shift,
-    rules_shifts.delay_division,
-    rules_deltas.sift_delta,
-    rules_masks.prefix_sum,
-    rules_chains.accumulate_chain,
-    rules_chains.distribute_chain,
-    rules_chains.inline_equation,
-    rules_chains.inline_row,
+    sums.factor_sum,
+    sums.split_sum,
+    sums.hoist_factor,
+    sums.hoist_term,
+    sums.hoist_scale,
+    shifts.drop_shift,
+    shifts.delay_division,
+    deltas.sift_delta,
+    masks.prefix_sum,
+    chains.accumulate_chain,
+    chains.distribute_chain,
+    chains.inline_equation,
+    chains.inline_row,
 )
 
 LOSSY: tuple[Rule, ...] = (
-    rules_squares.expand_square,
-    rules_masks.strict_prefix_sum,
-    rules_masks.suffix_sum,
-    rules_masks.split_diagonal,
-    rules_masks.pair_sum,
+    squares.expand_square,
+    masks.strict_prefix_sum,
+    masks.suffix_sum,
+    masks.split_diagonal,
+    masks.pair_sum,
 )
 
 

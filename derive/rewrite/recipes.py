@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Equation, System
-from derive.rewrite import rules_deltas, rules_products, rules_softmax
 from derive.rewrite.guards import carry_guards
 from derive.rewrite.letters import settle_system
 from derive.rewrite.open_rows import open_rows
 from derive.rewrite.open_sums import open_wide_sums
 from derive.rewrite.rule import Rule, apply_rules, find_valid
+from derive.rewrite.rules import deltas, products, softmax
 from derive.rewrite.tame import find_wild, mark_wild
 
 if TYPE_CHECKING:
@@ -20,49 +20,49 @@ if TYPE_CHECKING:
     from derive.ir.nodes import Expr
 
 RULES: tuple[Rule, ...] = (
-    rules_products.flatten_sum,
-    rules_products.flatten_product,
-    rules_softmax.merge_mask,
-    rules_softmax.exponentiate_mask,
-    rules_products.guard_product,
-    rules_products.contract_mean,
-    rules_softmax.find_softmax,
-    rules_softmax.find_full_softmax,
-    rules_softmax.find_masked_softmax,
-    rules_softmax.find_weighted_softmax,
-    rules_softmax.find_logsumexp,
-    rules_softmax.find_log_softmax,
-    rules_softmax.exponentiate_row,
-    rules_softmax.restrict_softmax,
-    rules_softmax.drop_largest,
-    rules_softmax.return_shift,
-    rules_deltas.split_delta,
-    rules_deltas.sift_letter,
-    rules_products.restrict_sum,
-    rules_products.pull_sum_out,
-    rules_products.merge_sums,
-    rules_products.distribute_product,
-    rules_products.count_unused,
+    products.flatten_sum,
+    products.flatten_product,
+    softmax.merge_mask,
+    softmax.exponentiate_mask,
+    products.guard_product,
+    products.contract_mean,
+    softmax.find_softmax,
+    softmax.find_full_softmax,
+    softmax.find_masked_softmax,
+    softmax.find_weighted_softmax,
+    softmax.find_logsumexp,
+    softmax.find_log_softmax,
+    softmax.exponentiate_row,
+    softmax.restrict_softmax,
+    softmax.drop_largest,
+    softmax.return_shift,
+    deltas.split_delta,
+    deltas.sift_letter,
+    products.restrict_sum,
+    products.pull_sum_out,
+    products.merge_sums,
+    products.distribute_product,
+    products.count_unused,
 )
 
 
 # First, so that a bracket is found beside all the factors that it guards.
-FLAT = (rules_products.flatten_product,)
+FLAT = (products.flatten_product,)
 
 # What a person who reads the generated file wants to know of; the others only tidy up.
 TOLD = (
-    rules_products.distribute_product,
-    rules_deltas.split_delta,
-    rules_deltas.sift_letter,
-    rules_softmax.find_softmax,
-    rules_softmax.find_full_softmax,
-    rules_softmax.find_masked_softmax,
-    rules_softmax.find_weighted_softmax,
-    rules_softmax.find_logsumexp,
-    rules_softmax.find_log_softmax,
-    rules_softmax.exponentiate_row,
-    rules_softmax.drop_largest,
-    rules_softmax.return_shift,
+    products.distribute_product,
+    deltas.split_delta,
+    deltas.sift_letter,
+    softmax.find_softmax,
+    softmax.find_full_softmax,
+    softmax.find_masked_softmax,
+    softmax.find_weighted_softmax,
+    softmax.find_logsumexp,
+    softmax.find_log_softmax,
+    softmax.exponentiate_row,
+    softmax.drop_largest,
+    softmax.return_shift,
 )
 
 

@@ -8,10 +8,10 @@ from inspect import getmembers, isfunction
 from typing import Any
 
 from derive.frontend.system import to_system
+from derive.judge.compare import compare_values
+from derive.judge.loops import evaluate_loops
+from derive.judge.samples import choose_sizes, draw_inputs
 from derive.notation.formula import Formula
-from derive.verify.compare import compare_values
-from derive.verify.loops import evaluate_loops
-from derive.verify.samples import choose_sizes, draw_inputs
 from tests.benchmarks import by_hand_attention, by_hand_layers, by_hand_pairs, by_hand_science
 
 FAMILIES = (by_hand_attention, by_hand_layers, by_hand_pairs, by_hand_science)

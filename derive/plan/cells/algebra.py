@@ -15,7 +15,7 @@ from derive.ir.polynomial import Polynomial
 from derive.plan.align import align, find_union
 from derive.plan.meaning import to_expr
 from derive.plan.ops import Apply, Arrange, Num, Op, axes_of
-from derive.rewrite.normal import GivesUp, to_normal
+from derive.prove.normal import GivesUp, to_normal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,7 +14,7 @@ from derive.plan.align import arrange
 from derive.plan.cells.algebra import strip
 from derive.plan.context import is_truth
 from derive.plan.costs import find_true_axes
-from derive.plan.lower_mask import fill
+from derive.plan.lower.mask import fill
 from derive.plan.ops import (
     Along,
     Apply,

@@ -1,0 +1,237 @@
+"""The nearest edit: changes of the formula tried until one gives what the code gives.
+
+    KINDS       what people get wrong, each kind with an example
+    find_edit   the change that reproduces the code's results and fits its lines best
+
+A change counts only if the changed formula gives the code's results on every draw. Of those that
+do, the smallest is taken; among equals the one with which most lines of the code have a meaning.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from derive.checker.edits.functions import (
+    find_eps,
+    find_further_functions,
+    find_missing_functions,
+    find_missing_powers,
+    find_other_functions,
+    find_other_numbers,
+)
+from derive.checker.edits.indices import (
+    find_diagonals,
+    find_exchanged_indices,
+    find_exchanged_places,
+    find_exchanged_twice,
+    find_other_indices,
+    find_separate_sums,
+)
+from derive.checker.edits.judge import ERRORS
+from derive.checker.edits.layouts import (
+    find_exchanged_merges,
+    find_halves,
+    find_reinterpreted,
+    find_repeats,
+    find_repeats_everywhere,
+    find_torn_inputs,
+    find_turned_halves,
+)
+from derive.checker.edits.masks import (
+    find_further,
+    find_inverted,
+    find_misplaced,
+    find_missing,
+    find_shifted,
+    find_transposed,
+)
+from derive.checker.edits.places import find_flips, find_moved_places
+from derive.checker.edits.rows import (
+    find_missing_rows,
+    find_missing_sums,
+    find_other_bound,
+    find_other_bound_everywhere,
+    find_other_bound_of_equations,
+    find_other_counts,
+    find_other_kinds,
+    find_other_rows,
+    find_other_variance,
+    find_wider_bound,
+)
+from derive.checker.edits.scales import find_scales, find_signs
+from derive.checker.edits.sites import Change, World
+from derive.checker.edits.tensors import (
+    find_exchanged_tensors,
+    find_other_results,
+    find_other_tensors,
+)
+from derive.checker.edits.terms import (
+    find_further_factors,
+    find_further_terms,
+    find_missing_factors,
+    find_missing_terms,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from derive.checker.edits.judge import Judge
+    from derive.checker.edits.kind import Kind
+    from derive.ir.nodes import System
+
+    Weigh = Callable[[System], float]  # how much of the code an edited formula leaves unexplained
+    Confirm = Callable[[System], bool]
+
+KINDS: tuple[Kind, ...] = (
+    # letters
+    find_exchanged_indices,
+    find_exchanged_places,
+    find_exchanged_twice,
+    find_other_indices,
+    find_diagonals,
+    find_separate_sums,
+    # names
+    find_other_tensors,
+    find_exchanged_tensors,
+    find_other_results,
+    # softmax, sums, means
+    find_other_rows,
+    find_other_bound,
+    find_other_bound_of_equations,
+    find_other_bound_everywhere,
+    find_missing_sums,
+    find_other_variance,
+    find_other_kinds,
+    find_missing_rows,
+    find_other_counts,
+    find_wider_bound,
+    # scales and signs
+    find_scales,
+    find_signs,
+    # terms and factors
+    find_missing_terms,
+    find_missing_factors,
+    find_further_terms,
+    find_further_factors,
+    # functions
+    find_missing_powers,
+    find_missing_functions,
+    find_other_functions,
+    find_other_numbers,
+    find_further_functions,
+    find_eps,
+    # masks
+    find_inverted,
+    find_shifted,
+    find_transposed,
+    find_missing,
+    find_misplaced,
+    find_further,
+    # positions
+    find_flips,
+    find_moved_places,
+    # layouts
+    find_reinterpreted,
+    find_torn_inputs,
+    find_repeats,
+    find_repeats_everywhere,
+    find_exchanged_merges,
+    find_halves,
+    find_turned_halves,
+)
+
+_UNEXPLAINED = 0.25  # what a line without a meaning costs an edit
+_MOST_HITS = 12
+_CHEAP = 2.0  # of kinds that may come first in a pair
+_MOST_FIRST = 8
+_PAIRS = 4000  # steps that a search for pairs may take
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change that makes the formula compute what the code does, and what it costs."""
+
+    change: Change
+    cost: float
+    kind: Kind
+
+    @property
+    def words(self) -> str:
+        """What to do to the code."""
+        return self.change.words
+
+
+@dataclass
+class Search:
+    """One search: by which kinds, judged by what, with how many steps of the judge's."""
+
+    judge: Judge
+    weigh: Weigh
+    confirm: Confirm
+    most: int
+    order: Sequence[int]  # the equations, the likeliest first
+
+    def find(self, world: World, kinds: Sequence[Kind] = KINDS) -> Edit | None:
+        """The best single change."""
+        best: Edit | None = None
+        hits = 0
+        for kind in sorted(kinds, key=lambda kind: kind.cost):
+            if best is not None and kind.cost >= best.cost:
+                break
+            for change in self._find_changes(kind, world):
+                if self.is_over() or hits >= _MOST_HITS:
+                    return best
+                cost = kind.cost + change.extra
+                if best is not None and cost >= best.cost:
+                    continue
+                if not self.is_fitting(change.system):
+                    continue
+                hits += 1
+                cost += _UNEXPLAINED * self.weigh(change.system)
+                if (best is None or cost < best.cost) and self.confirm(change.system):
+                    best = Edit(change, cost, kind)
+        return best
+
+    def find_pair(self, world: World, gain: Callable[[System], int]) -> Edit | None:
+        """The best pair of changes, of which the first gives some line a meaning."""
+        begun = self.judge.steps
+        self.most = min(self.most, begun + _PAIRS)
+        half = (begun + self.most) // 2
+        likely: list[tuple[int, float, Change]] = []
+        for kind in sorted(KINDS, key=lambda kind: kind.cost):
+            for change in self._find_changes(kind, world) if kind.cost < _CHEAP else ():
+                if self.judge.steps > half:
+                    break
+                gained = gain(change.system)
+                if gained:
+                    likely.append((-gained, kind.cost + change.extra, change))
+        likely.sort(key=lambda each: each[:2])
+        best: Edit | None = None
+        most = 0
+        for gained, cost, first in likely[:_MOST_FIRST]:
+            if best is not None and (gained != most or cost >= best.cost):
+                break
+            kinds = KINDS if best is None else (best.kind,)  # a rival differs in the first change
+            found = self.find(World(first.system, world.sizes), kinds)
+            if found is not None and (best is None or cost + found.cost < best.cost):
+                words = f"{first.words}; and {found.words}"
+                change = replace(found.change, words=words)
+                best, most = Edit(change, cost + found.cost, found.kind), gained
+        return best
+
+    def _find_changes(self, kind: Kind, world: World) -> list[Change]:
+        found: list[Change] = []
+        for number in self.order:
+            with suppress(*ERRORS):  # what a kind cannot be applied to, it does not concern
+                found.extend(kind(world, number))
+        return found
+
+    def is_fitting(self, system: System) -> bool:
+        """Does a formula give the code's results on all draws?"""
+        return self.judge.is_reproduced(system) and self.judge.is_confirmed(system)
+
+    def is_over(self) -> bool:
+        """Are all steps taken?"""
+        return self.judge.steps > self.most

@@ -1,0 +1,161 @@
+"""Edits of positions: backwards, to the other side, off by one, around the end, in other steps."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from derive.checker.edits.indices import find_access_sites
+from derive.checker.edits.kind import kind
+from derive.checker.edits.sites import Change, Site, World, exchange_nodes, show
+from derive.ir.nodes import (
+    MINUS_ONE,
+    ONE,
+    TRUE,
+    ZERO,
+    Access,
+    Add,
+    And,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Mul,
+    Number,
+    Reduce,
+    System,
+    Where,
+)
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_free, rewrite_bottom_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STEPS = (1, -1, 2, -2)
+
+
+@kind(
+    formula="x[B, T]; w[K]; index t < T - K + 1; y[b, t] = sum[k](x[b, t + k] * w[k])",
+    code="return x.unfold(1, w.shape[0], 1) @ w.flip(0)",
+    words="read w[k], not w[k - 1 - k]",
+    cost=1.3,
+)
+def find_flips(world: World, number: int) -> Iterator[Change]:
+    """A tensor read backwards along one index."""
+    for site, access in find_access_sites(world, number):
+        for at, (place, extent) in enumerate(zip(access.places, access.tensor.shape, strict=True)):
+            if find_free(place):
+                back = Add((extent, MINUS_ONE, Mul((MINUS_ONE, place))))
+                other = put_place(access, at, back)
+                words = f"READ {show(access)}, not {show(other)}: flipped"
+                yield world.change(site, other, words)
+
+
+def put_place(access: Access, at: int, place: Expr) -> Access:
+    """The access at another place."""
+    return Access(access.tensor, (*access.places[:at], place, *access.places[at + 1 :]))
+
+
+@kind(
+    formula="x[B, T]; w[K]; index t < T; y[b, t] = sum[k, k <= t](x[b, t - k] * w[k])",
+    code="x = F.pad(x, (0, w.shape[0] - 1))\nreturn F.conv1d(x[:, None], w.view(1, 1, -1))[:, 0]",
+    words="read x[b,t - k], not x[b,t + k]",
+    cost=1.3,
+)
+def find_moved_places(world: World, number: int) -> Iterator[Change]:
+    """A position on the other side, off by one, or around the end; outside is nothing."""
+    for site, access in find_access_sites(world, number):
+        for at, place in enumerate(access.places):
+            extent = access.tensor.shape[at]
+            for new, extra in _find_moves(place, extent):
+                other = put_place(access, at, new)
+                words = f"READ {show(access)}, not {show(other)}"
+                yield world.change(site, other, words, extra)
+                moved = _move_conditions(world, site, other)
+                yield Change(moved, words, number, extra + 0.005)
+                inside = And((Compare("<=", ZERO, new), Compare("<", new, extent)))
+                guarded = Where(inside, other, ZERO)
+                yield world.change(site, guarded, words, extra + 0.01)
+                free = _drop_conditions(site, guarded)
+                if free is not None:
+                    system = world.with_value(number, free)
+                    yield Change(system, words, number, extra + 0.02)
+
+
+def _find_moves(place: Expr, extent: Expr) -> Iterator[tuple[Expr, float]]:
+    """Other positions, and how much less likely each is."""
+    letters = find_free(place)
+    if not letters:
+        return
+    if not isinstance(place, Index):
+        for index in letters:
+            if len(letters) > 1:
+                yield tidy(exchange_nodes(place, {index: Mul((MINUS_ONE, index))})), 0.0
+                yield tidy(exchange_nodes(place, {index: Mul((Number(Fraction(2)), index))})), 0.2
+    for step in _STEPS:
+        extra = 0.1 if not isinstance(place, Index) else 0.4
+        moved = tidy(Add((place, Number(Fraction(step)))))
+        yield moved, extra + 0.1 * (abs(step) > 1)
+        yield Call("mod", (moved, extent)), extra + 0.15
+    if not isinstance(place, Index):
+        yield Call("mod", (place, extent)), 0.1
+        yield Call("clip", (place, ZERO, Add((extent, MINUS_ONE)))), 0.1
+
+
+def tidy(place: Expr) -> Expr:
+    """The position multiplied out, its letters in the order they had."""
+    order = find_free(place)
+    found = Polynomial.of(place).to_expr()
+    if not isinstance(found, Add):
+        return found
+
+    def rank(term: Expr) -> int:
+        return min((order.index(index) for index in find_free(term)), default=len(order))
+
+    return Add(tuple(sorted(found.terms, key=rank)))
+
+
+def _move_conditions(world: World, site: Site, other: Access) -> System:
+    """The formula with the same position moved in the conditions of its equation too."""
+    old = site.node
+    assert isinstance(old, Access)
+    pairs: dict[Expr, Expr] = {
+        one: two for one, two in zip(old.places, other.places, strict=True) if one is not two
+    }
+
+    def act(expr: Expr) -> Expr:
+        if isinstance(expr, Compare):
+            return exchange_nodes(expr, pairs)
+        return other if expr is old else expr
+
+    old_value = world.system.equations[site.number].value
+    return world.with_value(site.number, rewrite_bottom_up(old_value, act))
+
+
+def _drop_conditions(site: Site, node: Expr) -> Expr | None:
+    """The equation with another node, and without the conditions of the sums around it."""
+    whole = site.put(node)
+    found = False
+
+    def act(expr: Expr) -> Expr:
+        nonlocal found
+        match expr:
+            case Reduce(kind_, bound, condition, body) if condition != TRUE:
+                found = True
+                return Reduce(kind_, bound, TRUE, body)
+            case Mul(factors):
+                kept = tuple(f for f in factors if not _is_bracket(f, node))
+                found |= len(kept) < len(factors)
+                return Mul(kept) if len(kept) > 1 else kept[0] if kept else ONE
+        return expr
+
+    made = rewrite_bottom_up(whole, act)
+    return made if found else None
+
+
+def _is_bracket(factor: Expr, kept: Expr) -> bool:
+    match factor:
+        case Where(_, then, other):
+            return factor is not kept and then == ONE and other == ZERO
+    return False

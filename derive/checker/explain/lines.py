@@ -1,0 +1,119 @@
+"""The lines of the code as nodes of the formula, and the first one that is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from derive.checker.edits.judge import ERRORS
+from derive.checker.trace.match import Match, Node, Print, find_match, find_print
+from derive.checker.trace.nodes import find_forms, find_nodes
+from derive.ir.walk import walk
+
+if TYPE_CHECKING:
+    from derive.checker.edits.judge import Judge
+    from derive.checker.trace import Event, Trace
+    from derive.ir.nodes import Expr, System
+
+
+@dataclass
+class Lines:
+    """The events of a run and the nodes that they are."""
+
+    system: System
+    trace: Trace
+    sizes: Mapping[str, int]
+    nodes: list[Node]
+    prints: dict[Event, Print] = field(default_factory=dict)  # of those that tell anything
+    matches: dict[Event, Match] = field(default_factory=dict)
+    good: set[int] = field(default_factory=set)  # events that are nodes or lead to one
+
+    @cached_property
+    def forms(self) -> frozenset[Expr]:
+        """All that the formula's nodes are, and what code may have for them."""
+        values = (equation.value for equation in self.system.equations)
+        return frozenset(form for v in values for node in walk(v) for form in find_forms(node))
+
+    @cached_property
+    def told(self) -> list[Event]:
+        """The events that are no constant."""
+        return [event for event in self.trace.events if event in self.prints]
+
+    def annotate(self) -> tuple[tuple[int, str], ...]:
+        """What the last value of each line is, in order of the lines."""
+        said: dict[int, str] = {}
+        for event in self.trace.events:
+            if event in self.matches:
+                said[event.line] = str(self.matches[event])
+        return tuple(sorted(said.items()))
+
+    def find_first_wrong(self) -> int | None:
+        """The first line whose value is no node and leads to none, though what it reads does."""
+        for event in self.told:
+            reads = (number in self.good for number in event.reads)
+            if event.number not in self.good and all(reads):
+                return event.line
+        return None
+
+    def count_unexplained(self, edited: System, judge: Judge) -> float:
+        """How many lines are no node of the edited formula, and how many of its equations no line.
+
+        Equations that the formula has too and that no line computes count alike for all edits.
+        """
+        if not self.told:
+            return 0.0
+        nodes = find_all_nodes(edited, judge)
+        lost: dict[int, bool] = {}
+        met: set[int] = set()
+        for event in self.told:
+            found = find_match(event.value, nodes, self.sizes, self.prints[event])
+            lost[event.line] = found is None
+            if found is not None and found.node.whole:
+                met |= {n.equation for n in nodes if n.whole and n.print and _is_like(n, found)}
+        missed = sum(number not in met for number in range(len(edited.equations)))
+        return sum(lost.values()) + missed
+
+    def order_equations(self) -> list[int]:
+        """The equations that no line computes first, in their order; then the others."""
+        met = {match.node.equation for match in self.matches.values() if match.node.whole}
+        numbers = range(len(self.system.equations))
+        return [n for n in numbers if n not in met] + [n for n in numbers if n in met]
+
+
+def find_all_nodes(edited: System, judge: Judge) -> list[Node]:
+    """The nodes of an edited formula with their values; none where it has none."""
+    try:
+        return list(find_nodes(edited, judge.evaluate(edited)))
+    except ERRORS:
+        return []
+
+
+def _is_like(node: Node, match: Match) -> bool:
+    assert node.print is not None
+    assert match.node.print is not None
+    return node.print.is_like(match.node.print)
+
+
+def find_lines(system: System, evaluator: Any, trace: Trace, sizes: Mapping[str, int]) -> Lines:
+    """The events of a trace with the nodes that they are."""
+    try:
+        nodes = list(find_nodes(system, evaluator))
+    except ERRORS:
+        nodes = []
+    lines = Lines(system, trace, sizes, nodes)
+    for event in trace.events:
+        mark = find_print(event.value)
+        if mark is None:
+            continue
+        lines.prints[event] = mark
+        found = find_match(event.value, nodes, sizes, mark)
+        if found is not None:
+            lines.matches[event] = found
+    good = {e.number for e in trace.events if e in lines.matches or e not in lines.prints}
+    for event in reversed(trace.events):
+        if event.number in good:
+            good |= set(event.reads)
+    lines.good = good
+    return lines

@@ -1,0 +1,1 @@
+"""SymPy index expressions read into the index language, and written from it."""

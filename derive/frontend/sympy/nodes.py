@@ -1,0 +1,390 @@
+"""One SymPy node at a time into the index language, dispatched on its class.
+
+`Context` holds what the nodes need to know of the whole formula: the roles of names, the tensors,
+the letters met so far, and whether the order of the arguments is a person's (text) or SymPy's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import singledispatch
+from typing import Any
+
+import sympy
+from sympy.core.numbers import Infinity as Endless
+from sympy.core.numbers import NegativeInfinity as NegativeEndless
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import BooleanFalse, BooleanTrue
+
+from derive.errors import refuse
+from derive.frontend.sympy.names import Names, find_extent, find_label, find_order, walk
+from derive.frontend.sympy.order import (
+    to_readable_conditions,
+    to_readable_product,
+    to_readable_sum,
+)
+from derive.frontend.sympy.sums import to_reduce
+from derive.ir.nodes import (
+    FALSE,
+    MINUS_INFINITY,
+    MINUS_ONE,
+    ONE,
+    TRUE,
+    ZERO,
+    Access,
+    Add,
+    Along,
+    And,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Infinity,
+    Mul,
+    Not,
+    Number,
+    Or,
+    Pow,
+    Reduce,
+    Scalar,
+    Size,
+    Tensor,
+    Where,
+)
+from derive.ir.numbers import to_exact
+from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.notation.functions import FUNCTIONS, REDUCTIONS, Reduction
+
+_FUNCTIONS = {
+    sympy.exp: "exp",
+    sympy.log: "log",
+    sympy.sin: "sin",
+    sympy.cos: "cos",
+    sympy.tanh: "tanh",
+    sympy.erf: "erf",
+    sympy.Abs: "abs",
+    sympy.sign: "sign",
+    sympy.floor: "floor",
+    sympy.Mod: "mod",
+    sympy.Max: "max",
+    sympy.Min: "min",
+    **{function: name for name, function in FUNCTIONS.items()},
+}
+_KINDS = {reduction: name for name, reduction in REDUCTIONS.items()}
+_TURNED = {">": "<", ">=": "<="}
+_KEEPING = {"softmax", "log_softmax", "cumsum"}
+
+
+@dataclass
+class Context:
+    """What the nodes of one formula share."""
+
+    names: Names
+    is_ordered: bool  # are the arguments in the order in which a person wrote them
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    letters: dict[str, list[Index]] = field(default_factory=dict)
+
+    def order(self, name: str) -> tuple[bool, int, str]:
+        """Where the tensor stands in a readable line."""
+        return find_order(self.names, name)
+
+
+@singledispatch
+def to_node(value: Any, context: Context) -> Expr:
+    """The node for one SymPy object."""
+    raise refuse(
+        "expression-unknown",
+        f"{type(value).__name__} has no meaning in the notation: {value}",
+        help="write it with sums, products, conditions and elementwise functions",
+    )
+
+
+def to_extent(value: Any, context: Context) -> Expr:
+    """The extent that SymPy arithmetic gave, its terms in descending degree."""
+    made = to_node(value, context)
+    return made if context.is_ordered else Polynomial.of(made).to_expr()
+
+
+def find_index(value: Any, context: Context) -> Index:
+    """The index of an Idx or an integer Symbol; equal extents of one letter are one node."""
+    letter = find_label(value)
+    known = context.letters.setdefault(letter, [])
+    extent = find_extent(value)
+    if extent is None:
+        extents = context.names.indices.get(letter, [])
+        extent = extents[0] if extents else None
+    if extent is None:
+        known += [] if known else [Index(letter, _read_extent(letter, context))]
+        return known[0]
+    made = Polynomial.of(to_node(extent, context)).to_expr()
+    for index in known:
+        if is_same_extent(index.extent, made):
+            return index
+    known.append(Index(letter, _find_written(letter, made, context)))
+    return known[-1]
+
+
+def _plain_extents(letter: str, context: Context) -> list[Expr]:
+    """The extents of the places in which the letter stands alone, of tensors known by now."""
+    return [
+        context.tensors[name].shape[number]
+        for name, number in context.names.plain.get(letter, ())
+        if name in context.tensors and number < len(context.tensors[name].shape)
+    ]
+
+
+def _read_extent(letter: str, context: Context) -> Expr:
+    extents = _plain_extents(letter, context)
+    if not extents:
+        raise refuse(
+            "extent-unknown",
+            f"nothing tells the extent of index {letter}",
+            help=f'give it an extent, {letter} = Idx("{letter}", S)',
+        )
+    return extents[0]
+
+
+def _find_written(letter: str, extent: Expr, context: Context) -> Expr:
+    """The extent as the first tensor that it reads writes it, if that is the same number."""
+    written = (e for e in _plain_extents(letter, context) if is_same_extent(e, extent))
+    return next(written, extent)
+
+
+@to_node.register(sympy.Rational)
+def _(value: Any, context: Context) -> Expr:
+    return to_exact(Fraction(int(value.p), int(value.q)))
+
+
+@to_node.register(sympy.Float)
+def _(value: Any, context: Context) -> Expr:
+    double = 53  # bits; such a float has a shortest decimal that means it
+    return to_exact(Fraction(repr(float(value)) if value._prec == double else str(value)))
+
+
+@to_node.register(Endless)
+def _(value: Any, context: Context) -> Expr:
+    return Infinity(False)
+
+
+@to_node.register(NegativeEndless)
+def _(value: Any, context: Context) -> Expr:
+    return MINUS_INFINITY
+
+
+@to_node.register(type(sympy.pi))
+def _(value: Any, context: Context) -> Expr:
+    return Call("pi", ())
+
+
+@to_node.register(type(sympy.E))
+def _(value: Any, context: Context) -> Expr:
+    return Call("exp", (ONE,))
+
+
+@to_node.register(type(sympy.zoo))
+@to_node.register(type(sympy.nan))
+def _(value: Any, context: Context) -> Expr:
+    raise refuse(
+        "number-unusable",
+        f"SymPy has worked out a part of the formula to {value}",
+        help="look for a division by zero",
+    )
+
+
+@to_node.register(sympy.Symbol)
+def _(value: Any, context: Context) -> Expr:
+    name, names = value.name, context.names
+    if name in names.indices:
+        return find_index(value, context)
+    if name in names.sizes:
+        return Size(name)
+    if name in context.tensors:
+        return Access(context.tensors[name], ())
+    return Scalar(name)
+
+
+@to_node.register(sympy.Idx)
+def _(value: Any, context: Context) -> Expr:
+    return find_index(value, context)
+
+
+@to_node.register(sympy.IndexedBase)
+def _(value: Any, context: Context) -> Expr:
+    return Access(context.tensors[find_label(value)], ())
+
+
+@to_node.register(sympy.Indexed)
+def _(value: Any, context: Context) -> Expr:
+    tensor = context.tensors[find_label(value.base)]
+    return Access(tensor, tuple(to_node(place, context) for place in value.indices))
+
+
+@to_node.register(sympy.Add)
+def _(value: Any, context: Context) -> Expr:
+    terms = tuple(to_node(arg, context) for arg in value.args)
+    return Add(terms if context.is_ordered else to_readable_sum(terms, context.order))
+
+
+@to_node.register(sympy.Mul)
+def _(value: Any, context: Context) -> Expr:
+    factors = tuple(to_node(arg, context) for arg in value.args)
+    if factors[0] is MINUS_ONE and len(factors) == 2 and factors[1] is Infinity(False):
+        return MINUS_INFINITY
+    while isinstance(factors[0], Mul):
+        factors = (*factors[0].factors, *factors[1:])
+    if not context.is_ordered:
+        factors = to_readable_product(factors, context.order)
+    return Mul(factors)
+
+
+@to_node.register(sympy.Pow)
+def _(value: Any, context: Context) -> Expr:
+    base, exponent = (to_node(arg, context) for arg in value.args)
+    if isinstance(exponent, Number) and exponent.value < 0 and exponent is not MINUS_ONE:
+        return Pow(Pow(base, Number(-exponent.value)), MINUS_ONE)
+    return Pow(base, exponent)
+
+
+@to_node.register(sympy.Function)
+@to_node.register(sympy.Max)
+@to_node.register(sympy.Min)
+def _(value: Any, context: Context) -> Expr:
+    name = _FUNCTIONS.get(value.func, str(value.func.__name__))
+    args = value.args if name not in {"max", "min"} or context.is_ordered else _ordered(value)
+    return Call(name, tuple(to_node(arg, context) for arg in args))
+
+
+def _ordered(value: Any) -> tuple[Any, ...]:
+    """The arguments of Max or Min, numbers last."""
+    return tuple(sorted(value.args, key=lambda arg: bool(arg.is_number)))
+
+
+@to_node.register(sympy.floor)
+def _(value: Any, context: Context) -> Expr:
+    """`i // r` where all parts are integers, else the floor of a number."""
+    inside = value.args[0]
+    if all(_is_whole(part, context) for part in walk(inside)):
+        over, under = _split_quotient(inside)
+        if under != 1:
+            return Call("floordiv", (to_node(over, context), to_node(under, context)))
+    return Call("floor", (to_node(inside, context),))
+
+
+def _split_quotient(value: Any) -> tuple[Any, Any]:
+    """Numerator and denominator; one written as a quotient stays as it was written."""
+    last = value.args[-1] if value.args else None
+    if isinstance(value, sympy.Mul) and isinstance(last, sympy.Pow) and last.exp == -1:
+        over = value.args[:-1]
+        return (over[0] if len(over) == 1 else sympy.Mul(*over, evaluate=False)), last.base
+    above, below = sympy.together(value).as_numer_denom()
+    return above, below
+
+
+def _is_whole(value: Any, context: Context) -> bool:
+    """Can this node stand in a quotient of integers?"""
+    if isinstance(value, sympy.Indexed):
+        return context.tensors[find_label(value.base)].kind == "int"
+    if isinstance(value, sympy.Symbol):
+        return value.name in context.names.indices or value.name in context.names.sizes
+    if isinstance(value, sympy.Pow):
+        return bool(value.exp.is_Integer)
+    return isinstance(
+        value,
+        (
+            sympy.Idx,
+            sympy.IndexedBase,
+            sympy.Rational,
+            sympy.Add,
+            sympy.Mul,
+            sympy.floor,
+            sympy.Mod,
+        ),
+    )
+
+
+@to_node.register(sympy.KroneckerDelta)
+def _(value: Any, context: Context) -> Expr:
+    left, right = (to_node(arg, context) for arg in value.args[:2])
+    return Where(Compare("==", left, right), ONE, ZERO)
+
+
+@to_node.register(sympy.Piecewise)
+def _(value: Any, context: Context) -> Expr:
+    *pairs, (last, otherwise) = [(pair.args[0], pair.args[1]) for pair in value.args]
+    if otherwise != sympy.true:
+        raise refuse(
+            "piecewise-open",
+            f"Piecewise says nothing where none of its conditions holds: {value}",
+            help="close it with (value, True)",
+        )
+    made = to_node(last, context)
+    for then, condition in reversed(pairs):
+        made = Where(to_node(condition, context), to_node(then, context), made)
+    return made
+
+
+@to_node.register(BooleanTrue)
+def _(value: Any, context: Context) -> Expr:
+    return TRUE
+
+
+@to_node.register(BooleanFalse)
+def _(value: Any, context: Context) -> Expr:
+    return FALSE
+
+
+@to_node.register(Relational)
+def _(value: Any, context: Context) -> Expr:
+    left, right = (to_node(arg, context) for arg in value.args)
+    if context.is_ordered or isinstance(right, Number) or value.rel_op not in _TURNED:
+        return Compare(value.rel_op, left, right)
+    return Compare(_TURNED[value.rel_op], right, left)  # `j <= i` may have become `i >= j`
+
+
+@to_node.register(sympy.And)
+@to_node.register(sympy.Or)
+def _(value: Any, context: Context) -> Expr:
+    parts = tuple(to_node(arg, context) for arg in value.args)
+    if not context.is_ordered:
+        parts = to_readable_conditions(parts, context.order)
+    return And(parts) if isinstance(value, sympy.And) else Or(parts)
+
+
+@to_node.register(sympy.Not)
+def _(value: Any, context: Context) -> Expr:
+    return Not(to_node(value.args[0], context))
+
+
+@to_node.register(sympy.Sum)
+@to_node.register(sympy.Product)
+def _(value: Any, context: Context) -> Expr:
+    limits = []
+    for letter, low, high in value.args[1:]:
+        index = find_index(letter, context)
+        limits.append((index, to_node(low, context), to_node(high, context)))
+    kind = "sum" if isinstance(value, sympy.Sum) else "prod"
+    body = to_node(value.args[0], context)
+    return to_reduce(kind, limits, body, is_literal=not context.is_ordered)
+
+
+@to_node.register(Reduction)
+def _(value: Any, context: Context) -> Expr:
+    kind = _KINDS[value.func]
+    bound = tuple(find_index(index, context) for index in value.bound)
+    if not bound:
+        raise refuse(
+            "index-wanted", f"{kind} names no index: {value}", help=f"write {kind}(expression, j)"
+        )
+    body, condition = to_node(value.body, context), to_node(value.condition, context)
+    if len(bound) > 1 and kind in {*_KEEPING, "argmax"}:
+        raise refuse(
+            "not-yet",
+            f"{kind} runs along one index, not {len(bound)}: {value}",
+            help=f"name one index; exp(e) / Sum(exp(e), i, j) is the {kind} over both"
+            if kind == "softmax"
+            else "name one index",
+        )
+    if kind in _KEEPING:
+        return Along(kind, bound[0], condition, body)
+    return Reduce(kind, bound, condition, body)

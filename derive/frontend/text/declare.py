@@ -1,0 +1,199 @@
+"""What the declarations of the text say: shapes, bounds, defaults, extents of index letters.
+
+extent  = number | size | extent (+ - * // % **) extent
+bound   = number | size | bound (+ - * / // % **) bound
+default = number | default (+ - * / **) default
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from derive.frontend.text.arithmetic import (
+    check_expandable,
+    find_value,
+    is_arithmetic,
+    read_arithmetic,
+)
+from derive.frontend.text.build import to_rational, to_size
+from derive.frontend.text.names import to_article
+from derive.frontend.text.statements import IndexLine, ScalarLine, SizeLine, TensorLine
+from derive.frontend.text.syntax import span, walk_in_order
+from derive.notation.words import tensors
+
+if TYPE_CHECKING:
+    from derive.errors import DeriveError
+    from derive.frontend.text.lines import Token
+    from derive.frontend.text.names import Names
+    from derive.frontend.text.statements import Line
+
+
+def read_extent(names: Names, node: ast.expr) -> Any:
+    """An expression over sizes, as SymPy; names in it become sizes."""
+
+    def read(part: ast.expr) -> Any:
+        advice = _find_fraction(part)
+        if advice:
+            says = "an extent is a whole number"
+            raise names.source.refuse("extent-form", says, span(part), help=advice)
+        match part:
+            case ast.BinOp(left, ast.FloorDiv(), ast.Constant(1)):
+                return read(left)  # extents are whole, so this says nothing
+            case ast.Name(name):
+                return to_size(name)
+        if is_arithmetic(part):
+            return read_arithmetic(names.source, part, read)
+        raise names.source.refuse(
+            "extent-form",
+            "an extent is made of sizes, numbers and + - * // %",
+            span(part),
+            help="write it like (L - K)//2 + 1",
+        )
+
+    extent = read(node)
+    check_expandable(names.source, node, extent)
+    value = find_value(extent)
+    if value is not None and (value < 0 or value.denominator != 1):
+        says = f"an extent is a whole number of at least 0, not {value}"
+        raise names.source.refuse("extent-form", says, span(node), help="write a size: N")
+    return extent
+
+
+def _find_fraction(part: ast.expr) -> str:
+    """What to write instead of a part that need not be whole; nothing for one that is."""
+    match part:
+        case ast.BinOp(op=ast.Div()):
+            return "write // to divide"
+        case ast.Constant(float()):
+            return "write a whole number"
+        case ast.BinOp(op=ast.Pow(), right=exponent):
+            whole = isinstance(exponent, ast.Constant) and isinstance(exponent.value, int)
+            return "" if whole else "write a whole number as the exponent"
+        case _:
+            return ""
+
+
+def declare(names: Names, line: Line) -> None:
+    """Enter what one declaration says; other lines say nothing here."""
+    match line:
+        case TensorLine():
+            _declare_tensors(names, line)
+        case ScalarLine(entries):
+            for token, default in entries:
+                names.claim(token.text, "scalar", "on a scalar line", token.span)
+                names.arguments[token.text] = None
+                names.defaults[token.text] = _read_default(names, default)
+        case SizeLine(entries):
+            for token, default in entries:
+                if token.text in names.sizes:
+                    raise _declared_twice(names, token)
+                names.claim(token.text, "size", "on a size line", token.span)
+                value = _read_default(names, default)
+                if value is not None and not (value.is_Integer and value > 0):
+                    says = f"a size is a whole number of at least 1, not {value}"
+                    advice = f"write size {token.text} = 2"
+                    place = span(default) if default is not None else token.span
+                    raise names.source.refuse("extent-form", says, place, help=advice)
+                names.sizes[token.text] = None if value is None else int(value)
+        case IndexLine(letters, extent):
+            _claim_sizes(names, extent, "in the extent of an index line")
+            for token in letters:
+                if token.text in names.ranges:
+                    raise _declared_twice(names, token)
+                names.claim(token.text, "index", "on an index line", token.span)
+                names.ranges[token.text] = read_extent(names, extent)
+
+
+def _declared_twice(names: Names, token: Token) -> DeriveError:
+    says = f"{token.text} is declared twice"
+    return names.source.refuse(
+        "declared-twice", says, token.span, help="take one of the declarations out"
+    )
+
+
+def _declare_tensors(names: Names, line: TensorLine) -> None:
+    for extent in line.shape:
+        _claim_sizes(names, extent, f"in the shape of {line.names[0].text}")
+    shape = tuple(read_extent(names, extent) for extent in line.shape)
+    facts = _read_bounds(names, line)
+    for token in line.names:
+        names.claim(token.text, "tensor", "declared with a shape", token.span)
+        base = tensors(token.text, *shape, dtype=line.kind, **facts)
+        names.arguments[token.text] = names.bases[token.text] = base
+        names.shapes[token.text] = shape
+
+
+def _read_bounds(names: Names, line: TensorLine) -> dict[str, Any]:
+    """`below` or `domain`, as `notation.words.tensors` takes them."""
+    for _, node in line.bounds:
+        _claim_sizes(names, node, f"in a bound of {line.names[0].text}")
+    if line.kind == "real":
+        return {"domain": _read_domain(names, line)} if line.bounds else {}
+    if not line.bounds:
+        return {}
+    relation, node = line.bounds[-1]
+    if line.kind == "bool" or len(line.bounds) > 1 or relation != "<":
+        says = f"{to_article(line.kind)} tensor holds {_HOLDS[line.kind]}"
+        advice = "write int tok[B, S] < V" if line.kind == "int" else "take the bound away"
+        raise names.source.refuse("bound-form", says, span(node), help=advice)
+    return {"below": read_extent(names, node)}
+
+
+_HOLDS = {
+    "int": "whole numbers from 0, with one bound after <",
+    "bool": "truth values, without bounds",
+}
+
+
+def _read_domain(names: Names, line: TensorLine) -> tuple[Any, ...]:
+    sides: dict[str, tuple[Any, str]] = {}
+    for relation, node in line.bounds:
+        side = "low" if relation in {">", ">="} else "high"
+        if side in sides:
+            says = "both bounds are on the same side"
+            raise names.source.refuse("bound-form", says, span(node), help="write 0 <= u[N] < 1")
+        sides[side] = (_read_bound(names, node), "<" if relation in {"<", ">"} else "<=")
+    low, high = sides.get("low", (None, "<=")), sides.get("high", (None, "<="))
+    return (low[0], high[0], low[1], high[1])
+
+
+def _read_bound(names: Names, node: ast.expr) -> Any:
+    def read(part: ast.expr) -> Any:
+        if is_arithmetic(part):
+            return read_arithmetic(names.source, part, read)
+        if isinstance(part, ast.Name) and names.kind(part.id) == "size":
+            return to_size(part.id)
+        says = "a bound is made of numbers and sizes"
+        raise names.source.refuse("bound-form", says, span(part), help="write 0 <= u[N] < 1")
+
+    bound = read(node)
+    value = find_value(bound)
+    return bound if value is None else to_rational(value)
+
+
+def _read_default(names: Names, node: ast.expr | None) -> Any:
+    if node is None:
+        return None
+
+    def read(part: ast.expr) -> Any:
+        if is_arithmetic(part):
+            return read_arithmetic(names.source, part, read)
+        says = "a default is a number"
+        raise names.source.refuse("default-form", says, span(part), help="write scalar eps = 1e-5")
+
+    value = find_value(read(node))
+    if value is None:
+        raise names.source.refuse(
+            "default-form",
+            "a default is an exact number",
+            span(node),
+            help="write scalar eps = 1e-5",
+        )
+    return to_rational(value)
+
+
+def _claim_sizes(names: Names, node: ast.expr, how: str) -> None:
+    for part in walk_in_order(node):
+        if isinstance(part, ast.Name):
+            names.claim(part.id, "size", how, span(part))

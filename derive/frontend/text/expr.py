@@ -1,0 +1,349 @@
+"""Right sides of the text: Python's syntax tree read as SymPy, unevaluated.
+
+    number    = arithmetic | name | access | call | [condition]
+    condition = comparison, chained or not | and | or | not | True | False
+              | access of a Boolean tensor
+    access    = tensor[number, ...]
+    call      = function(number, ...) | where(condition, number, number)
+              | word[index, ..., condition](number)
+
+Laws: a function of the user's is read anew at each call with its parameters standing for what was
+given; a letter bound inside the scope of the same letter is refused; what is not said above is no
+part of the notation.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from sympy import Idx, S
+
+from derive.frontend.text.arithmetic import check_expandable, is_arithmetic, read_arithmetic
+from derive.frontend.text.build import (
+    BINDING,
+    CONSTANTS,
+    ELEMENTWISE,
+    KEEPING,
+    all_of,
+    any_of,
+    choose,
+    compare,
+    contrary,
+    is_condition,
+    reduce_over,
+    to_size,
+)
+from derive.frontend.text.extents import write_extent
+from derive.frontend.text.names import LINEAR_ALGEBRA
+from derive.frontend.text.scope import (
+    Scope,
+    check_count,
+    check_free,
+    check_order,
+    find_rank,
+    no_tensor,
+    not_notation,
+    to_count,
+    unknown_function,
+    unknown_name,
+)
+from derive.frontend.text.syntax import match_call, read_elements, span, too_deep
+
+if TYPE_CHECKING:
+    from derive.frontend.text.syntax import Call
+
+DEEPEST = 60  # levels of one expression, those of called functions included
+LONGEST_ADVICE = 60  # characters of the text that a message repeats
+LARGEST = 50_000  # nodes of one expression, written out as a tree
+
+_RELATIONS = {
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+}  # fmt: skip
+
+
+def to_number(node: ast.expr, scope: Scope) -> Any:
+    """The SymPy expression of a number."""
+    value = to_value(node, scope)
+    if not is_condition(value):
+        return value
+    start, end = span(node)
+    written = " ".join(scope.names.source.text[start:end].split())
+    raise scope.refuse(
+        "condition-as-number",
+        "a truth value stands where a number is needed",
+        node,
+        help=f"write [{written if len(written) <= LONGEST_ADVICE else '..'}] for 1 or 0",
+    )
+
+
+def to_condition(node: ast.expr, scope: Scope) -> Any:
+    """The SymPy expression of a condition."""
+    value = to_value(node, scope)
+    if is_condition(value):
+        return value
+    raise scope.refuse(
+        "mask-not-boolean",
+        "a number stands where a condition is needed",
+        node,
+        help="compare it, x[i] > 0, or declare a tensor of truth values: bool m[B, S]",
+    )
+
+
+def to_value(node: ast.expr, scope: Scope) -> Any:
+    """The SymPy expression of a number or a condition."""
+    scope = replace(scope, depth=scope.depth + 1)
+    if scope.depth > DEEPEST:
+        raise too_deep(scope.names.source, *span(node))
+    value = _read(node, scope)
+    _measure(value, node, scope)
+    return value
+
+
+def _read(node: ast.expr, scope: Scope) -> Any:
+    if is_arithmetic(node):
+        return read_arithmetic(scope.names.source, node, lambda part: to_number(part, scope))
+    call = match_call(node)
+    if call is not None:
+        return _read_call(call, node, scope)
+    match node:
+        case ast.Name(name):
+            return _read_name(name, node, scope)
+        case ast.Constant(bool() as value):
+            return S.true if value else S.false
+        case ast.Subscript(ast.Name(name), bracket):
+            return _read_access(name, read_elements(bracket), node, scope)
+        case ast.List([condition]):
+            return choose(to_condition(condition, scope), S.One, S.Zero)
+        case ast.Compare():
+            return _read_comparison(node, scope)
+        case ast.BoolOp(op, parts):
+            join = all_of if isinstance(op, ast.And) else any_of
+            return join([to_condition(part, scope) for part in parts])
+        case ast.UnaryOp(ast.Not(), part):
+            return contrary(to_condition(part, scope))
+        case _:
+            raise not_notation(node, scope)
+
+
+def _measure(value: Any, node: ast.expr, scope: Scope) -> None:
+    """Functions of functions grow fast: refuse before anything has to walk the result."""
+    known = scope.measures
+    pending = [value]
+    while pending:
+        here = pending[-1]
+        inside = [part for part in here.args if part not in known]
+        if here in known or not inside:
+            pending.pop()
+            parts = [known[part] for part in here.args]
+            depth = 1 + max((d for d, _ in parts), default=0)
+            known[here] = (depth, 1 + sum(n for _, n in parts))
+            continue
+        pending += inside
+    depth, nodes = known[value]
+    if depth > 2 * DEEPEST or nodes > LARGEST:
+        raise too_deep(scope.names.source, *span(node))
+
+
+def _read_comparison(node: ast.Compare, scope: Scope) -> Any:
+    sides = [to_number(side, scope) for side in (node.left, *node.comparators)]
+    parts = []
+    for op, (left, right) in zip(node.ops, pairwise(sides), strict=True):
+        if type(op) not in _RELATIONS:
+            raise not_notation(node, scope)
+        parts.append(compare(_RELATIONS[type(op)], left, right))
+    return all_of(parts)
+
+
+def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
+    names = scope.names
+    if name in scope.parameters:
+        return scope.parameters[name]
+    match names.kind(name):
+        case "size":
+            return to_size(name)
+        case "scalar":
+            return names.arguments[name]
+        case "index":
+            return scope.letters.get(name, span(node))
+        case "tensor":
+            return _read_bare(name, node, scope)
+        case "function":
+            parameters = ", ".join(token.text for token in names.functions[name].parameters)
+            raise scope.refuse(
+                "function-bare",
+                f"{name} is a function and needs its arguments",
+                node,
+                help=f"write {name}({parameters})",
+            )
+        case _ if name in CONSTANTS:
+            return CONSTANTS[name]
+        case _:
+            raise unknown_name(name, node, scope)
+
+
+def _read_bare(name: str, node: ast.expr, scope: Scope) -> Any:
+    if name in CONSTANTS:
+        return CONSTANTS[name]
+    rank = find_rank(scope.names, name)
+    if rank:
+        raise scope.refuse(
+            "places-missing",
+            f"{name} stands without its {to_count(rank, 'place')}",
+            node,
+            help=f"write {name}[..], a letter for each place",
+        )
+    check_order(name, node, scope)
+    return scope.names.bases[name]
+
+
+def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Scope) -> Any:
+    names = scope.names
+    if name in scope.parameters:
+        says = f"{name} is a parameter here, one number without places"
+        raise scope.refuse("parameter-places", says, node, help=f"write {name}")
+    if names.kind(name) != "tensor":
+        raise no_tensor(name, places, node, scope)
+    check_order(name, node, scope)
+    rank = find_rank(names, name)
+    if rank != len(places):
+        raise scope.refuse(
+            "wrong-rank",
+            f"{name} has {to_count(rank, 'place')}, not {len(places)}",
+            node,
+            facts=(_tell_places(name, scope),),
+            help=f"write {name} alone" if not rank else f"give {name} {to_count(rank, 'place')}",
+        )
+    return names.bases[name][tuple(to_place(place, scope) for place in places)]
+
+
+def to_place(node: ast.expr, scope: Scope) -> Any:
+    """The SymPy expression of one place of a tensor."""
+    place = to_number(node, scope)
+    check_expandable(scope.names.source, node, place)
+    return place
+
+
+def _tell_places(name: str, scope: Scope) -> str:
+    """What the places of a tensor are."""
+    if name in scope.names.shapes:
+        shape = map(write_extent, scope.names.shapes[name])
+        return f"{name} is declared as {name}[{', '.join(shape)}]"
+    if scope.names.equations[name][1].places is None:
+        return f"{name} is defined without places"
+    start, end = scope.names.equations[name][1].left
+    return f"{name} is defined as {' '.join(scope.names.source.text[start:end].split())}"
+
+
+def _read_call(call: Call, node: ast.expr, scope: Scope) -> Any:
+    word, names = call.word, scope.names
+    if word in LINEAR_ALGEBRA and word not in names.functions:
+        raise scope.refuse(
+            "not-yet",
+            f"linear algebra cannot be used yet: {word}",
+            node,
+            help="compute it before, and declare the result as a tensor",
+        )
+    if call.brackets is not None:
+        return _read_reduction(call, node, scope)
+    if call.keywords:
+        says = f"{word} takes its arguments in order, without names"
+        raise scope.refuse("function-form", says, node, help=f"write {word}(a, b)")
+    if word in names.functions and word not in scope.parameters:
+        return _inline(call, node, scope)
+    if word == "where":
+        check_count(call, node, scope, 3, 3)
+        condition, then, other = call.arguments
+        return choose(
+            to_condition(condition, scope), to_number(then, scope), to_number(other, scope)
+        )
+    if word in ELEMENTWISE and not (len(call.arguments) == 1 and word in {"max", "min"}):
+        fewest, most, build = ELEMENTWISE[word]
+        check_count(call, node, scope, fewest, most)
+        return build(*(to_number(argument, scope) for argument in call.arguments))
+    raise unknown_function(call, node, scope)
+
+
+def _inline(call: Call, node: ast.expr, scope: Scope) -> Any:
+    """The body of the user's function with the arguments in place of its parameters."""
+    line = scope.names.functions[call.word]
+    if any(call.word == word for word, _ in scope.calls):
+        says = f"{call.word} is defined by itself"
+        raise scope.refuse("function-recursive", says, node, help="write it out, without itself")
+    check_count(call, node, scope, len(line.parameters), len(line.parameters))
+    values = [to_value(argument, scope) for argument in call.arguments]
+    inner = replace(
+        scope,
+        parameters={p.text: value for p, value in zip(line.parameters, values, strict=True)},
+        calls=(*scope.calls, (call.word, span(node))),
+        bound={**{letter: span(node) for letter in _find_letters(values)}, **scope.bound},
+    )
+    return to_value(line.body, inner)
+
+
+def _find_letters(values: list[Any]) -> list[str]:
+    """The letters in the arguments, which a function's body must not bind."""
+    return sorted({str(i.label) for value in values for i in value.atoms(Idx)})
+
+
+def _read_reduction(call: Call, node: ast.expr, scope: Scope) -> Any:
+    word = call.word
+    if word not in {*BINDING, *KEEPING}:
+        raise unknown_function(call, node, scope)
+    letters, conditions = _split_bracket(call, node, scope)
+    word = _read_correction(call, node, scope)
+    bound = dict(scope.bound)
+    for letter in letters:
+        if call.word in BINDING:
+            check_free(letter, scope, bound)
+        bound[letter.id] = span(letter)
+    inner = replace(scope, bound=bound)
+    indices = [scope.letters.get(letter.id, span(letter)) for letter in letters]
+    parts = [to_condition(condition, inner) for condition in conditions]
+    body = to_number(call.arguments[0], inner)
+    return reduce_over(word, body, indices, all_of(parts) if parts else None)
+
+
+def _split_bracket(
+    call: Call, node: ast.expr, scope: Scope
+) -> tuple[list[ast.Name], list[ast.expr]]:
+    """The letters, and the conditions behind them."""
+    letters: list[ast.Name] = []
+    conditions: list[ast.expr] = []
+    for part in call.brackets or ():
+        if not isinstance(part, ast.Name):
+            conditions.append(part)
+        elif conditions:
+            says = "the letters come first, then the conditions"
+            raise scope.refuse(
+                "reduction-form", says, part, help=f"write {call.word}[i, j, j <= i]"
+            )
+        elif part.id in scope.parameters:
+            says = f"{part.id} is a parameter here and cannot be bound"
+            raise scope.refuse("reduction-form", says, part, help="take another letter")
+        else:
+            letters.append(part)
+    if not letters:
+        says = f"{call.word}[..] names no index"
+        raise scope.refuse("reduction-form", says, node, help=f"write {call.word}[j](..)")
+    if call.word in {*KEEPING, "argmax"} and len(letters) > 1:
+        says = f"{call.word} runs along one index"
+        raise scope.refuse("reduction-form", says, letters[1], help=f"write {call.word}[j](..)")
+    return letters, conditions
+
+
+def _read_correction(call: Call, node: ast.expr, scope: Scope) -> str:
+    """The reduction's word; `var` with `correction=1` is the other variance."""
+    check_count(call, node, scope, 1, 1)
+    match call.keywords:
+        case []:
+            return call.word
+        case [ast.keyword("correction", ast.Constant(0 | 1 as correction))] if call.word == "var":
+            return "sample_var" if correction else "var"
+    help_ = (
+        "write var[j](x[j], correction=1)" if call.word == "var" else f"write {call.word}[j](..)"
+    )
+    says = f"{call.word} takes one expression"
+    raise scope.refuse("function-form", says, node, help=help_)

@@ -1,0 +1,1 @@
+"""The lifter: torch code, run once, written down as equations."""

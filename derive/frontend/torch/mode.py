@@ -1,0 +1,252 @@
+"""Torch code run once on real numbers, every call seen before torch takes it apart.
+
+Each call is answered by torch itself, in float64; beside it the table of ops says what the result
+is as an expression. What is not known poisons its result: only where a result of the code depends
+on it is it refused. Sizes are answered with integers that know their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from derive.errors import DeriveError
+from derive.frontend.torch.call import Call, Op
+from derive.frontend.torch.memory import (
+    find_address,
+    find_tensors,
+    find_written,
+    is_reading_what_it_writes,
+)
+from derive.frontend.torch.names import name_of
+from derive.frontend.torch.queries import answer_query, is_query
+from derive.frontend.torch.reenter import is_open, open_functional
+from derive.frontend.torch.shadow import Poison, Shadow, kind_of
+from derive.frontend.torch.spots import find_spot
+from derive.frontend.torch.table import find_op
+from derive.frontend.torch.trace import PoisonedError, Trace
+from derive.frontend.torch.writes import write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def make_mode(trace: Trace, path: str) -> Any:
+    """The mode under which code is lifted; `path` is the user's file, if it is known."""
+    from torch.overrides import TorchFunctionMode
+
+    class Lifting(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            with _at(trace, path, name_of(function)):
+                return _answer(self, trace, function, tuple(args), dict(kwargs or {}))
+
+    return Lifting()
+
+
+@contextmanager
+def _at(trace: Trace, path: str, name: str) -> Iterator[None]:
+    """While a call is answered, its place in the code is known."""
+    outer, trace.spot = trace.spot, find_spot(path, name)
+    try:
+        yield
+    finally:
+        trace.spot = outer
+
+
+def _answer(
+    mode: Any, trace: Trace, function: Any, args: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    name = name_of(function)
+    if is_query(name):
+        return answer_query(trace, function, args, named)
+    function, args, named = make_precise(name, function, args, named)
+    known = find_op(name)
+    if known is not None and known.definition is not None:
+        with mode:
+            return known.definition(*args, **named)
+    if known is None and find_op(name.rstrip("_")) is None and is_open(function):
+        with open_functional(), mode:
+            return function(*args, **named)
+    base = find_op(name[:-1]) if known is None and name.endswith("_") else None
+    if base is not None and base.definition is not None:
+        with mode:
+            return args[0].copy_(base.definition(*args, **named))
+    written = find_written(name, known.is_write if known else None, args, named)
+    problem = _prepare(trace, name, written, args, named) if written else None
+    out = function(*args, **named)
+    _tie_all(Call(trace, name, args, named, out), known, written, problem)
+    return out
+
+
+def _prepare(
+    trace: Trace, name: str, written: tuple[Any, ...], args: tuple[Any, ...], named: dict[str, Any]
+) -> DeriveError | None:
+    """Before a write: the tensors are known as they are; a reason why the write is not told."""
+    for tensor in written:
+        if not trace.is_tied(tensor):
+            try:
+                trace.tie(tensor, trace.shadow(tensor))
+            except PoisonedError as error:
+                trace.tie(tensor, Poison(error.error))
+    if len(written) > 1:
+        return trace.refuse("lift-write", f"{name} writes into several tensors")
+    if is_reading_what_it_writes(name, args, named):
+        says = f"{name} overwrites elements that it reads at other places"
+        return trace.refuse("lift-write", says, help="read a copy: .clone()")
+    return None
+
+
+def make_precise(
+    name: str, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """The call with every request for a shorter float turned into one for float64."""
+    import torch
+
+    short = (torch.float32, torch.float16, torch.bfloat16)
+    if name in {"float", "half", "bfloat16"} and args:
+        return torch.Tensor.double, args[:1], {}
+    args = tuple(
+        torch.float64 if isinstance(each, torch.dtype) and each in short else each for each in args
+    )
+    if isinstance(named.get("dtype"), torch.dtype) and named["dtype"] in short:
+        named["dtype"] = torch.float64
+    return function, args, named
+
+
+def _tie_all(
+    call: Call, known: Op | None, written: tuple[Any, ...], problem: DeriveError | None
+) -> None:
+    """Say of every tensor that came out, or that was written into, what it is."""
+    tensors = tuple(find_tensors(call.out))
+    if not tensors and not written:
+        return
+    trace = call.trace
+    try:
+        if problem is not None:
+            raise problem
+        shadows = _compute(call, known)
+        if tensors and shadows is not None:
+            _tie(call, tensors, shadows, is_view=known is not None and known.is_view)
+        for tensor in written:
+            _disown(trace, tensor)
+        return
+    except PoisonedError as error:
+        reason = error.error
+    except DeriveError as error:
+        reason = error
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        says = f"{call.name} is called in a way that is not known"
+        reason = trace.refuse("lift-op", f"{says} ({type(error).__name__}: {error})")
+    _poison(call, tensors, written, reason)
+
+
+def _disown(trace: Trace, tensor: Any) -> None:
+    """After a write: what lies in the same memory and is no view of the same buffer is lost."""
+    reason = trace.refuse("lift-write", "memory is written that another tensor reads unseen")
+    trace.memory.poison(tensor, reason, trace.shadow(tensor).buffer)
+
+
+def _compute(call: Call, known: Op | None) -> Any:
+    trace = call.trace
+    if any(tensor.is_complex() for tensor in find_tensors(call.out)):
+        raise trace.refuse("lift-complex", "complex numbers are not known")
+    if known is not None and known.act is not None:
+        found = known.act(call)
+        if call.named.get("out") is None:
+            return found
+        write(trace, trace.shadow(call.named["out"]), found)
+        return None
+    base = find_op(call.name[:-1]) if call.name.endswith("_") else None
+    if base is not None and base.act is not None:
+        found = base.act(replace(call, name=call.name[:-1]))
+        if base.is_view:
+            _check(call, call.args[0], found)
+            trace.tie(call.args[0], found)
+        else:
+            write(trace, trace.shadow(call.args[0]), found)
+        return None
+    if call.name in RANDOM or call.name.rstrip("_") in RANDOM:
+        raise trace.refuse(
+            "lift-random",
+            f"{call.name} draws random numbers",
+            help="give them as an argument; dropout is lifted in eval mode",
+        )
+    raise trace.refuse("lift-op", f"{call.name} is not known to the lifter")
+
+
+RANDOM = frozenset(
+    [
+        "rand",
+        "randn",
+        "rand_like",
+        "randn_like",
+        "randint",
+        "randint_like",
+        "randperm",
+        "bernoulli",
+        "multinomial",
+        "normal",
+        "uniform",
+        "dropout",
+        "alpha_dropout",
+        "feature_dropout",
+        "kaiming_uniform",
+        "xavier_uniform",
+        "exponential",
+        "poisson",
+        "trunc_normal",
+        "dropout1d",
+        "dropout2d",
+        "dropout3d",
+        "native_dropout",
+    ]
+)
+
+
+def _tie(call: Call, tensors: tuple[Any, ...], found: Any, *, is_view: bool) -> None:
+    shadows = (found,) if isinstance(found, Shadow) else tuple(found)
+    trace = call.trace
+    if len(shadows) != len(tensors):
+        raise trace.refuse("lift-unsure", f"{call.name} gives another number of tensors")
+    for tensor, shadow in zip(tensors, shadows, strict=True):
+        _check(call, tensor, shadow)
+        if any(tensor is each for each in call.args):
+            if not is_view and trace.shadow(tensor) is not shadow:
+                write(trace, trace.shadow(tensor), shadow)  # `inplace=True`
+                _disown(trace, tensor)
+            continue
+        shared = not is_view or _is_shared(tensor, call.args[0])
+        trace.tie(tensor, shadow if shared else trace.copy(shadow))
+        if is_view:
+            trace.note_view(shadow)
+
+
+def _check(call: Call, tensor: Any, shadow: Shadow) -> None:
+    lengths = tuple(call.trace.number(extent) for extent in shadow.shape)
+    if lengths != tuple(tensor.shape) or shadow.kind != kind_of(tensor):
+        says = f"{call.name} gives shape {tuple(tensor.shape)} and not {lengths}"
+        if lengths == tuple(tensor.shape):
+            says = f"{call.name} gives {kind_of(tensor)} values and not {shadow.kind} ones"
+        raise call.trace.refuse("lift-unsure", says)
+
+
+def _is_shared(one: Any, other: Any) -> bool:
+    """Do two tensors lie in the same memory?"""
+    return not hasattr(other, "untyped_storage") or find_address(one) == find_address(other)
+
+
+def _poison(
+    call: Call, tensors: tuple[Any, ...], written: tuple[Any, ...], reason: DeriveError
+) -> None:
+    """Nothing is known of the results, nor of the memory that was written into."""
+    for tensor in written:
+        call.trace.memory.poison(tensor, reason)
+    for tensor in tensors:
+        if any(tensor is each for each in call.args):
+            call.trace.memory.poison(tensor, reason)
+        else:
+            call.trace.tie(tensor, Poison(reason))

@@ -1,0 +1,361 @@
+"""Numbers that remember how they were made from sizes and scalars, while Python computes with them.
+
+    SymbolicInt(int)      carries a Polynomial over sizes: what `x.shape[0]`, `len(x)` give
+    SymbolicFloat(float)  carries an expression: `sqrt(D)`, `D ** -0.5`, a scalar argument
+
+Both are ordinary numbers to torch and to Python. A `Watch` hears where what they carry gets lost:
+`range(S)`, `int(S / 2)`, `S == T`; and under which conditions on the sizes the code ran as it did.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from derive.analysis.affine import divide
+from derive.analysis.affine_form import Affine
+from derive.analysis.ranges import divide_exactly, is_nonnegative
+from derive.frontend.torch.exprs import add, from_float, multiply, power
+from derive.ir.nodes import MINUS_ONE, Call, Expr, Scalar, Size
+from derive.ir.pieces import to_text
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Watch:
+    """What was lost on the way: sizes that became numbers, and conditions the run rests on."""
+
+    def __init__(self) -> None:
+        self.lost: dict[str, None] = {}
+        self.notes: dict[str, None] = {}
+        self.branches: dict[str, None] = {}
+
+    def lose(self, *exprs: Expr) -> None:
+        """The sizes in these expressions went on as plain numbers; a scalar must not."""
+        for expr in exprs:
+            for part in walk(expr):
+                if isinstance(part, Size):
+                    self.lost[part.name] = None
+                elif isinstance(part, Scalar):
+                    self.branches[part.name] = None
+
+    def assume(self, condition: str) -> None:
+        """The code ran as it did because of this condition on the sizes."""
+        self.notes[condition] = None
+
+
+def to_expr(value: Any) -> Expr:
+    """The expression that a number carries, or the number itself, recognised exactly."""
+    if isinstance(value, SymbolicInt):
+        return value.form.to_expr()
+    if isinstance(value, SymbolicFloat):
+        return value.expr
+    return from_float(value)
+
+
+def to_form(value: Any) -> Polynomial:
+    """The polynomial that an integer carries."""
+    return value.form if isinstance(value, SymbolicInt) else Polynomial.of(int(value))
+
+
+def make_int(value: int, form: Polynomial, watch: Watch) -> int:
+    """The integer with its polynomial; a plain one where nothing symbolic is in it."""
+    return int(value) if form.constant is not None else SymbolicInt(value, form, watch)
+
+
+class SymbolicInt(int):
+    """An integer that is a polynomial over sizes."""
+
+    form: Polynomial
+    watch: Watch
+
+    def __new__(cls, value: int, form: Polynomial, watch: Watch) -> SymbolicInt:
+        """An int with what it carries."""
+        made = int.__new__(cls, value)
+        made.form, made.watch = form, watch
+        return made
+
+    def __int__(self) -> int:
+        self.watch.lose(self.form.to_expr())
+        return int.__add__(self, 0)
+
+    def __float__(self) -> float:
+        self.watch.lose(self.form.to_expr())
+        return int.__float__(self)
+
+    def __trunc__(self) -> int:
+        return self
+
+    def __floor__(self) -> int:
+        return self
+
+    def __ceil__(self) -> int:
+        return self
+
+    def __round__(self, digits: Any = None) -> int:
+        return self
+
+    def __bool__(self) -> bool:
+        return bool(_decide(self, ">", 0))
+
+    def __neg__(self) -> int:
+        return make_int(int.__neg__(self), Polynomial.of(-1) * self.form, self.watch)
+
+    def __pos__(self) -> int:
+        return self
+
+    def __abs__(self) -> int:
+        return self if _decide(self, ">=", 0) else -self
+
+    def __reduce__(self) -> Any:
+        return int, (int.__add__(self, 0),)
+
+    def __deepcopy__(self, memo: Any) -> SymbolicInt:
+        return self
+
+
+class SymbolicFloat(float):
+    """A real number that is an expression over sizes and scalars."""
+
+    expr: Expr
+    watch: Watch
+
+    def __new__(cls, value: float, expr: Expr, watch: Watch) -> SymbolicFloat:
+        """A float with what it carries."""
+        made = float.__new__(cls, value)
+        made.expr, made.watch = expr, watch
+        return made
+
+    def __int__(self) -> int:
+        self.watch.lose(self.expr)
+        return float.__int__(self)
+
+    def __float__(self) -> float:
+        self.watch.lose(self.expr)
+        return float.__add__(self, 0.0)
+
+    def __bool__(self) -> bool:
+        self.watch.lose(self.expr)
+        return float.__bool__(self)
+
+    def __trunc__(self) -> int:
+        return _round(self, math.trunc)
+
+    def __floor__(self) -> int:
+        return _round(self, math.floor)
+
+    def __ceil__(self) -> int:
+        return _round(self, math.ceil)
+
+    def __neg__(self) -> SymbolicFloat:
+        return SymbolicFloat(float.__neg__(self), multiply(MINUS_ONE, self.expr), self.watch)
+
+    def __pos__(self) -> SymbolicFloat:
+        return self
+
+    def __abs__(self) -> SymbolicFloat:
+        return SymbolicFloat(float.__abs__(self), Call("abs", (self.expr,)), self.watch)
+
+    def __reduce__(self) -> Any:
+        return float, (float.__add__(self, 0.0),)
+
+    def __deepcopy__(self, memo: Any) -> SymbolicFloat:
+        return self
+
+
+def plain(value: Any) -> Any:
+    """The number without what it carries; nothing counts as lost."""
+    if isinstance(value, SymbolicInt):
+        return int.__add__(value, 0)
+    return float.__add__(value, 0.0) if isinstance(value, SymbolicFloat) else value
+
+
+def _round(value: SymbolicFloat, how: Callable[[float], int]) -> int:
+    """A quotient of sizes that is whole for all of them stays one; else the number is used."""
+    form = Polynomial.of(value.expr)
+    number = how(plain(value))
+    whole = all(c.denominator == 1 and _has_no_divisor(m) for m, c in form.terms.items())
+    if whole and all(isinstance(atom, Size) for atom in form.atoms):
+        return make_int(number, form, value.watch)
+    value.watch.lose(value.expr)
+    return number
+
+
+def _has_no_divisor(monomial: Any) -> bool:
+    return all(power_ > 0 for _, power_ in monomial)
+
+
+def divide_sizes(over: Polynomial, under: Polynomial) -> Polynomial:
+    """`over // under`: sizes where it is whole for all of them, else as little of a quotient."""
+    return divide(Affine({}, over), under).constant
+
+
+def _remainder(over: Polynomial, under: Polynomial) -> Polynomial:
+    if divide_exactly(over, under) is not None:
+        return Polynomial({})
+    return Polynomial.of(Call("mod", (over.to_expr(), under.to_expr())))
+
+
+_WHOLE: dict[str, Callable[[Polynomial, Polynomial], Polynomial]] = {
+    "add": Polynomial.__add__,
+    "sub": Polynomial.__sub__,
+    "mul": Polynomial.__mul__,
+    "floordiv": divide_sizes,
+    "mod": _remainder,
+}
+_REAL: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "add": add,
+    "sub": lambda one, two: add(one, multiply(MINUS_ONE, two)),
+    "mul": multiply,
+    "truediv": lambda one, two: multiply(one, power(two, MINUS_ONE)),
+    "pow": power,
+    "floordiv": lambda one, two: Call("floor", (multiply(one, power(two, MINUS_ONE)),)),
+    "mod": lambda one, two: Call("mod", (one, two)),
+}
+_PLAIN: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda one, two: one + two,
+    "sub": lambda one, two: one - two,
+    "mul": lambda one, two: one * two,
+    "truediv": lambda one, two: one / two,
+    "floordiv": lambda one, two: one // two,
+    "mod": lambda one, two: one % two,
+    "pow": lambda one, two: one**two,
+}
+_CONTRARY = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+_RELATIONS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "lt": ("<", lambda one, two: one < two),
+    "le": ("<=", lambda one, two: one <= two),
+    "gt": (">", lambda one, two: one > two),
+    "ge": (">=", lambda one, two: one >= two),
+    "eq": ("==", lambda one, two: one == two),
+    "ne": ("!=", lambda one, two: one != two),
+}
+
+
+def compute(name: str, one: Any, two: Any) -> Any:
+    """A Python operation on two numbers, one of them symbolic."""
+    watch = next(v.watch for v in (one, two) if isinstance(v, (SymbolicInt, SymbolicFloat)))
+    number = _PLAIN[name](plain(one), plain(two))
+    both_whole = isinstance(one, int) and isinstance(two, int)
+    if both_whole and name in _WHOLE:
+        return make_int(number, _WHOLE[name](to_form(one), to_form(two)), watch)
+    if both_whole and name == "pow" and not isinstance(two, SymbolicInt) and two >= 0:
+        form = math.prod([to_form(one)] * two, start=Polynomial.of(1))
+        return make_int(number, form, watch)
+    if isinstance(number, complex) or not math.isfinite(number):
+        watch.lose(to_expr(one), to_expr(two))
+        return number
+    return SymbolicFloat(number, _REAL[name](to_expr(one), to_expr(two)), watch)
+
+
+def _decide(one: Any, relation: str, two: Any) -> bool:
+    """The truth at the sizes given; what does not hold for all sizes is noted, or loses them."""
+    compare = next(act for sign, act in _RELATIONS.values() if sign == relation)
+    truth = compare(plain(one), plain(two))
+    watch = next(v.watch for v in (one, two) if isinstance(v, (SymbolicInt, SymbolicFloat)))
+    if not (isinstance(one, int) and isinstance(two, int)):
+        watch.lose(to_expr(one), to_expr(two))
+        return truth
+    held = relation if truth else _CONTRARY[relation]
+    gap = to_form(two) - to_form(one)
+    if not _holds(held, gap):
+        if held == "==" and not _is_remainder(to_form(one)):
+            watch.lose(gap.to_expr())
+        else:
+            watch.assume(_say(to_form(one), held, to_form(two)))
+    return truth
+
+
+def _say(one: Polynomial, relation: str, two: Polynomial) -> str:
+    """The relation with the number on its right: S >= 2, not S - 2 >= 0."""
+    if two.constant is not None:
+        number = Polynomial.of(one.terms.get((), 0))
+        one, two = one - number, two - number
+    return f"{to_text(one.to_expr())} {relation} {to_text(two.to_expr())}"
+
+
+def _holds(relation: str, gap: Polynomial) -> bool:
+    """Is `0 relation gap` true for all sizes, as far as can be shown?"""
+    least = Polynomial.of(1)
+    below = Polynomial({}) - gap
+    match relation:
+        case "<":
+            return is_nonnegative(gap - least)
+        case "<=":
+            return is_nonnegative(gap)
+        case ">":
+            return is_nonnegative(below - least)
+        case ">=":
+            return is_nonnegative(below)
+        case "==":
+            return not gap.terms
+    return is_nonnegative(gap - least) or is_nonnegative(below - least)
+
+
+def _is_remainder(form: Polynomial) -> bool:
+    """Is it `M % n`: a size that has to be a multiple is a condition, not a coincidence?"""
+    match tuple(form.terms):
+        case (((Call("mod"), 1),),):
+            return True
+    return False
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _forward(name: str) -> Callable[[Any, Any], Any]:
+    def act(self: Any, other: Any) -> Any:
+        if isinstance(other, (list, tuple, str)):  # a list as long as a size
+            self.watch.lose(to_expr(self))
+        return compute(name, self, other) if _is_number(other) else NotImplemented
+
+    return act
+
+
+def _backward(name: str) -> Callable[[Any, Any], Any]:
+    def act(self: Any, other: Any) -> Any:
+        if isinstance(other, (list, tuple, str)):
+            self.watch.lose(to_expr(self))
+        return compute(name, other, self) if _is_number(other) else NotImplemented
+
+    return act
+
+
+def _relate(name: str) -> Callable[[Any, Any], Any]:
+    relation, _ = _RELATIONS[name]
+
+    def act(self: Any, other: Any) -> Any:
+        return _decide(self, relation, other) if _is_number(other) else NotImplemented
+
+    return act
+
+
+def _lose(name: str, base: type) -> Callable[..., Any]:
+    plain_method = getattr(base, name)
+
+    def act(self: Any, *others: Any) -> Any:
+        self.watch.lose(to_expr(self))
+        return plain_method(plain(self), *map(plain, others))
+
+    return act
+
+
+_LOSING = {
+    SymbolicInt: "__lshift__ __rlshift__ __rshift__ __rrshift__ __and__ __rand__ __or__ __ror__ "
+    "__xor__ __rxor__ __invert__ bit_length bit_count to_bytes",
+    SymbolicFloat: "__round__ is_integer hex",
+}
+_LOSING_ALL = "__divmod__ __rdivmod__ __hash__ __str__ __repr__ __format__ as_integer_ratio"
+for _cls, _names in _LOSING.items():
+    for _name in (*_names.split(), *_LOSING_ALL.split()):
+        setattr(_cls, _name, _lose(_name, _cls.__base__ or int))
+for _cls in (SymbolicInt, SymbolicFloat):
+    for _name in _PLAIN:
+        setattr(_cls, f"__{_name}__", _forward(_name))
+        setattr(_cls, f"__r{_name}__", _backward(_name))
+    for _name in _RELATIONS:
+        setattr(_cls, f"__{_name}__", _relate(_name))

@@ -1,0 +1,1 @@
+"""What each torch operation means, one file a family; each row carries its examples."""

@@ -1,0 +1,352 @@
+"""Elements put elsewhere: gathers, repeats, rolls, borders, joins, triangles, choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from derive.frontend.torch.call import Call, composite, op
+from derive.frontend.torch.exprs import (
+    add,
+    all_of,
+    choose,
+    choose_truth,
+    compare,
+    multiply,
+    subtract,
+    to_condition,
+    to_number,
+)
+from derive.frontend.torch.numbers import plain, to_expr
+from derive.frontend.torch.ops.getitem import Gather, gather_all
+from derive.frontend.torch.ops.joins import OPS as JOINS
+from derive.frontend.torch.places import decide, put, within
+from derive.frontend.torch.shadow import Shadow, at
+from derive.frontend.torch.trace import is_symbolic
+from derive.frontend.torch.views import find_axis, insert_axis
+from derive.ir.nodes import ONE, TRUE, ZERO, Expr, Index, Reduce
+from derive.ir.nodes import Call as Function
+
+if TYPE_CHECKING:
+    pass
+
+
+def _take(call: Call) -> Shadow:
+    """index_select, embedding: whole slices at places of one axis."""
+    if call.name == "embedding":
+        places, shadow, axis = *_read_embedding(call), 0
+    else:
+        shadow, places = call.shadow(0), call.shadow(2, "index")
+        axis = find_axis(call.get(1, "dim"), shadow.rank)
+    return gather_all(call.trace, shadow, [Gather(axis, places, wraps=False)])
+
+
+def _read_embedding(call: Call) -> tuple[Shadow, Shadow]:
+    """Places and rows: the layer's function and torch's own have them in contrary order."""
+    first = call.args[0] if call.args else None
+    if "indices" in call.named or (first is not None and call.trace.shadow(first).kind == "real"):
+        return call.shadow(1, "indices"), call.shadow(0, "weight")
+    if call.get(3, "max_norm") is not None:
+        raise call.trace.refuse("lift-op", "an embedding with max_norm writes into its weight")
+    return call.shadow(0), call.shadow(1, "weight")
+
+
+def _gather(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    name = "indices" if call.name == "take_along_dim" else "index"
+    position, where = (1, 2) if call.name == "take_along_dim" else (2, 1)
+    places = call.shadow(position, name)
+    axis = find_axis(call.get(where, "dim"), shadow.rank)
+    letters = trace.like(*places.letters)
+    taken = trace.read(places, [at(letter) for letter in letters])
+    olds: list[Expr] = [
+        ZERO if shadow.shape[k] is ONE else at(letter) for k, letter in enumerate(letters)
+    ]
+    for k, letter in enumerate(letters):
+        if k != axis:
+            trace.unify(shadow.shape[k], letter.extent)
+    olds[axis] = taken
+    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+
+
+def _one_hot(call: Call) -> Shadow:
+    trace, places = call.trace, call.shadow(0)
+    count = call.get(1, "num_classes", -1)
+    if plain(count) < 0:
+        raise trace.refuse("lift-op", "one_hot without num_classes depends on data")
+    last = trace.letter(trace.extent(count))
+    letters = (*trace.like(*places.letters), last)
+    value = compare("==", trace.read(places, [at(i) for i in letters[:-1]]), at(last))
+    return trace.make(letters, choose(value, ONE, ZERO), "int")
+
+
+def _repeat(call: Call) -> Shadow:
+    """Whole copies one after the other along each axis."""
+    trace, shadow = call.trace, call.shadow(0)
+    counts = list(call.spread_args(1, "repeats" if call.name == "repeat" else "dims"))
+    while shadow.rank < len(counts):
+        shadow = insert_axis(trace, shadow, 0)
+    counts = [1] * (shadow.rank - len(counts)) + counts
+    letters, olds = [], []
+    for letter, count in zip(shadow.letters, counts, strict=True):
+        if not is_symbolic(count) and count == 1:
+            letters.append(trace.letters.copy(letter))
+            olds.append(at(letters[-1]))
+            continue
+        length = trace.to_int(letter.extent)
+        letters.append(trace.letter(trace.extent(length * count)))
+        olds.append(Function("mod", (letters[-1], letter.extent)))
+    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+
+
+def _repeat_each(call: Call) -> Shadow:
+    """Each element several times in a row."""
+    trace, shadow = call.trace, call.shadow(0)
+    count, asked = call.get(1, "repeats"), call.get(2, "dim")
+    if not isinstance(count, int) or asked is None:
+        raise trace.refuse("lift-op", "repeat_interleave without a dimension is not known")
+    axis = find_axis(asked, shadow.rank)
+    letters = list(trace.like(*shadow.letters))
+    olds: list[Expr] = [at(letter) for letter in letters]
+    length = trace.to_int(shadow.shape[axis])
+    letters[axis] = trace.letter(trace.extent(length * count))
+    olds[axis] = Function("floordiv", (letters[axis], to_expr(count)))
+    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+
+
+def _flip(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    axes = {find_axis(k, shadow.rank) for k in call.spread_args(1, "dims")}
+    letters = trace.like(*shadow.letters)
+    olds = [
+        subtract(subtract(letter.extent, ONE), at(letter)) if k in axes else at(letter)
+        for k, letter in enumerate(letters)
+    ]
+    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+
+
+def _roll(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    shifts, axes = call.get(1, "shifts"), call.get(2, "dims")
+    if axes is None:
+        raise trace.refuse("lift-op", "roll without dimensions is not known")
+    pairs = zip(
+        shifts if isinstance(shifts, (tuple, list)) else (shifts,),
+        axes if isinstance(axes, (tuple, list)) else (axes,),
+        strict=True,
+    )
+    letters = trace.like(*shadow.letters)
+    olds: list[Expr] = [at(letter) for letter in letters]
+    for shift, axis in pairs:
+        k = find_axis(axis, shadow.rank)
+        moved = subtract(olds[k], to_expr(shift))
+        olds[k] = Function("mod", (moved, letters[k].extent))
+    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+
+
+def _pad(call: Call) -> Shadow:
+    """A border of one number, of the last axes first."""
+    trace, shadow = call.trace, call.shadow(0)
+    widths = list(call.get(1, "pad"))
+    if call.get(2, "mode", "constant") != "constant":
+        raise trace.refuse("lift-op", "only a constant border is known")
+    value = call.get(3, "value")
+    letters = list(trace.like(*shadow.letters))
+    olds: list[Expr] = [at(letter) for letter in letters]
+    inside: list[Expr] = []
+    for number in range(len(widths) // 2):
+        before, after = widths[2 * number], widths[2 * number + 1]
+        k = shadow.rank - 1 - number
+        if not is_symbolic(before) and not is_symbolic(after) and before == 0 == after:
+            continue
+        length = trace.to_int(shadow.shape[k]) + before + after
+        letters[k] = trace.letter(trace.extent(length))
+        olds[k] = subtract(at(letters[k]), to_expr(before))
+        inside.append(within(olds[k], shadow.shape[k]))
+    border = to_expr(0 if value is None else value)
+    found = trace.read_number(shadow, olds)
+    return trace.make(letters, choose(all_of(*inside), found, border), shadow.kind)
+
+
+def _triangle(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    offset = call.get(1, "diagonal", 0)
+    letters = trace.like(*shadow.letters)
+    places = [at(letter) for letter in letters]
+    gap = subtract(places[-1], places[-2])
+    relation = "<=" if call.name == "tril" else ">="
+    inside = decide(relation, gap, to_expr(offset))
+    value = trace.read(shadow, places)
+    if shadow.kind == "bool":
+        return trace.make(letters, all_of(inside, value), "bool")
+    return trace.make(letters, choose(inside, value, ZERO), shadow.kind)
+
+
+def _read_choice(call: Call) -> tuple[Any, Any, Any]:
+    """Condition and values: `torch.where(m, x, y)` and `x.where(m, y)` have the same name."""
+    if call.args and "condition" in call.named:
+        return call.named["condition"], call.args[0], call.get(1, "other")
+    given = tuple(call.get(k, name) for k, name in enumerate(("condition", "input", "other")))
+    if any(each is None for each in given):
+        raise call.trace.refuse("lift-op", "where of a condition alone depends on data")
+    one, two, three = given
+    if not _is_mask(two):
+        return one, two, three
+    if not _is_mask(one):
+        return two, one, three
+    if one is two or (three is False and one.dtype == two.dtype):  # both are one function
+        return one, two, three
+    ways = [way for way in (given, (two, one, three)) if _gives(way, call.out)]
+    if len(ways) != 1:
+        raise call.trace.refuse("lift-unsure", "which mask is the condition of where is not seen")
+    return ways[0]
+
+
+def _is_mask(value: Any) -> bool:
+    import torch
+
+    return getattr(value, "dtype", None) in (torch.bool, torch.uint8)
+
+
+def _gives(given: tuple[Any, Any, Any], out: Any) -> bool:
+    import torch
+
+    return torch.equal(torch.where(*given), out)
+
+
+def _where(call: Call) -> Shadow:
+    trace = call.trace
+    parts = [trace.shadow(each) for each in _read_choice(call)]
+    letters = trace.broadcast(*parts)
+    condition = to_condition(trace.spread(parts[0], letters), parts[0].kind)
+    return _choose(call, letters, condition, parts[1:])
+
+
+def _choose(
+    call: Call, letters: Sequence[Index], condition: Expr, parts: Sequence[Shadow]
+) -> Shadow:
+    trace = call.trace
+    values = [trace.spread(part, letters) for part in parts]
+    if call.kind == "bool":
+        return trace.make(letters, choose_truth(condition, *values), "bool")
+    one, other = (to_number(v, p.kind) for v, p in zip(values, parts, strict=True))
+    return trace.make(letters, choose(condition, one, other), call.kind)
+
+
+def _masked_fill(call: Call) -> Shadow:
+    trace = call.trace
+    shadow, mask = call.shadow(0), call.shadow(1, "mask")
+    value = trace.shadow(call.get(2, "value"))
+    letters = trace.broadcast(shadow, mask)
+    condition = to_condition(trace.spread(mask, letters), mask.kind)
+    return _choose(call, letters, condition, [value, shadow])
+
+
+def _mesh(call: Call) -> tuple[Shadow, ...]:
+    trace = call.trace
+    given: Any = call.args[0] if isinstance(call.args[0], (tuple, list)) else call.args
+    parts = [trace.shadow(tensor) for tensor in given]
+    order = list(range(len(parts)))
+    if call.named.get("indexing") == "xy":
+        order[:2] = [1, 0]
+    axes = [parts[k].letters[0] for k in order]
+    found = []
+    for number, part in enumerate(parts):
+        letters = trace.like(*axes)
+        own = letters[order.index(number)]
+        found.append(trace.make(letters, trace.read(part, [at(own)]), part.kind))
+    return tuple(found)
+
+
+def _add_at(call: Call) -> Shadow:
+    """index_add, scatter_add: what arrives at a place is summed up."""
+    trace, shadow, axis_at = call.trace, call.shadow(0), call.get(1, "dim")
+    axis = find_axis(axis_at, shadow.rank)
+    places = call.shadow(2, "index")
+    source = call.shadow(3, "src" if call.name.startswith("scatter") else "source")
+    letters = trace.like(*shadow.letters)
+    inner = list(trace.like(*source.letters))
+    if call.name.startswith("index"):
+        taken = trace.read(places, [at(inner[axis])])
+        bound, kept = [inner[axis]], [k for k in range(shadow.rank) if k != axis]
+    else:
+        inner = list(trace.like(*places.letters))
+        taken = trace.read(places, [at(letter) for letter in inner])
+        bound, kept = [inner[axis]], [k for k in range(shadow.rank) if k != axis]
+    for k in kept:
+        trace.unify(letters[k].extent, inner[k].extent)
+    own = [at(inner[k]) if k == axis else at(letters[k]) for k in range(shadow.rank)]
+    value = put(trace.read_number(source, own), (), ())
+    taken = put(taken, [inner[k] for k in kept], [at(letters[k]) for k in kept])
+    arrives = choose(compare("==", taken, at(letters[axis])), value, ZERO)
+    bound = [letter for letter in bound if letter.extent is not ONE]
+    total = Reduce("sum", tuple(bound), TRUE, arrives) if bound else arrives
+    factor = to_expr(call.named.get("alpha", 1))
+    old = trace.read_number(shadow, [at(letter) for letter in letters])
+    return trace.make(letters, add(old, multiply(factor, total)), call.kind)
+
+
+def _diagonal_matrix(call: Call) -> Shadow:
+    """A matrix with these elements on its diagonal."""
+    trace, shadow = call.trace, call.shadow(0)
+    axes = (call.get(2, "dim1", -2), call.get(3, "dim2", -1))
+    if int(call.get(1, "offset", 0)) or axes != (-2, -1):
+        raise trace.refuse("lift-op", "diag_embed beside the diagonal is not known")
+    letters = (*trace.like(*shadow.letters), trace.letters.copy(shadow.letters[-1]))
+    same = compare("==", at(letters[-2]), at(letters[-1]))
+    value = trace.read_number(shadow, [at(letter) for letter in letters[:-1]])
+    return trace.make(letters, choose(same, value, ZERO), call.kind)
+
+
+def _diagonal(input: Any, diagonal: int = 0) -> Any:
+    """Of a vector the matrix, of a matrix the diagonal."""
+    if input.dim() == 1:
+        return input.diag_embed(diagonal)
+    return input.diagonal(diagonal).clone()
+
+
+def _take_flat(input: Any, index: Any) -> Any:
+    return input.flatten()[index]
+
+
+OPS = (
+    *JOINS,
+    op(
+        "index_add scatter_add",
+        _add_at,
+        "x[N, D]; m[E, D]; int t[E] < N: x.index_add(0, t, m)",
+        "x[N, D]; m[E, D]; int t[E, D] < N: x.scatter_add(0, t, m)",
+        "x[N, D]; m[E, D]; int t[E] < N: torch.zeros_like(x).index_add_(0, t, m)",
+    ),
+    op("diag_embed", _diagonal_matrix, "x[B, S]: x.diag_embed()"),
+    composite("diag", _diagonal, "x[S]: torch.diag(x)", "x[S, S]: torch.diag(x, 1)"),
+    composite("take", _take_flat, "x[B, V]; int t[S] < V: x.take(t)"),
+    composite("fliplr", lambda input: input.flip(1), "x[B, S]: x.fliplr()"),
+    composite("flipud", lambda input: input.flip(0), "x[B, S]: x.flipud()"),
+    op("index_select", _take, "x[S, D]; int t[B] < S: torch.index_select(x, 0, t)"),
+    op("embedding", _take, "E[V, D]; int t[B, S] < V: torch.nn.functional.embedding(t, E)"),
+    op("gather take_along_dim", _gather, "x[B, V]; int t[B] < V: x.gather(1, t[:, None])[:, 0]"),
+    op("one_hot", _one_hot, "int t[B] < V; E[V, D]: torch.nn.functional.one_hot(t, E.shape[0])"),
+    op("repeat tile", _repeat, "x[B, S]: x.repeat(1, 2)"),
+    op("repeat_interleave", _repeat_each, "x[B, S]: x.repeat_interleave(2, dim=1)"),
+    op("flip", _flip, "x[B, S]: x.flip(1)"),
+    op("roll", _roll, "x[B, S]: x.roll(1, 1)"),
+    op("pad", _pad, "x[B, S]: torch.nn.functional.pad(x, (1, 2))"),
+    op("tril triu", _triangle, "x[S, T]: x.tril()", "x[S, T]: x.triu(1)"),
+    op(
+        "where",
+        _where,
+        "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x, y)",
+        "x[B, S]; bool m[S]: x.where(m, 0.0)",
+        "x[B, S]; y[B, S]; bool m[S]: (x > 1).where(m, y > 1)",
+        "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x > 1, y > 1)",
+    ),
+    op("masked_fill", _masked_fill, "x[B, S]; bool m[S]: x.masked_fill(m, 0.5)"),
+    op(
+        "meshgrid",
+        _mesh,
+        "x[S]; y[T]: sum(torch.meshgrid(x, y, indexing='ij'))",
+        "x[S]: torch.meshgrid(x, x, indexing='ij')[1]",
+        "x[S]: torch.meshgrid(x, x, indexing='xy')[1]",
+    ),
+)

@@ -1,0 +1,198 @@
+"""Tensors that code makes: of one number, counting up, the identity."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from derive.frontend.torch.call import Call, op
+from derive.frontend.torch.exprs import (
+    add,
+    choose,
+    choose_truth,
+    compare,
+    divide,
+    multiply,
+    subtract,
+    to_condition,
+    to_number,
+)
+from derive.frontend.torch.memory import find_address
+from derive.frontend.torch.numbers import to_expr
+from derive.frontend.torch.shadow import Shadow, at
+from derive.frontend.torch.trace import is_symbolic
+from derive.ir.nodes import ONE, ZERO, Expr, Index, Truth
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from derive.frontend.torch.trace import Trace
+
+_MOST_PARTS = 8  # sizes in a list that is written out
+
+
+def _letters(trace: Trace, shape: Sequence[Any]) -> tuple[Index, ...]:
+    return tuple(trace.letter(trace.extent(length)) for length in shape)
+
+
+def _fill(call: Call) -> Shadow:
+    """zeros, ones, full, empty and their like."""
+    trace, name = call.trace, call.name
+    if name.endswith("_like"):
+        letters = trace.like(*call.shadow(0).letters)
+        value = call.get(1, "fill_value")
+    elif name.startswith("new_"):
+        asked = call.get(1, "size") if name == "new_full" else call.spread_args(1, "size")
+        letters = _letters(trace, asked)
+        value = call.get(2, "fill_value")
+    else:
+        asked = call.get(0, "size") if name == "full" else call.spread_args(0, "size")
+        letters = _letters(trace, asked)
+        value = call.get(1, "fill_value")
+    if not name.startswith(("full", "new_full")):
+        value = 1 if "ones" in name else 0
+    return trace.make(letters, _to_value(call, value), call.kind)
+
+
+def _to_value(call: Call, value: Any) -> Expr:
+    """A number, or a tensor without axes, as what the result holds."""
+    if hasattr(value, "dtype"):
+        return _read_value(call, call.trace.shadow(value))
+    if call.kind == "bool":
+        return Truth(bool(value))
+    if call.kind == "int" and not isinstance(value, int):
+        value = int(value)
+    return call.trace.constant(value if call.kind == "int" else value + 0, call.kind).buffer.value
+
+
+def _read_value(call: Call, shadow: Shadow) -> Expr:
+    value = call.trace.read(shadow, [ZERO] * shadow.rank)
+    if call.kind == shadow.kind:
+        return value
+    if call.kind == "int" and shadow.kind == "real":
+        raise call.trace.refuse("lift-op", "real numbers cut to integers are not known")
+    return (
+        to_condition(value, shadow.kind) if call.kind == "bool" else to_number(value, shadow.kind)
+    )
+
+
+def _count(call: Call) -> Shadow:
+    """arange: start + step * letter."""
+    trace = call.trace
+    start, end, step = bounds = _read_bounds(call)
+    whole = all(isinstance(each, int) for each in bounds)
+    if call.kind == "int" and not whole:
+        raise trace.refuse("lift-op", "integers counted between real numbers are not known")
+    gap = end - start
+    if whole:
+        length = gap if not is_symbolic(step) and step == 1 else -(-gap // step)
+    else:
+        length = math.ceil(gap if not is_symbolic(step) and step == 1 else gap / step)
+    letter = trace.letter(trace.extent(length))
+    value = add(multiply(to_expr(step), at(letter)), to_expr(start))
+    return trace.make((letter,), value, call.kind)
+
+
+def _read_bounds(call: Call) -> tuple[Any, Any, Any]:
+    """Start, end and step: one number alone is the end."""
+    given, named = list(call.args), call.named
+    if any(not isinstance(each, (int, float)) for each in given):
+        raise call.trace.refuse("lift-op", "arange to the value of a tensor is not known")
+    if len(given) == 1 and "end" not in named:
+        given = [0, *given]
+    found = dict(zip(("start", "end", "step"), given, strict=False))
+    found |= {name: named[name] for name in ("start", "end", "step") if name in named}
+    return found.get("start", 0), found["end"], found.get("step", 1)
+
+
+def _space(call: Call) -> Shadow:
+    """linspace: from start to end in equal steps."""
+    trace = call.trace
+    start, end, steps = (call.get(k, name) for k, name in enumerate(("start", "end", "steps")))
+    if call.kind == "int":
+        raise trace.refuse("lift-op", "linspace of integers is not known")
+    letter = trace.letter(trace.extent(steps))
+    if steps < 2:
+        return trace.make((letter,), to_expr(start), call.kind)
+    part = divide(at(letter), subtract(to_expr(steps), ONE))
+    value = add(to_expr(start), multiply(subtract(to_expr(end), to_expr(start)), part))
+    return trace.make((letter,), value, call.kind)
+
+
+def _identity(call: Call) -> Shadow:
+    trace = call.trace
+    rows = call.get(0, "n")
+    columns = call.get(1, "m", rows)
+    letters = _letters(trace, (rows, columns if isinstance(columns, int) else rows))
+    same = compare("==", at(letters[0]), at(letters[1]))
+    if call.kind == "bool":
+        return trace.make(letters, same, "bool")
+    return trace.make(letters, choose(same, ONE, ZERO), call.kind)
+
+
+def _literal(call: Call) -> Shadow:
+    """torch.tensor(..): a number keeps what it carries; a table is told by its looks."""
+    trace = call.trace
+    value = call.get(1 if call.name == "new_tensor" else 0, "data")
+    if hasattr(value, "dtype"):
+        shadow = trace.shadow(value)
+        if shadow.kind != call.kind:
+            says = f"{call.name} of a tensor to another type is not known"
+            raise trace.refuse("lift-op", says, "use .to(dtype)")
+        shared = find_address(value) == find_address(call.out)
+        return shadow if shared else trace.copy(shadow)
+    if isinstance(value, (int, float)):
+        return trace.make((), _to_value(call, value), call.kind)
+    parts = list(_open(value))
+    if not any(map(is_symbolic, parts)):
+        return trace.shadow(call.out)
+    if call.out.dim() != 1 or len(parts) > _MOST_PARTS:
+        trace.watch.lose(*map(to_expr, parts))
+        return trace.shadow(call.out)
+    letter = trace.letter(trace.extent(len(parts)))
+    *before, found = [_to_value(call, each) for each in parts]
+    for number, each in reversed(list(enumerate(before))):
+        here = compare("==", at(letter), to_expr(number))
+        found = (choose_truth if call.kind == "bool" else choose)(here, each, found)
+    return trace.make((letter,), found, call.kind)
+
+
+def _open(value: Any) -> Iterator[Any]:
+    """The numbers in nested lists."""
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _open(each)
+    else:
+        yield value
+
+
+OPS = (
+    op(
+        "zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones "
+        "new_full new_empty",
+        _fill,
+        "x[B, S]: x + torch.ones(x.shape[0], 1)",
+        "x[B, S]: x + torch.full_like(x, 0.5)",
+        "x[B, S]: x + x.new_zeros(x.shape[1])",
+        "x[B, S]: x + torch.full_like(x, x.sum())",
+        "x[B, S]: torch.full((x.shape[0],), 2, dtype=torch.bool)",
+    ),
+    op(
+        "arange",
+        _count,
+        "x[B, S]: x * torch.arange(x.shape[1])",
+        "x[B, S]: x * torch.arange(1, x.shape[1] + 1)",
+        "x[B, S]: x * torch.arange(1, end=x.shape[1] + 1)",
+        "x[B, S]: x[:, :1] * torch.arange(0.5, 3.7)",
+    ),
+    op("linspace", _space, "x[B, S]: x * torch.linspace(0, 1, x.shape[1])"),
+    op("eye", _identity, "x[S, S]: x + torch.eye(x.shape[0])"),
+    op(
+        "tensor as_tensor scalar_tensor new_tensor",
+        _literal,
+        "x[B, S]: x * torch.tensor(0.5)",
+        "x[B, S]: x * torch.tensor([x.shape[0]])",
+        "x[B, S]: torch.tensor([x.shape[0], x.shape[1]])",
+        "x[B, S]: x * x.new_tensor(0.5)",
+    ),
+)

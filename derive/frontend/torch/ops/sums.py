@@ -1,0 +1,268 @@
+"""Reductions over axes, and what keeps its axis: softmax and running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from derive.frontend.torch.call import Call, op
+from derive.frontend.torch.exprs import (
+    compare,
+    divide,
+    multiply,
+    negate,
+    power,
+    subtract,
+    to_condition,
+    to_number,
+)
+from derive.frontend.torch.numbers import SymbolicFloat, to_expr
+from derive.frontend.torch.shadow import Shadow, at
+from derive.frontend.torch.views import find_axis
+from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Along, Expr, Index, Number, Reduce
+from derive.ir.nodes import Call as Function
+from derive.ir.polynomial import Polynomial
+
+if TYPE_CHECKING:
+    from derive.frontend.torch.trace import Trace
+
+HALF = Number(Fraction(1, 2))
+
+
+def open_axes(
+    trace: Trace, shadow: Shadow, axes: Sequence[int], keepdim: bool
+) -> tuple[tuple[Index, ...], tuple[Index, ...], Expr]:
+    """Fresh letters of the result, the letters that are bound, and the element."""
+    fresh = trace.like(*shadow.letters)
+    bound = tuple(fresh[k] for k in axes if fresh[k].extent is not ONE)
+    value = trace.read_number(shadow, [at(letter) for letter in fresh])
+    letters: list[Index] = []
+    for k, letter in enumerate(fresh):
+        if k not in axes:
+            letters.append(letter)
+        elif keepdim:
+            letters.append(trace.letter(ONE))
+    return tuple(letters), bound, value
+
+
+def fold(kind: str, bound: Sequence[Index], value: Expr) -> Expr:
+    """The reduction; over nothing, the element itself, for a kind that leaves one as it is."""
+    return Reduce(kind, tuple(bound), TRUE, value) if bound else value
+
+
+def _reduce(call: Call, kind: str, position: int = 1) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    axes = call.axes(position, shadow.rank)
+    keepdim = call.flag(position + 1, "keepdim")
+    _refuse_cut(call)
+    letters, bound, value = open_axes(trace, shadow, axes, keepdim)
+    return trace.make(letters, fold(kind, bound, value), call.kind)
+
+
+def _refuse_cut(call: Call) -> None:
+    """`dtype=torch.int64` cuts real numbers before they are reduced."""
+    if call.kind != "real" and call.shadow(0).kind == "real":
+        raise call.trace.refuse("lift-op", "real numbers cut to integers are not known")
+
+
+def _extreme(call: Call, kind: str) -> Any:
+    """Largest and smallest: of all, of two tensors, or along one axis with the places."""
+    trace, shadow = call.trace, call.shadow(0)
+    other = call.get(1, "other" if "other" in call.named else "dim")
+    if hasattr(other, "dtype"):
+        letters = trace.broadcast(shadow, trace.shadow(other))
+        values = [
+            to_number(trace.spread(s, letters), s.kind) for s in (shadow, trace.shadow(other))
+        ]
+        return trace.make(letters, Function(kind, tuple(values)), call.kind)
+    if other is None:
+        letters, bound, value = open_axes(trace, shadow, range(shadow.rank), False)
+        return trace.make(letters, fold(kind, bound, value), call.kind)
+    axis = find_axis(other, shadow.rank)
+    keepdim = call.flag(2, "keepdim")
+    letters, bound, value = open_axes(trace, shadow, (axis,), keepdim)
+    found = trace.make(letters, fold(kind, bound, value), shadow.kind)
+    return found, _find_place(trace, shadow, f"arg{kind}", (axis, keepdim))
+
+
+def _find_place(trace: Trace, shadow: Shadow, name: str, along: tuple[int, bool]) -> Shadow:
+    """The place of the largest; of the smallest, that of the largest of the contrary."""
+    axis, keepdim = along
+    letters, bound, value = open_axes(trace, shadow, (axis,), keepdim)
+    if not bound:
+        return trace.make(letters, ZERO, "int")
+    value = value if name == "argmax" else negate(value)
+    return trace.make(letters, Reduce("argmax", bound, TRUE, value), "int")
+
+
+def _arg(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    if call.get(1, "dim") is None:
+        raise trace.refuse("lift-op", f"{call.name} over all axes is not known")
+    axis = find_axis(call.get(1, "dim"), shadow.rank)
+    return _find_place(trace, shadow, call.name, (axis, call.flag(2, "keepdim")))
+
+
+def _logic(call: Call) -> Shadow:
+    """Any, all: of 1 and 0 the largest, the smallest is 1."""
+    trace, shadow = call.trace, call.shadow(0)
+    axes, keepdim = call.axes(1, shadow.rank), call.flag(2, "keepdim")
+    letters, bound, value = open_axes(trace, shadow, axes, keepdim)
+    truth = value if shadow.kind == "bool" else to_number(to_condition(value, "real"), "bool")
+    found = fold("max" if call.name == "any" else "min", bound, truth)
+    return trace.make(letters, compare(">", found, ZERO), "bool")
+
+
+def _count(call: Call) -> Shadow:
+    """How many elements are not 0."""
+    trace, shadow = call.trace, call.shadow(0)
+    letters, bound, value = open_axes(trace, shadow, call.axes(1, shadow.rank), False)
+    truth = value if shadow.kind == "bool" else to_number(to_condition(value, "real"), "bool")
+    return trace.make(letters, fold("sum", bound, truth), "int")
+
+
+def _spread(call: Call) -> Any:
+    """var, std, var_mean by their definition."""
+    trace, shadow = call.trace, call.shadow(0)
+    first = call.get(1, "dim")
+    axes = tuple(range(shadow.rank)) if isinstance(first, bool) else call.axes(1, shadow.rank)
+    correction, keepdim = _read_correction(call, first)
+    letters, bound, value = open_axes(trace, shadow, axes, keepdim)
+    found = fold("var", bound, value) if bound else subtract(value, value)
+    if correction:
+        count = Polynomial.of(1)
+        for letter in bound:
+            count = count * Polynomial.of(letter.extent)
+        whole = count.to_expr()
+        found = multiply(found, divide(whole, subtract(whole, to_expr(correction))))
+    if call.name.startswith("std"):
+        found = power(found, HALF)
+    spread = trace.make(letters, found, "real")
+    if not call.name.endswith("_mean"):
+        return spread
+    letters, bound, value = open_axes(trace, shadow, axes, keepdim)
+    return spread, trace.make(letters, fold("mean", bound, value), "real")
+
+
+def _read_correction(call: Call, first: Any) -> tuple[float, bool]:
+    if isinstance(first, bool):
+        return float(first), False
+    asked = call.named.get("correction", call.get(2, "unbiased", 1))
+    keepdim = call.named.get("keepdim", call.args[3] if len(call.args) > 3 else False)
+    return float(1 if asked is None else asked), bool(keepdim)
+
+
+def _norm(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    name = "p" if call.name == "norm" else "ord"
+    order = call.get(1, name, 2)
+    order = 2 if order is None or order == "fro" else order
+    told = call.get(1, name)
+    axes = call.axes(2, shadow.rank)
+    if call.name == "linalg_norm" and told not in {None, "fro"} and len(axes) > 1:
+        raise trace.refuse("lift-op", f"a norm of matrices of order {told} is not known")
+    letters, bound, value = open_axes(trace, shadow, axes, call.flag(3, "keepdim"))
+    if isinstance(order, (str, SymbolicFloat)) or not order > 0:
+        raise trace.refuse("lift-op", f"a norm of order {order} is not known")
+    if order == 2:
+        square = fold("sum", bound, power(value, Number(Fraction(2))))
+        return trace.make(letters, power(square, HALF), "real")
+    size = Function("abs", (value,))
+    if order == math.inf:
+        return trace.make(letters, fold("max", bound, size), "real")
+    if order == 1:
+        return trace.make(letters, fold("sum", bound, size), "real")
+    total = fold("sum", bound, power(size, to_expr(order)))
+    return trace.make(letters, power(total, power(to_expr(order), MINUS_ONE)), "real")
+
+
+def _along(call: Call, kind: str) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    if call.get(1, "dim") is None:
+        raise trace.refuse("lift-op", f"{call.name} without a dimension is not known")
+    axis = find_axis(call.get(1, "dim"), shadow.rank)
+    letters = trace.like(*shadow.letters)
+    value = trace.read_number(shadow, [at(letter) for letter in letters])
+    index = letters[axis]
+    if kind == "softmax" and trace.may_be_empty(value):
+        trace.empty_rows["zeros" if call.name.startswith("_safe") else "nan"] = None
+    _refuse_cut(call)
+    if index.extent is ONE:
+        return trace.make(letters, _alone(kind, value), call.kind)
+    return trace.make(letters, Along(kind, index, TRUE, value), call.kind)
+
+
+def _running(call: Call, kind: str) -> Shadow:
+    """A reduction over the places up to each place."""
+    trace, shadow = call.trace, call.shadow(0)
+    axis = find_axis(call.get(1, "dim"), shadow.rank)
+    letters = trace.like(*shadow.letters)
+    places = [at(letter) for letter in letters]
+    _refuse_cut(call)
+    if letters[axis].extent is ONE:
+        return trace.make(letters, trace.read_number(shadow, places), call.kind)
+    inner = trace.letters.copy(letters[axis])
+    places[axis] = inner
+    upto = compare("<=", inner, letters[axis])
+    found = Reduce(kind, (inner,), upto, trace.read_number(shadow, places))
+    return trace.make(letters, found, call.kind)
+
+
+def _alone(kind: str, value: Expr) -> Expr:
+    """Over one place alone; nan stays nan."""
+    if kind == "cumsum":
+        return value
+    gap = subtract(value, value)
+    return Function("exp", (gap,)) if kind == "softmax" else gap
+
+
+OPS = (
+    op("sum", partial(_reduce, kind="sum"), "x[B, S]: x.sum(1)", "x[B, S]: x.sum()"),
+    op("mean", partial(_reduce, kind="mean"), "x[B, S]: x.mean(-1, keepdim=True)"),
+    op("prod", partial(_reduce, kind="prod"), "x[B, S]: x.prod(1)"),
+    op("amax", partial(_reduce, kind="max"), "x[B, S]: x.amax(1)"),
+    op("amin", partial(_reduce, kind="min"), "x[B, S]: x.amin(1, keepdim=True)"),
+    op("logsumexp", partial(_reduce, kind="logsumexp"), "x[B, S]: x.logsumexp(1)"),
+    op("max", partial(_extreme, kind="max"), "x[B, S]: x.max(1).values", "x[B, S]: x.max()"),
+    op("min", partial(_extreme, kind="min"), "x[B, S]; y[S]: torch.min(x, y)"),
+    op("argmax argmin", _arg, "x[B, S]; y[S]: y[x.argmax(1)]", "x[B, S]; y[S]: y[x.argmin(1)]"),
+    op(
+        "any all",
+        _logic,
+        "x[B]; bool m[B, S]: torch.where(m.any(1), x, 0.0)",
+        "x[B, S]: torch.where((x > 0).all(1, keepdim=True), x, 0.0)",
+    ),
+    op("count_nonzero", _count, "x[B, S]: torch.count_nonzero(x.relu(), 1) * 1.0"),
+    op(
+        "var std var_mean std_mean",
+        _spread,
+        "x[B, S]: x.var(1)",
+        "x[B, S]: x.std(-1, unbiased=False, keepdim=True)",
+        "x[B, S]: torch.var_mean(x, 1, correction=0)[0]",
+    ),
+    op(
+        "norm vector_norm linalg_vector_norm linalg_norm",
+        _norm,
+        "x[B, S]: x.norm(dim=1)",
+        "x[B, S]: torch.linalg.norm(x, ord=torch.inf, dim=-1)",
+        "x[B, S]: torch.linalg.vector_norm(x, 3, dim=-1)",
+    ),
+    op(
+        "softmax _safe_softmax",
+        partial(_along, kind="softmax"),
+        "x[B, S]: x.softmax(-1)",
+        "x[B, S]; bool m[B, S]: torch._safe_softmax(x.masked_fill(~m, -torch.inf), -1)",
+    ),
+    op("log_softmax", partial(_along, kind="log_softmax"), "x[B, S]: x.log_softmax(-1)"),
+    op(
+        "cumsum",
+        partial(_along, kind="cumsum"),
+        "x[B, S]: x.cumsum(1)",
+        "x[B, S]; bool m[B, S]: x * m.cumsum(1)",
+    ),
+    op("cumprod", partial(_running, kind="prod"), "x[B, S]: x.cumprod(1)"),
+    op("logcumsumexp", partial(_running, kind="logsumexp"), "x[B, S]: x.logcumsumexp(-1)"),
+)

@@ -1,0 +1,239 @@
+"""The judge of a generated file: its text is executed and its results compared with the loops.
+
+Two elements agree if they differ by at most 1e-9 of their own size or of the largest finite
+element beside them; nan agrees with nan, inf with the same inf. A file that does not import, that
+raises, changes its arguments, or returns another shape does not agree.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from hashlib import sha256
+from inspect import signature
+from math import inf
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from derive.errors import refuse
+from derive.judge.exactly import judge_exactly
+from derive.judge.loops import evaluate_loops
+from derive.judge.samples import draw_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from derive.ir.nodes import System
+    from derive.notation.formula import Formula
+
+TOLERANCE = 1e-9
+FLOOR = 1e-12  # what rounding leaves where inputs of order 1 cancel
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Does a file compute its formula: at which sizes, how far off at worst, and where not."""
+
+    agrees: bool
+    sizes: tuple[Mapping[str, int], ...]
+    worst: float  # the largest difference, relative to the size of what it differs from
+    where: str = ""  # the first difference, in words
+
+
+def load_function(source: str, name: str) -> Callable[..., Any]:
+    """The function of that name in the text of a generated file.
+
+    Its module is listed under a name of its own, since torch.compile imports modules by name.
+    """
+    digest = sha256(source.encode()).hexdigest()[:12]
+    module = ModuleType(f"derive_built_{name}_{digest}")
+    sys.modules[module.__name__] = module
+    exec(compile(source, f"<{name}.py>", "exec"), module.__dict__)  # our own generated text
+    found: Callable[..., Any] = getattr(module, name)
+    return found
+
+
+def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
+    source: str,
+    name: str,
+    formula: Formula,
+    system: System,
+    draws: Sequence[Mapping[str, int]],
+    *,
+    variants: Sequence[Mapping[str, int]] = ({},),
+) -> Judgement:
+    """The judgement of a file's text at the drawn sizes; the last draw has a row masked out.
+
+    Every draw is called with the keywords of every variant: blocks of one length and another.
+    """
+    try:
+        function = load_function(source, name)
+    except Exception as error:  # whatever a broken file raises is its judgement
+        return Judgement(False, (), inf, f"the file cannot be run: {_say(error)}")
+    worst = 0.0
+    judged: list[Mapping[str, int]] = []
+    for number, sizes in enumerate(draws):
+        judged.append(dict(sizes))
+        empty_row = number > 0 and number == len(draws) - 1
+        inputs = draw_inputs(system, sizes, number, empty_row=empty_row)
+        expected = evaluate_loops(formula, inputs)
+        names = tuple(tensor.name for tensor in system.results)
+        for variant in variants:
+            call = partial(function, **variant)
+            # a file may go another way for gradients: every second draw asks for them
+            given = _clone(inputs, slopes=number % 2 == 1)
+            off, where = _judge_call(call, inputs, given, names, expected)
+            worst = max(worst, off)
+            if where:
+                shown = {**sizes, **variant}
+                at = ", ".join(f"{size}={extent}" for size, extent in shown.items())
+                return Judgement(False, tuple(judged), worst, f"{where}, at {at}" if at else where)
+    said = _judge_fields(function, system, draws, variants)
+    return Judgement(not said, tuple(judged), inf if said else worst, said)
+
+
+def _judge_fields(
+    function: Callable[..., Any],
+    system: System,
+    draws: Sequence[Mapping[str, int]],
+    variants: Sequence[Mapping[str, int]],
+) -> str:
+    """The first difference over a random tower, at the sizes of the first draw."""
+    if not draws or not any(getattr(entry, "kind", "") == "real" for entry in system.inputs):
+        return ""
+    sizes = draws[0]
+    values = {name: _to_eighths(value) for name, value in draw_inputs(system, sizes, 0).items()}
+
+    def run(variant: Mapping[str, int], given: Mapping[str, Any]) -> tuple[Any, ...]:
+        found = function(**_spell(function, given), **variant)
+        return found if isinstance(found, tuple) else (found,)
+
+    calls = [partial(run, variant) for variant in variants]
+    said = judge_exactly(calls, system, values, sizes, seed=1)
+    return f"{said}, at {', '.join(f'{k}={v}' for k, v in sizes.items())}" if said else ""
+
+
+def _to_eighths(value: Any) -> Any:
+    """A float that is the same in a field as in floats."""
+    if not isinstance(value, float) or Fraction(value).limit_denominator(100) == value:
+        return value
+    return (round(8 * value) or 1) / 8
+
+
+def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:
+    """Raise `gate-failed` for a judgement that says no."""
+    if not judgement.agrees:
+        raise refuse(
+            "gate-failed",
+            f"{name} does not compute what the formula says",
+            facts=[judgement.where],
+            help="the fault is in derive, not in the formula: report the formula and this line",
+        )
+
+
+def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
+    """How far off a result is at worst, and the first element that differs, in words.
+
+    The difference is relative to the element, or to the largest finite element of the result.
+    """
+    import torch
+
+    if not isinstance(found, torch.Tensor):
+        return inf, f"{name} is {type(found).__name__}, no tensor"
+    expected = torch.as_tensor(expected, dtype=torch.float64)
+    if found.shape != expected.shape:
+        return inf, f"{name} has shape {list(found.shape)}, the formula {list(expected.shape)}"
+    if found.is_complex():
+        return inf, f"{name} is complex"
+    if not expected.numel():
+        return 0.0, ""
+    found = found.detach().to("cpu", torch.float64)
+    same = (found == expected) | (found.isnan() & expected.isnan())
+    finite = expected.isfinite()
+    size = expected.abs()
+    top = size[finite].max() if bool(finite.any()) else torch.zeros((), dtype=torch.float64)
+    scale = torch.maximum(size, top) + FLOOR / TOLERANCE
+    off = torch.where(same, 0.0, ((found - expected).abs() / scale).nan_to_num(inf, inf))
+    wrong = ~same & ~(finite & found.isfinite() & (off <= TOLERANCE))
+    off = torch.where(wrong & ~(finite & found.isfinite()), inf, off)
+    if not bool(wrong.any()):
+        return float(off.max()), ""
+    place = tuple(int(k) for k in wrong.nonzero()[0])
+    element = f"{name}[{', '.join(map(str, place))}]" if place else name
+    values = f"{float(found[place])!r}, the formula says {float(expected[place])!r}"
+    return float(off.max()), f"{element} is {values}"
+
+
+@contextmanager
+def _in_float64() -> Iterator[None]:
+    """float64 for a formula of integers alone, whose function has torch's default dtype."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _clone(inputs: Mapping[str, Any], *, slopes: bool) -> dict[str, Any]:
+    """The inputs anew, with `slopes` the real tensors such that gradients are asked for."""
+    given = {name: value.clone() if _is_tensor(value) else value for name, value in inputs.items()}
+    for value in given.values():
+        if slopes and _is_tensor(value) and value.is_floating_point():
+            value.requires_grad_()
+    return given
+
+
+def _judge_call(
+    function: Callable[..., Any],
+    inputs: Mapping[str, Any],
+    given: Mapping[str, Any],
+    names: tuple[str, ...],
+    expected: Any,
+) -> tuple[float, str]:
+    """How far off a call with clones of the inputs is at worst, its first difference in words."""
+    try:
+        with warnings.catch_warnings(), _in_float64():
+            warnings.simplefilter("ignore")  # a variance of one entry is nan, and torch warns
+            found = function(**_spell(function, given))
+    except Exception as error:  # whatever it raises is its judgement
+        return inf, f"the call raises {_say(error)}"
+    for name, value in inputs.items():
+        if _is_tensor(value) and not bool((value == given[name]).all()):
+            return inf, f"the call changes its argument {name}"
+    results = found if isinstance(found, tuple) else (found,)
+    results = tuple(each.detach() if _is_tensor(each) else each for each in results)
+    wanted = expected if isinstance(expected, tuple) else (expected,)
+    if len(results) != len(wanted):
+        return inf, f"the call returns {len(results)} results, the formula has {len(wanted)}"
+    worst = 0.0
+    for name, one, other in zip(names, results, wanted, strict=True):
+        off, where = compare_values(name, one, other)
+        worst = max(worst, off)
+        if where:
+            return worst, where
+    return worst, ""
+
+
+def _spell(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments under the names the function has for them: `lambda` is taken as `lambda_`."""
+    known = signature(function).parameters
+    return {
+        f"{name}_" if name not in known and f"{name}_" in known else name: value
+        for name, value in given.items()
+    }
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "clone")
+
+
+def _say(error: Exception) -> str:
+    """The error on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

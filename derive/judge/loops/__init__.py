@@ -1,0 +1,235 @@
+"""The direct evaluation of a formula: its loop nest as Python text, and that text's value.
+
+    q = tensor(B, S, H, D)
+    for b in range(B):
+        for i in range(S):
+            ...
+                q[b, i, h, e] = sum(X[b, i, h, d] * W_Q[h, d, e] for d in range(D))
+
+This is the ground truth of all other judges. It reads the user's own SymPy equations, knows nothing
+of the index language, and computes one element at a time: in float64, or exactly in fractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sympy import Indexed
+
+from derive.errors import DeriveError, refuse, suggest
+from derive.judge.loops import rows as loops_rows
+from derive.judge.loops.extents import read_names
+from derive.judge.loops.lines import INDENT, fold_line
+from derive.judge.loops.names import (
+    Names,
+    find_letters,
+    name_of_left,
+    places_of_left,
+)
+from derive.judge.loops.runtime import (
+    FilledTwiceError,
+    OutsideError,
+    Tensor,
+    compile_text,
+    find_locals,
+    make_namespace,
+)
+from derive.judge.loops.text import Scope, is_whole, put
+from derive.judge.loops.values import bind, to_result
+from derive.notation.formula import check_formula
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from derive.notation.formula import Formula
+
+MOST_LOOPS = 16  # in one another; Python takes 20
+
+_ROW_NAMES = {
+    "Sum": "total",
+    "Product": "product",
+    "amax": "largest",
+    "amin": "smallest",
+    "mean": "center",
+    "var": "spread",
+    "sample_var": "spread",
+    "logsumexp": "total",
+    "argmax": "best",
+}
+
+
+def to_loops(formula: Formula) -> str:
+    """The formula as a loop nest in Python, one block of loops an equation."""
+    return _to_text(formula, read_names(formula))
+
+
+def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = False) -> Any:
+    """The results of the formula for these values, computed by the text of `to_loops`.
+
+    `tensors` maps the names of tensors, scalars and keyword sizes to torch tensors, arrays, nested
+    lists or numbers. The result is what was given: torch (float64, or int64 for integers), NumPy,
+    or nested lists; a tuple of them where the formula returns several. With `exact` every number is
+    a fraction, and the results are nested lists of them.
+
+    Raises DeriveError where values are missing, do not fit, or are read outside of a tensor, and
+    `not-rational` where a function has no exact value.
+    """
+    names = read_names(check_formula(formula))
+    if not isinstance(tensors, Mapping):
+        raise refuse(
+            "values-form",
+            f"values are a dictionary by name, not {type(tensors).__name__}",
+            help='write evaluate_loops(formula, {"x": x})',
+        )
+    results = _find_results(formula, names)
+    values = bind(formula, names, tensors, exact)
+    namespace = make_namespace(exact) | {names.python[name]: v for name, v in values.items()}
+    try:
+        exec(compile_text(_to_text(formula, names), exact), namespace)  # our own text
+    except OutsideError as error:
+        raise _outside(error, namespace, names) from None
+    except OverflowError:
+        raise refuse(
+            "number-too-large",
+            "an integer of the formula is too large for a float",
+            help="evaluate it with exact=True",
+        ) from None
+    found = tuple(
+        to_result(name, namespace[names.python[name]], tensors, exact, _is_integer(name, names))
+        for name in results
+    )
+    return found[0] if len(found) == 1 else found
+
+
+def _to_text(formula: Formula, names: Names) -> str:
+    lines: list[str] = []
+    begun: set[str] = set()
+    for equation in formula.equations:
+        name = name_of_left(equation)
+        lines += _write_equation(equation, names, formula.empty_row, begun=name in begun)
+        begun.add(name)
+    return "\n".join(lines) + "\n"
+
+
+def _write_equation(equation: Any, names: Names, empty_row: str, *, begun: bool) -> list[str]:
+    """The empty tensor, its loops, the rows computed in them, and the element."""
+    name = name_of_left(equation)
+    left = names.python[name]
+    places = places_of_left(equation)
+    letters = dict.fromkeys(k for place in places for k in find_letters(place, names))
+    if begun and not places:
+        raise refuse("place-filled-twice", f"{name} is defined twice")
+    scope = Scope(names, frozenset(letters), empty_row=empty_row)
+    rows = loops_rows.find_rows(equation.rhs, frozenset(letters), names)
+    loops, depths = _order_loops(list(letters), rows, names)
+    lines = []
+    if places and not begun:
+        shape = ", ".join(put(extent, scope) for extent in names.shapes[name])
+        lines += fold_line(f"{left} = tensor({shape})")
+    for depth in range(len(loops) + 1):
+        for row in (row for row in rows if depths[row] == depth):
+            spelt = _name_row(row, scope)
+            text = f"{spelt} = {loops_rows.write_reduction(row, scope)}"
+            lines += fold_line(text, INDENT * depth)
+            scope.rows[row] = spelt
+        if depth < len(loops):
+            lines += fold_line(_write_loop(loops[depth], scope), INDENT * depth)
+    if places:
+        left += f"[{', '.join(put(place, scope) for place in places)}]"
+    return lines + fold_line(f"{left} = {put(equation.rhs, scope)}", INDENT * len(loops))
+
+
+def _write_loop(letters: tuple[str, ...], scope: Scope) -> str:
+    names = ", ".join(scope.names.python[letter] for letter in letters)
+    extents = ", ".join(put(scope.names.letters[letter], scope) for letter in letters)
+    return f"for {names} in {'range' if len(letters) == 1 else 'places'}({extents}):"
+
+
+def _order_loops(
+    letters: list[str], rows: Iterable[Any], names: Names
+) -> tuple[list[tuple[str, ...]], dict[Any, int]]:
+    """The loops as on the left side, those outside that rows need; and each row's depth."""
+    needs = {row: set(loops_rows.find_row_letters(row, names)) for row in rows}
+    ordered: list[str] = []
+    for need in sorted(needs.values(), key=len):
+        ordered += [k for k in letters if k in need and k not in ordered]
+    ordered += [k for k in letters if k not in ordered]
+    merged = max(1, len(ordered) - MOST_LOOPS + 1)
+    loops = [tuple(ordered[:merged]), *((letter,) for letter in ordered[merged:])]
+    loops = loops if ordered else []
+    depths = {
+        row: max((k for k, loop in enumerate(loops, 1) if need & set(loop)), default=0)
+        for row, need in needs.items()
+    }
+    return loops, depths
+
+
+def _name_row(row: Any, scope: Scope) -> str:
+    """A name for a line of its own: what it is, numbered where that is taken."""
+    stem = _ROW_NAMES.get(type(row).__name__, "row")
+    taken = {*scope.names.python.values(), *scope.rows.values()}
+    numbered = (f"{stem}_{k}" for k in range(2, len(taken) + 3))
+    return next(name for name in (stem, *numbered) if name not in taken)
+
+
+def _find_results(formula: Formula, names: Names) -> tuple[str, ...]:
+    if formula.outputs is None:
+        return (name_of_left(formula.equations[-1]),)
+    for name in formula.outputs:
+        if name not in names.defined:
+            raise refuse(
+                "output-unknown",
+                f"no equation defines the output {name}",
+                facts=[f"defined are {', '.join(names.defined)}"],
+                help=suggest(name, names.defined) or "name a tensor that an equation defines",
+            )
+    return formula.outputs
+
+
+def _is_integer(name: str, names: Names) -> bool:
+    """Does the result hold the integers of an argmax or of integer tensors?"""
+    value = names.defined[name].rhs
+    if names.is_whole_tensor(name):
+        return True
+    reads = [read for read in value.atoms(Indexed) if is_whole(read, names)]
+    return bool(reads) and is_whole(value, names)
+
+
+def _outside(error: OutsideError, namespace: dict[str, Any], names: Names) -> DeriveError:
+    """The refusal that says which element of which tensor was wanted, and at which indices."""
+    spelt = {python: name for name, python in names.python.items()}
+    name = next(spelt[k] for k, v in namespace.items() if v is error.tensor and k in spelt)
+    places = error.place if isinstance(error.place, tuple) else (error.place,)
+    values = {
+        spelt[k]: v for k, v in find_locals(error) if spelt.get(k) in names.letters and k in spelt
+    }
+    at = ", ".join(f"{letter} = {value}" for letter, value in values.items())
+    element = f"{name}[{', '.join(map(str, places))}]"
+    facts = [f"at {at}"] if at else []
+    if isinstance(error, FilledTwiceError):
+        return refuse("place-filled-twice", f"{element} is defined twice", facts=facts)
+    return _explain(name, element, error.tensor, places, facts)
+
+
+def _explain(
+    name: str, element: str, tensor: Tensor, places: tuple[Any, ...], facts: list[str]
+) -> DeriveError:
+    shape = tensor.shape
+    if len(places) != len(shape):
+        says = f"{element} names {len(places)} places, and {name} has {len(shape)}"
+        return refuse("rank-differs", says, facts=facts)
+    for number, (place, extent) in enumerate(zip(places, shape, strict=True)):
+        if not 0 <= place < extent:
+            return refuse(
+                "reads-outside",
+                f"{element} lies outside of {name}: place {number} is {place}, "
+                f"and its extent is {extent}",
+                facts=facts,
+                help=f"guard it with a condition, {name}[..] * [0 <= .. < {extent}]",
+            )
+        if place != int(place):
+            says = f"{element} is no element: place {number} is {place}, no integer"
+            return refuse("place-not-whole", says, facts=facts)
+    says = f"{element} is read before an equation gives it a value"
+    return refuse("place-not-filled", says, facts=facts)

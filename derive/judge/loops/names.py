@@ -1,0 +1,290 @@
+"""What the names in a formula stand for, read from its SymPy equations for the loops alone.
+
+A Symbol is a size if it stands in a shape, in the range of an index or in the limits of a sum; an
+index if a sum binds it, if it stands on a left side, or alone in a place; else a scalar.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sympy import Equality, Idx, Indexed, IndexedBase, Product, Sum, Symbol, expand
+
+from derive.errors import DeriveError, refuse
+from derive.judge.loops.runtime import find_names
+from derive.notation.functions import Reduction, argmax
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from derive.notation.formula import Formula
+
+
+@dataclass
+class Names:
+    """The roles of all names; everything is in order of appearance."""
+
+    bases: dict[str, Any] = field(default_factory=dict)  # tensor: the IndexedBase that says most
+    shapes: dict[str, list[Any]] = field(default_factory=dict)  # tensor: extents, None unknown
+    defined: dict[str, Any] = field(default_factory=dict)  # result: its first equation
+    letters: dict[str, Any] = field(default_factory=dict)  # index: extent, None unknown
+    sizes: dict[str, None] = field(default_factory=dict)
+    scalars: dict[str, Any] = field(default_factory=dict)  # name: default
+    python: dict[str, str] = field(default_factory=dict)  # name: how it is spelt in the text
+    ranks: dict[str, int] = field(default_factory=dict)  # tensor: its turn, where SymPy has sorted
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The tensors that no equation defines."""
+        return tuple(name for name in self.bases if name not in self.defined)
+
+    def is_whole_tensor(self, name: str) -> bool:
+        """Does the tensor hold integers?"""
+        equation = self.defined.get(name)
+        if equation is not None and isinstance(equation.rhs, argmax):
+            return True
+        return getattr(self.bases.get(name), "kind", "real") == "int"
+
+
+def find_roles(formula: Formula) -> Names:
+    """The role of every name in the formula, and the extents that its objects carry."""
+    names = Names()
+    nodes = [node for equation in _check_equations(formula) for node in walk(equation)]
+    _collect(formula, nodes, names)
+    _collect_letters(formula, nodes, names)
+    _collect_scalars(formula, nodes, names)
+    _check_roles(names)
+    if formula.declarations is None:
+        _rank(names)
+    return names
+
+
+def label_of(value: Any) -> str:
+    """The name of a Symbol, an Idx or an IndexedBase."""
+    label = getattr(value, "label", value)
+    return str(getattr(label, "name", label))
+
+
+def name_of_left(equation: Any) -> str:
+    """The tensor that an equation defines."""
+    left = equation.lhs
+    return label_of(left.base if isinstance(left, Indexed) else left)
+
+
+def places_of_left(equation: Any) -> tuple[Any, ...]:
+    """The places that an equation fills."""
+    return tuple(getattr(equation.lhs, "indices", ()))
+
+
+def walk(value: Any) -> Iterator[Any]:
+    """The expression and all inside it, but not inside tensors and index ranges."""
+    yield value
+    if not isinstance(value, (IndexedBase, Idx)):
+        for child in getattr(value, "args", ()):
+            yield from walk(child)
+
+
+def find_letters(value: Any, names: Names) -> dict[str, None]:
+    """The index letters that stand free in an expression, in reading order."""
+    if isinstance(value, (Idx, Symbol)):
+        return {label_of(value): None} if label_of(value) in names.letters else {}
+    if isinstance(value, IndexedBase):
+        return {}
+    if isinstance(value, (Sum, Product)):
+        bound = {label_of(limits[0]) for limits in value.args[1:]}
+        parts = [value.args[0], *(bound for limits in value.args[1:] for bound in limits[1:])]
+        inside = union_letters(parts[:1], names)
+        outside = union_letters(parts[1:], names)
+        return {k: None for k in (*inside, *outside) if k not in bound}
+    found = union_letters(getattr(value, "args", ()), names)
+    if isinstance(value, Reduction):
+        for index in value.bound:
+            found.pop(label_of(index), None)
+        if is_kept(value):
+            found |= {label_of(index): None for index in value.bound}
+    return found
+
+
+def is_kept(value: Reduction) -> bool:
+    """Does the index stay free, as in softmax?"""
+    return type(value).__name__ in {"softmax", "log_softmax", "cumsum"}
+
+
+def union_letters(parts: Iterable[Any], names: Names) -> dict[str, None]:
+    """The letters that stand free in any of the expressions."""
+    found: dict[str, None] = {}
+    for part in parts:
+        found |= find_letters(part, names)
+    return found
+
+
+def _check_equations(formula: Formula) -> tuple[Any, ...]:
+    if not formula.equations:
+        raise refuse(
+            "formula-empty",
+            "the formula has no equation",
+            help="write at least one, y[i] = sum[j](A[i,j] * x[j])",
+        )
+    for number, equation in enumerate(formula.equations, 1):
+        if not isinstance(equation, Equality):
+            raise refuse(
+                "equation-wanted",
+                f"equation {number} is no equation: {equation}",
+                help="write Eq(y[i], ...)",
+            )
+        if not isinstance(equation.lhs, (Indexed, IndexedBase, Symbol)):
+            raise refuse(
+                "left-side",
+                f"the left side of equation {number} is no element of a tensor: {equation.lhs}",
+                help="write the result alone on the left, Eq(y[i], ...)",
+            )
+    return formula.equations
+
+
+def _collect(formula: Formula, nodes: list[Any], names: Names) -> None:
+    """Tensors, results and sizes, and the extents that indices carry themselves."""
+    declared = formula.declarations
+    for value in (*(declared.arguments if declared else ()), *nodes):
+        if isinstance(value, IndexedBase):
+            known = names.bases.get(label_of(value))
+            if known is None or (known.shape is None and value.shape is not None):
+                names.bases[label_of(value)] = value
+            _add_sizes(names, *(value.shape or ()))
+        elif isinstance(value, Idx):
+            _note_range(value, names)
+    for name, base in names.bases.items():
+        if base.shape is not None:
+            names.shapes[name] = list(base.shape)
+    for symbol, _ in declared.sizes if declared else ():
+        _add_sizes(names, symbol)
+    for equation in formula.equations:
+        names.defined.setdefault(name_of_left(equation), equation)
+
+
+def _add_sizes(names: Names, *extents: Any) -> None:
+    for extent in extents:
+        symbols = getattr(extent, "free_symbols", ())
+        names.sizes |= dict.fromkeys(sorted(s.name for s in symbols if isinstance(s, Symbol)))
+
+
+def _note_range(index: Any, names: Names) -> None:
+    letter = label_of(index)
+    known = names.letters.setdefault(letter, None)
+    if index.upper is None:
+        return
+    if index.lower != 0:
+        raise refuse(
+            "index-start",
+            f"index {letter} starts at {index.lower}; places count from 0",
+            help=f'write Idx("{letter}", extent)',
+        )
+    extent = index.upper + 1
+    _add_sizes(names, extent)
+    if known is not None and not is_same(known, extent):
+        raise two_extents(letter, known, extent)
+    names.letters[letter] = extent
+
+
+def _collect_letters(formula: Formula, nodes: list[Any], names: Names) -> None:
+    """Index letters that are plain symbols, and the sizes in the limits of sums."""
+    bound = [
+        limits for node in nodes if isinstance(node, (Sum, Product)) for limits in node.args[1:]
+    ]
+    for limits in bound:
+        names.letters.setdefault(label_of(limits[0]), None)
+    for node in nodes:
+        if isinstance(node, Reduction):
+            for index in node.bound:
+                names.letters.setdefault(label_of(index), None)
+    places = [place for node in nodes if isinstance(node, Indexed) for place in node.indices]
+    left = [part for e in formula.equations for place in places_of_left(e) for part in walk(place)]
+    for place in (*places, *left):
+        if isinstance(place, Symbol) and _is_open(place.name, formula, names):
+            names.letters.setdefault(place.name, None)
+    for limits in bound:
+        for limit in limits[1:]:
+            for symbol in sorted(s.name for s in limit.free_symbols if isinstance(s, Symbol)):
+                if _is_open(symbol, formula, names) and symbol not in names.letters:
+                    names.sizes[symbol] = None
+
+
+def _is_open(name: str, formula: Formula, names: Names) -> bool:
+    """Has the name no role yet?"""
+    declared = formula.declarations.arguments if formula.declarations else ()
+    taken = (names.sizes, formula.scalars, names.defined, {label_of(a) for a in declared})
+    return not any(name in group for group in taken)
+
+
+def _collect_scalars(formula: Formula, nodes: list[Any], names: Names) -> None:
+    """What is left: number arguments."""
+    names.scalars |= formula.scalars
+    declared = formula.declarations.arguments if formula.declarations else ()
+    for value in (*declared, *nodes):
+        name = label_of(value) if isinstance(value, Symbol) else None
+        if name and not any(
+            name in group for group in (names.sizes, names.letters, names.bases, names.defined)
+        ):
+            names.scalars.setdefault(name, None)
+
+
+def _check_roles(names: Names) -> None:
+    taken: dict[str, str] = {}
+    roles: dict[str, Iterable[str]] = {
+        "a tensor": {**names.bases, **names.defined},
+        "an index": names.letters,
+        "a size": names.sizes,
+        "a scalar": names.scalars,
+    }
+    for role, members in roles.items():
+        for name in members:
+            if name in taken:
+                raise refuse(
+                    "name-clash",
+                    f"{name} is {taken[name]} and {role}",
+                    help="give one of them another name",
+                )
+            taken[name] = role
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Are two extents equal for all sizes?"""
+    difference = expand(one - other)
+    by_name = {symbol: Symbol(symbol.name) for symbol in difference.free_symbols}
+    return bool(expand(difference.xreplace(by_name)) == 0)  # assumptions set no two sizes apart
+
+
+def two_extents(letter: str, one: Any, other: Any) -> DeriveError:
+    """The refusal of a letter that is used with two extents."""
+    return refuse(
+        "index-two-extents",
+        f"index {letter} has extent {one} and extent {other}",
+        help="give one of the two another letter",
+    )
+
+
+def _rank(names: Names) -> None:
+    """The order in which a person names tensors: results first, then as declared or first used."""
+    seen = list(names.bases)
+    turn = {
+        name: (name not in names.defined, getattr(base, "declared", seen.index(name)))
+        for name, base in names.bases.items()
+    }
+    names.ranks = {name: k for k, name in enumerate(sorted(turn, key=lambda name: turn[name]))}
+
+
+def spell(names: Names) -> None:
+    """Give every name a Python name that the text does not use itself."""
+    taken = set(find_names()) | set(keyword.kwlist)
+    groups = (names.bases, names.defined, names.letters, names.sizes, names.scalars)
+    every = list(dict.fromkeys(name for group in groups for name in group))
+    plain = [name for name in every if name.isidentifier() and name not in taken]
+    for name in (*plain, *(name for name in every if name not in plain)):
+        spelt = re.sub(r"\W", "_", name)
+        spelt = f"_{spelt}" if not spelt or spelt[0].isdigit() else spelt
+        while spelt in taken:
+            spelt += "_"
+        taken.add(spelt)
+        names.python[name] = spelt

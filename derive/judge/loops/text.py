@@ -1,0 +1,355 @@
+"""SymPy expressions as Python expressions over index values, one for each class of node.
+
+    Sum(f, (j, 0, S - 1))             sum(f for j in range(S))
+    Sum(Piecewise((f, c), (0, True))) sum(f for j in range(S) if c)
+    softmax(f, j)                     softmax([f for j in range(S)])[j]
+    Piecewise((a, c), (b, True))      a if c else b
+    [c] * f, with [c] 1 or 0          f if c else 0
+
+A bracket among the factors of a product or quotient, at any depth of nested products, guards all
+the others: they are not even read where it is false. A Kronecker delta is such a bracket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any
+
+import sympy
+from sympy import Idx, Indexed, IndexedBase, KroneckerDelta, Mul, Piecewise, Pow, S, Symbol
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import BooleanFalse, BooleanTrue
+
+from derive.errors import refuse, suggest
+from derive.judge.loops.names import Names, label_of
+from derive.notation.functions import FUNCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# How tightly Python holds a text together; what holds less than its place asks gets parentheses.
+CHOICE, OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
+
+Text = tuple[str, int]
+
+
+_ROUND = ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
+_SAME = (*_ROUND, "exp", "log", "erf", "sign", "ceiling")
+_FUNCTIONS = {name: name for name in (*_SAME, *FUNCTIONS)} | {
+    "Abs": "abs",
+    "Max": "max",
+    "Min": "min",
+}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What an expression may use where it stands."""
+
+    names: Names
+    bound: frozenset[str] = frozenset()  # letters with a value
+    inner: frozenset[str] = frozenset()  # those of them that run inside the expression
+    rows: dict[Any, str] = field(default_factory=dict)  # reductions computed on a line before
+    empty_row: str = "nan"
+
+    def enter(self, letters: Iterable[str]) -> Scope:
+        """The scope inside a reduction over these letters."""
+        new = frozenset(letters)
+        return replace(self, bound=self.bound | new, inner=self.inner | new)
+
+
+def put(value: Any, scope: Scope, holds: int = CHOICE) -> str:
+    """The text of an expression, in parentheses if it holds less tightly than asked."""
+    text, tightness = write(value, scope)
+    return f"({text})" if tightness < holds else text
+
+
+@singledispatch
+def write(value: Any, scope: Scope) -> Text:
+    """The text of an expression, and how tightly it holds."""
+    name = type(value).__name__
+    if name not in _FUNCTIONS:
+        raise refuse(
+            "function-unknown",
+            f"nothing is known about {name}, in {value}",
+            help=suggest(name, _FUNCTIONS),
+        )
+    arguments = ", ".join(put(argument, scope) for argument in value.args)
+    return f"{_FUNCTIONS[name]}({arguments})", ATOM
+
+
+@write.register(Symbol)
+@write.register(Idx)
+def _(value: Any, scope: Scope) -> Text:
+    name = label_of(value)
+    if name in scope.names.letters and name not in scope.bound:
+        raise refuse(
+            "index-dangles",
+            f"index {name} stands on the right but is neither summed nor on the left",
+            help=f"put {name} on the left, or write sum[{name}](...) to add it up",
+        )
+    return scope.names.python[name], ATOM
+
+
+@write.register(IndexedBase)
+def _(value: Any, scope: Scope) -> Text:
+    return scope.names.python[label_of(value)], ATOM
+
+
+@write.register(Indexed)
+def _(value: Any, scope: Scope) -> Text:
+    places = ", ".join(put(place, scope) for place in value.indices)
+    return f"{scope.names.python[label_of(value.base)]}[{places}]", ATOM
+
+
+@write.register(sympy.Integer)
+@write.register(sympy.Rational)
+def _(value: Any, scope: Scope) -> Text:
+    if value.q == 1:
+        return str(value), SIGN if value < 0 else ATOM
+    if 10**8 % value.q == 0 and abs(value.p) < 10**7:  # so short that the decimal is exact
+        return repr(int(value.p) / int(value.q)), SIGN if value < 0 else ATOM
+    return f"{value.p} / {value.q}", PRODUCT
+
+
+@write.register(sympy.Float)
+def _(value: Any, scope: Scope) -> Text:
+    return repr(float(value)), SIGN if value < 0 else ATOM
+
+
+@write.register(sympy.core.numbers.NumberSymbol)
+def _(value: Any, scope: Scope) -> Text:
+    known = {sympy.pi: "pi", sympy.E: "exp(1)"}
+    return known.get(value) or repr(float(value)), ATOM
+
+
+@write.register(sympy.core.numbers.Infinity)
+@write.register(sympy.core.numbers.ComplexInfinity)  # what SymPy makes of 1/0
+def _(value: Any, scope: Scope) -> Text:
+    return "inf", ATOM
+
+
+@write.register(sympy.core.numbers.NegativeInfinity)
+def _(value: Any, scope: Scope) -> Text:
+    return "-inf", SIGN
+
+
+@write.register(sympy.core.numbers.NaN)
+def _(value: Any, scope: Scope) -> Text:
+    return "nan", ATOM
+
+
+@write.register(sympy.Add)
+def _(value: Any, scope: Scope) -> Text:
+    terms = list(value.args)
+    if scope.names.ranks and terms[0].is_number:  # SymPy puts numbers first, people last
+        terms = [*terms[1:], terms[0]]
+    text = put(terms[0], scope, SUM)
+    for term in terms[1:]:
+        piece = put(term, scope, PRODUCT)
+        text += f" - {piece[1:]}" if piece.startswith("-") else f" + {piece}"
+    return text, SUM
+
+
+@write.register(Mul)
+def _(value: Any, scope: Scope) -> Text:
+    factors, conditions = split_guards(value)
+    if not conditions:
+        return _write_product(factors, scope)
+    text, tightness = _write_product(factors, scope)
+    text = f"({text})" if tightness < OR else text
+    return f"{text} if {write_all(conditions, scope)} else 0", CHOICE
+
+
+def split_guards(value: Any) -> tuple[list[Any], list[Any]]:
+    """The factors of a product, nested products opened, and the conditions of its brackets."""
+    factors: list[Any] = []
+    conditions: list[Any] = []
+    for factor in value.args if isinstance(value, Mul) else (value,):
+        if isinstance(factor, Mul):
+            inner, guards = split_guards(factor)
+            factors += inner
+            conditions += guards
+        elif (condition := _find_bracket(factor)) is not None:
+            conditions.append(condition)
+        else:
+            factors.append(factor)
+    return factors, conditions
+
+
+def _find_bracket(factor: Any) -> Any:
+    """The condition of a factor that is 1 where it holds and else 0, or None."""
+    if isinstance(factor, Pow) and factor.exp.is_Number and factor.exp.is_positive:
+        return _find_bracket(factor.base)
+    if isinstance(factor, KroneckerDelta):
+        return sympy.Eq(*factor.args[:2], evaluate=False)
+    if isinstance(factor, Piecewise) and len(factor.args) == 2:
+        (one, condition), (other, rest) = (pair.args for pair in factor.args)
+        if one == 1 and other == 0 and rest == sympy.true:
+            return condition
+    return None
+
+
+def _write_product(factors: Sequence[Any], scope: Scope) -> Text:
+    """Factors joined by * and, before a divisor, by /; the first one is no divisor."""
+    negative = False
+    parts: list[tuple[str, Any]] = []
+    for factor in factors:
+        if factor.is_Rational:
+            negative ^= factor < 0
+            above, below = abs(factor.p), factor.q
+            parts += [("*", sympy.Integer(above))] if above != 1 else []
+            parts += [("/", sympy.Integer(below))] if below != 1 else []
+        elif (under := _find_divisor(factor)) is not None:
+            parts.append(("/", under))
+        else:
+            parts.append(("*", factor))
+    if scope.names.ranks:
+        parts.sort(key=lambda part: _rank_factor(part, scope.names))
+    first = next((k for k, (sign, _) in enumerate(parts) if sign == "*"), None)
+    lead = ("*", S.One) if first is None else parts.pop(first)
+    text = put(lead[1], scope, PRODUCT if not negative else SIGN)
+    for sign, factor in parts:
+        text += f" {sign} {put(factor, scope, POWER if sign == '/' else SIGN)}"
+    if negative:
+        text = f"-({text})" if text.startswith("-") else f"-{text}"
+    return text, PRODUCT if parts else SIGN if negative else write(lead[1], scope)[1]
+
+
+def _rank_factor(part: tuple[str, Any], names: Names) -> tuple[int, int]:
+    """Where SymPy has sorted: numbers, then tensors as they were declared, then divisors."""
+    sign, factor = part
+    ranks = [names.ranks[label_of(base)] for base in factor.atoms(IndexedBase)]
+    return ("*/".index(sign), min(ranks, default=-1))
+
+
+def _find_divisor(factor: Any) -> Any:
+    """What a factor divides by, or None."""
+    if not isinstance(factor, Pow) or not factor.exp.is_Rational or factor.exp >= 0:
+        return None
+    return factor.base if factor.exp == -1 else Pow(factor.base, -factor.exp, evaluate=False)
+
+
+@write.register(Pow)
+def _(value: Any, scope: Scope) -> Text:
+    base, exponent = value.args
+    if base == sympy.E:
+        return f"exp({put(exponent, scope)})", ATOM
+    if exponent == S.Half:
+        return f"sqrt({put(base, scope)})", ATOM
+    if _find_divisor(value) is not None:
+        return _write_product((value,), scope)
+    return f"{put(base, scope, ATOM)} ** {put(exponent, scope, ATOM)}", POWER
+
+
+@write.register(sympy.floor)
+def _(value: Any, scope: Scope) -> Text:
+    (inside,) = value.args
+    above, below = _find_fraction(inside)
+    if is_whole(above, scope.names) and is_whole(below, scope.names):
+        if below == 1:
+            return write(above, scope)
+        return _write_whole(above, "//", below, scope)
+    return f"floor({put(inside, scope)})", ATOM
+
+
+def _find_fraction(value: Any) -> tuple[Any, Any]:
+    """What stands above and below the line; `i / r` as it was written, a sum brought together."""
+    if isinstance(value, Mul) and len(value.args) == 2:
+        under = _find_divisor(value.args[1])
+        if under is not None:
+            return value.args[0], under
+    above, below = sympy.fraction(sympy.together(value))
+    return above, below
+
+
+def is_whole(value: Any, names: Names) -> bool:
+    """Is the value an integer by its form?"""
+    if isinstance(value, (Idx, Symbol)):
+        return label_of(value) in names.letters or label_of(value) in names.sizes
+    if isinstance(value, Indexed):
+        return names.is_whole_tensor(label_of(value.base))
+    if isinstance(value, Pow):
+        return value.exp.is_Integer and value.exp >= 0 and is_whole(value.base, names)
+    if isinstance(value, sympy.floor):
+        return True
+    kinds = (sympy.Add, Mul, sympy.Mod, sympy.Abs, sympy.Max, sympy.Min, FUNCTIONS["clip"])
+    if isinstance(value, kinds):
+        return all(is_whole(part, names) for part in value.args)
+    return bool(getattr(value, "is_Integer", False))
+
+
+@write.register(sympy.Mod)
+def _(value: Any, scope: Scope) -> Text:
+    return _write_whole(value.args[0], "%", value.args[1], scope)
+
+
+def _write_whole(left: Any, sign: str, right: Any, scope: Scope) -> Text:
+    """`left // right` or `left % right`; a minus sign must not seem to stand before the whole."""
+    text = put(left, scope, PRODUCT)
+    text = f"({text})" if text.startswith("-") else text
+    return f"{text} {sign} {put(right, scope, SIGN)}", PRODUCT
+
+
+@write.register(KroneckerDelta)
+def _(value: Any, scope: Scope) -> Text:
+    return f"1 if {write_all([_find_bracket(value)], scope)} else 0", CHOICE
+
+
+@write.register(Piecewise)
+def _(value: Any, scope: Scope) -> Text:
+    text = ""
+    for then, condition in (pair.args for pair in value.args):
+        if condition == sympy.true:
+            return f"{text}{put(then, scope, OR if not text else CHOICE)}", CHOICE
+        text += f"{put(then, scope, OR)} if {put(condition, scope, OR)} else "
+    return f"{text}nan", CHOICE
+
+
+@write.register(sympy.ITE)
+def _(value: Any, scope: Scope) -> Text:
+    condition, then, other = (put(part, scope, OR) for part in value.args)
+    return f"{then} if {condition} else {other}", CHOICE
+
+
+@write.register(BooleanTrue)
+def _(value: Any, scope: Scope) -> Text:
+    return "True", ATOM
+
+
+@write.register(BooleanFalse)
+def _(value: Any, scope: Scope) -> Text:
+    return "False", ATOM
+
+
+@write.register(Relational)
+def _(value: Any, scope: Scope) -> Text:
+    left, right = (put(side, scope, SUM) for side in value.args)
+    return f"{left} {value.rel_op} {right}", COMPARE
+
+
+@write.register(sympy.Not)
+def _(value: Any, scope: Scope) -> Text:
+    return f"not {put(value.args[0], scope, NOT)}", NOT
+
+
+@write.register(sympy.And)
+def _(value: Any, scope: Scope) -> Text:
+    return write_all(value.args, scope), AND
+
+
+@write.register(sympy.Or)
+def _(value: Any, scope: Scope) -> Text:
+    parts = sorted(value.args, key=lambda part: part.has(Indexed))
+    return " or ".join(put(part, scope, AND) for part in parts), OR
+
+
+def write_all(conditions: Iterable[Any], scope: Scope) -> str:
+    """Conditions joined by `and`; those that read no tensor come first and guard the others."""
+    parts: list[Any] = []
+    for condition in conditions:
+        parts += condition.args if isinstance(condition, sympy.And) else [condition]
+    return " and ".join(
+        put(part, scope, NOT) for part in sorted(parts, key=lambda part: part.has(Indexed))
+    )

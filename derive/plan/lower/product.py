@@ -1,0 +1,379 @@
+"""Products and their sums: contractions in pairs, masks and scales on the smallest operand.
+
+    sum over `bound`, where `condition` holds, of number * operand * ... / divisor / ...
+
+The number and each part of the condition go to the smallest operand that can carry them; divisors
+free of the bound indices divide the result; what remains is contracted two by two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import (
+    MINUS_ONE,
+    ONE,
+    TRUE,
+    ZERO,
+    Add,
+    And,
+    Expr,
+    Index,
+    Mul,
+    Number,
+    Pow,
+    Reduce,
+    Where,
+)
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_free
+from derive.plan.align import align, arrange, find_union, sort_axes
+from derive.plan.context import is_truth
+from derive.plan.lower.mask import fill, lower_condition
+from derive.plan.lower.number import lower_number
+from derive.plan.lower.sum import lower_sum
+from derive.plan.numbers import is_number
+from derive.plan.ops import (
+    VIEWS,
+    Apply,
+    Cast,
+    Einsum,
+    Num,
+    Op,
+    Reduction,
+    axes_of,
+)
+from derive.plan.path import Order, find_path
+from derive.plan.steps import walk_ops
+from derive.rewrite.protect import protect
+from derive.rewrite.rules.products import is_bracket, join_conditions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from derive.plan.context import Context
+
+FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
+WORTH = 1 << 18  # products of numbers in a product of matrices from which its form is of any matter
+THIN = 16  # rows below which a matrix product is bound by the way its operands lie
+ORDINARY = 3  # an operand of more operations than this gets a line of its own
+
+
+@dataclass
+class Product:
+    """The factors of one product, by what becomes of them."""
+
+    numbers: list[Expr] = field(default_factory=list)
+    over: list[Expr] = field(default_factory=list)
+    under: list[Expr] = field(default_factory=list)
+    condition: Expr = TRUE
+
+    @property
+    def number(self) -> Expr:
+        """The product of the numbers, the rational ones multiplied out."""
+        rational = Fraction(1)
+        others: list[Expr] = []
+        for number in self.numbers:
+            constant = Polynomial.of(number).constant
+            if constant is None:
+                others.append(number)
+            else:
+                rational *= constant
+        if rational != 1 or not others:
+            others.insert(0, Number(rational))
+        return others[0] if len(others) == 1 else Mul(tuple(others))
+
+
+def lower_product(
+    bound: tuple[Index, ...],
+    condition: Expr,
+    factors: Sequence[Expr],
+    context: Context,
+    order: tuple[Index, ...],
+) -> Op:
+    """One operation for the sum of a product; contractions before the last are steps."""
+    product = Product(condition=condition)
+    for factor in factors:
+        sort_factor(factor, product)
+    if not bound and product.condition is TRUE:
+        scaled = push_number(product, context)
+        if scaled:
+            return lower_sum(scaled, context, order)
+    product.over = [protect(f, product.condition) for f in product.over]
+    product.under = [protect(f, product.condition, whole=True) for f in product.under]
+    inner = (*(i for i in order if i not in bound), *bound)
+    late = [f for f in product.under if not set(find_free(f)) & set(bound)]
+    natural = () if bound and len(product.over) > 1 else inner  # a contraction takes any order
+    operands = [lower_operand(f, context, natural) for f in product.over]
+    for divisor in product.under:
+        if divisor not in late:
+            divide_operand(operands, lower_operand(divisor, context, inner), context)
+    if bound:
+        operands += mask_operands(operands, product.condition, context, inner)
+    made = {i for op in operands for i in axes_of(op)} - set(bound)
+    left = [context.lower(f, order) for f in late]
+    if bound and len(operands) > 1:
+        left = [op for op in left if not divide_early(operands, op, context.count(made), context)]
+    result = contract(operands, bound, product.number, context, order)
+    for quotient in left:
+        result = divide(result, quotient, context, order)
+    if not bound and product.condition is not TRUE:
+        result = mask_result(result, product.condition, context, order)
+    return result
+
+
+def sort_factor(factor: Expr, product: Product) -> None:
+    """One factor to the numbers, the operands, the divisors or the condition."""
+    match factor:
+        case _ if is_number(factor):
+            product.numbers.append(factor)
+        case Mul(inner):
+            for part in inner:
+                sort_factor(part, product)
+        case Where(condition) if is_bracket(factor):
+            product.condition = join_conditions(product.condition, condition)
+        case Pow(base, Number(power)) if power < 0:
+            product.under.append(base if power == -1 else Pow(base, Number(-power)))
+        case _:
+            product.over.append(factor)
+
+
+def push_number(product: Product, context: Context) -> tuple[Expr, ...] | None:
+    """The terms of a lone scaled sum, each with the number, if all have a smaller place for it.
+
+    `(q.k + q.a) / sqrt(D)` scales q once, not the scores twice.
+    """
+    match product.over:
+        case [Add(terms) as whole] if product.number is not ONE and not product.under:
+            size = context.count(find_free(whole))
+        case _:
+            return None
+    scaled = []
+    for term in terms:
+        match term:
+            case Reduce("sum", bound, condition, Mul(factors)):
+                inside = factors
+            case Reduce("sum", bound, condition, body):
+                inside = (body,)
+            case _:
+                return None
+        counts = (context.count(find_free(f)) for f in inside if find_free(f))
+        if min(counts, default=size) >= size:
+            return None
+        scaled.append(Reduce("sum", bound, condition, Mul((product.number, *inside))))
+    return tuple(scaled)
+
+
+def lower_operand(factor: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+    """A factor as an operand; a long expression becomes a step."""
+    op = context.lower(factor, order)
+    if is_truth(op):
+        op = Cast(op)
+    long = sum(1 for part in walk_ops(op) if not isinstance(part, (*VIEWS, Num))) > ORDINARY
+    return context.add_step(op) if long else op
+
+
+def divide_operand(operands: list[Op], divisor: Op, context: Context) -> None:
+    """The smallest operand that has the divisor's indices, divided by it; else one over it."""
+    k = find_carrier(operands, divisor, context)
+    if k is None:
+        one = Num(ONE)
+        operands.append(Apply("/", (one, divisor), axes_of(divisor)))
+        return
+    axes = axes_of(operands[k])
+    operands[k] = Apply("/", (operands[k], arrange(divisor, axes)), axes)
+
+
+def divide_early(operands: list[Op], divisor: Op, size: int, context: Context) -> bool:
+    """Divide an operand instead of a result of `size` elements, if one is smaller and can."""
+    k = find_carrier(operands, divisor, context)
+    if k is None or context.count(axes_of(operands[k])) >= size:
+        return False
+    operands[k] = divide(operands[k], divisor, context, axes_of(operands[k]))
+    return True
+
+
+def divide(op: Op, divisor: Op, context: Context, order: tuple[Index, ...]) -> Op:
+    """The quotient; by what is smaller, a product with its inverse, whose gradient is cheaper."""
+    if axes_of(divisor) and context.count(axes_of(divisor)) < context.count(axes_of(op)):
+        match divisor:
+            case Apply("sqrt", args, axes):
+                inverse = Apply("rsqrt", args, axes)
+            case _:
+                inverse = Apply("/", (Num(ONE), divisor), axes_of(divisor))
+        pair = align([op, inverse], order)
+        return Apply("*", pair, find_union(pair, order))
+    pair = align([op, divisor], order)
+    return Apply("/", pair, find_union(pair, order))
+
+
+def find_carrier(operands: Sequence[Op], part: Op, context: Context) -> int | None:
+    """Which operand has all indices of `part`: the smallest of them."""
+    able = [k for k, o in enumerate(operands) if set(axes_of(part)) <= set(axes_of(o))]
+    return min(able, key=lambda k: context.count(axes_of(operands[k])), default=None)
+
+
+def mask_operands(
+    operands: list[Op], condition: Expr, context: Context, order: tuple[Index, ...]
+) -> list[Op]:
+    """Each part of the condition on an operand that can carry it; the rest as operands.
+
+    An operand carries a mask if it has all its indices, or the mask all of the operand's: then what
+    is left out is not read at all. A mask that becomes a factor only multiplies by 0.
+    """
+    left: list[Op] = []
+    parts = condition.parts if isinstance(condition, And) else (condition,)
+    for part in parts:
+        if part is TRUE:
+            continue
+        mask = lower_condition(part, context, order)
+        k = find_carrier(operands, mask, context)
+        if k is None:
+            k = find_inner(operands, mask)
+        if k is None:
+            left.append(Cast(mask))
+            context.notes[FINITE] = None
+        else:
+            operands[k] = fill(operands[k], mask, Num(ZERO), False, order)
+    return left
+
+
+def find_inner(operands: Sequence[Op], mask: Op) -> int | None:
+    """Which operand has indices of the mask alone: the one with most of them."""
+    able = [k for k, o in enumerate(operands) if set(axes_of(o)) < set(axes_of(mask))]
+    return max(able, key=lambda k: len(axes_of(operands[k])), default=None)
+
+
+def mask_result(op: Op, condition: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+    """The product where the condition holds, else 0."""
+    mask = lower_condition(condition, context, order)
+    if isinstance(op, Num) and op.value is ONE:
+        return Cast(mask)
+    return fill(op, mask, Num(ZERO), False, order)
+
+
+def contract(
+    operands: list[Op],
+    bound: tuple[Index, ...],
+    number: Expr,
+    context: Context,
+    order: tuple[Index, ...],
+) -> Op:
+    """The operands multiplied two at a time and summed over the bound indices."""
+    idle = [i.extent for i in bound if all(i not in axes_of(op) for op in operands)]
+    if idle:
+        number = Mul((number, *idle))
+    if not operands:
+        return lower_number(number)
+    axes = sort_axes((i for op in operands for i in axes_of(op) if i not in bound), order)
+    negative = number is MINUS_ONE
+    late = None if number is ONE or negative else scale_operand(operands, number, axes, context)
+    if len(operands) > 1:
+        operands = [sum_alone(op, k, operands, axes) for k, op in enumerate(operands)]
+    ops = [*operands]
+    inner = (*(i for i in order if i not in bound), *bound)
+    extents = {i: context.extent(i) for op in ops for i in axes_of(op)}
+    path = find_path([axes_of(op) for op in ops], axes, extents, context.minimize)
+    if len(ops) > 2 and bound:
+        context.orders.append(Order(context.target, tuple(ops), axes, path))
+    for pair in path:
+        met = [ops[k] for k in pair]
+        ops = [op for k, op in enumerate(ops) if k not in pair]
+        needed = {*axes, *(i for op in ops for i in axes_of(op))}
+        kept = sort_axes((i for op in met for i in axes_of(op) if i in needed), inner)
+        result = join(met, orient(met, kept, context), context)
+        result = result if ops else arrange(result, kept)
+        ops.append(context.add_step(result) if ops and isinstance(result, Einsum) else result)
+    (result,) = ops
+    if late is not None:
+        result = scale(result, late)
+    return Apply("neg", (result,), axes_of(result)) if negative else result
+
+
+def scale_operand(
+    operands: list[Op], number: Expr, axes: tuple[Index, ...], context: Context
+) -> Expr | None:
+    """The number on the smallest operand, or given back where the result is smaller than all."""
+    smallest = min(range(len(operands)), key=lambda k: context.count(axes_of(operands[k])))
+    if context.count(axes) < context.count(axes_of(operands[smallest])):
+        return number
+    op = operands[smallest]
+    operands[smallest] = scale(op, number)
+    return None
+
+
+def scale(op: Op, number: Expr) -> Op:
+    """The operation times a number, by a division where the number is an inverse."""
+    match number:
+        case Pow(base, Number(power)) if power == -1 and not isinstance(base, Pow):
+            return Apply("/", (op, lower_number(base)), axes_of(op))
+        case _:
+            return Apply("*", (op, lower_number(number)), axes_of(op))
+
+
+def sum_alone(op: Op, position: int, operands: Sequence[Op], axes: tuple[Index, ...]) -> Op:
+    """An operand summed over the indices that nothing else has."""
+    others = {i for k, o in enumerate(operands) if k != position for i in axes_of(o)}
+    alone = tuple(i for i in axes_of(op) if i not in others and i not in axes)
+    return Reduction("sum", op, alone) if alone else op
+
+
+def join(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> Op:
+    """One operand summed, or two multiplied and summed, over what is not kept."""
+    if len(ops) == 1:
+        over = tuple(i for i in axes_of(ops[0]) if i not in kept)
+        return Reduction("sum", ops[0], over) if over else ops[0]
+    one, other = ops
+    if set(axes_of(one)) | set(axes_of(other)) == set(kept):
+        return Apply("*", align(ops, kept), kept)
+    if not kept and min(map(len, map(axes_of, ops))) == 1:
+        return Einsum((one, other), kept)
+    if is_row_dot(one, other, kept):
+        pair = align(ops, axes_of(max(ops, key=lambda op: len(axes_of(op)))))
+        axes = find_union(pair, ())
+        over = tuple(i for i in axes if i not in kept)
+        dot = Reduction("sum", Apply("*", pair, axes), over)
+        return arrange(dot, kept)
+    if set(axes_of(one)) < set(axes_of(other)) and axes_of(other)[-1] not in kept:
+        return Einsum((other, one), kept)  # a matrix with long rows times a vector
+    if is_middle(other, kept) and context.count(axes_of(one)) < context.count(axes_of(other)):
+        return Einsum((one, other), kept)
+    if is_middle(one, kept) and context.count(axes_of(other)) < context.count(axes_of(one)):
+        return Einsum((other, one), kept)
+    return Einsum((one, other), kept)
+
+
+def orient(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> tuple[Index, ...]:
+    """The indices of a product in the order that multiplies a thin matrix from the left.
+
+    A matrix of few columns to the right is many times slower than the same one of few rows to the
+    left, and which operand torch puts where follows from the order of the result.
+    """
+    if len(ops) != 2:
+        return kept
+    one, other = (set(axes_of(op)) for op in ops)
+    first, second = (
+        tuple(i for i in kept if i in mine - its) for mine, its in ((one, other), (other, one))
+    )
+    thin, wide = sorted((first, second), key=context.count)
+    if not first or not second or not one & other - {*kept} or context.count(thin) >= THIN:
+        return kept
+    spanned = context.count(i for op in ops for i in axes_of(op))
+    if spanned < WORTH or kept[-1] not in thin:
+        return kept
+    return (*(i for i in kept if i in one & other), *thin, *wide)
+
+
+def is_row_dot(one: Op, other: Op, kept: tuple[Index, ...]) -> bool:
+    """Do both have the same indices?
+
+    Then a product and a sum over contiguous rows beats a batched matmul of 1 by 1 results.
+    """
+    return set(axes_of(one)) == set(axes_of(other))
+
+
+def is_middle(op: Op, kept: tuple[Index, ...]) -> bool:
+    """Is its last index kept, so that a matmul with the other operand first needs no copy?"""
+    return bool(axes_of(op)) and axes_of(op)[-1] in kept

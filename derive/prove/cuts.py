@@ -1,0 +1,228 @@
+"""Cut points: intermediates of two systems that agree, replaced by one symbol in both.
+
+A cut says what a reader puts for an intermediate: a symbol at permuted places, times a factor.
+What may be nan stays so: its symbol is no finite number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice, permutations
+from typing import TYPE_CHECKING
+
+from derive.analysis.affine import to_affine
+from derive.ir.nodes import ZERO, Index, System, Tensor
+from derive.ir.walk import find_accesses
+from derive.prove.labels import write_extent
+from derive.prove.powers import find_content
+from derive.prove.signs import is_total
+from derive.prove.terms import (
+    Algebra,
+    Base,
+    Factor,
+    Fold,
+    Function,
+    GivesUp,
+    Normal,
+    Poly,
+    Read,
+    Term,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from derive.analysis.affine_form import Affine
+    from derive.prove.values import Reader
+
+_MOST_ORDERS = 24
+_LEAST_WEIGHT = 5
+_EASIER = 0.7  # what took too long is tried again when so much of it is left open
+_MOST_STEPS = 4000  # for one intermediate
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The symbol of an intermediate, the order of its places, and the factor before it."""
+
+    symbol: Tensor
+    order: tuple[int, ...]
+    factor: Term
+
+    def read(self, algebra: Algebra, places: Sequence[Affine]) -> Poly:
+        """The intermediate at these places."""
+        read = Read(self.symbol, tuple(places[k] for k in self.order))
+        return algebra.collect(self.factor, (Factor(read, Fraction(1)),))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """An intermediate's normal form over letters of its own, without its factor."""
+
+    name: str
+    letters: tuple[Index, ...]
+    factor: Term
+    normal: Normal
+    coarse: str
+
+
+class Stages:
+    """The normal forms of one system's intermediates, found anew where a cut changes them."""
+
+    def __init__(self, algebra: Algebra, reader: Reader, system: System) -> None:
+        self._algebra = algebra
+        self._reader = reader
+        targets = [equation.target.tensor for equation in system.equations]
+        once = Counter(tensor.name for tensor in targets)
+        self.tensors = [t for t in targets if once[t.name] == 1 and t.kind == "real"]
+        self._needs = _find_needs(system)
+        self._known: dict[str, Stage | None] = {}
+        self._failed: dict[str, int] = {}  # how much it was made of when it took too long
+
+    def find(self, tensor: Tensor) -> Stage | None:
+        """The normal form; None where it has none, or where it takes too long."""
+        name = tensor.name
+        if name not in self._known:
+            needs = self._find_open(name)
+            hard = any(self._known.get(n, self) is None for n in needs)
+            if name in self._failed and len(needs) > _EASIER * self._failed[name]:
+                hard = True
+            self._known[name] = None if hard else self._make(tensor)
+            if self._known[name] is None and not hard:
+                self._failed[name] = len(needs)
+        return self._known[name]
+
+    def cut(self, name: str, cut: Cut) -> None:
+        """Tell the reader, and forget what hangs on the intermediate."""
+        touched = [n for n in self._known if name in self._find_open(n)]
+        self._reader.cut(name, cut)
+        for each in touched:
+            del self._known[each]
+
+    def _find_open(self, name: str) -> set[str]:
+        """The intermediates that it is made of, as far as they are not cut."""
+        found: set[str] = set()
+        todo = [name]
+        while todo:
+            for need in self._needs[todo.pop()]:
+                if need not in found:
+                    found.add(need)
+                    if not self._reader.is_cut(need):
+                        todo.append(need)
+        return found
+
+    def _make(self, tensor: Tensor) -> Stage | None:
+        try:
+            return self._algebra.limited(
+                _MOST_STEPS, lambda: find_stage(self._algebra, self._reader, tensor)
+            )
+        except GivesUp:
+            return None
+
+
+def _find_needs(system: System) -> dict[str, tuple[str, ...]]:
+    """The intermediates that each of them reads."""
+    names = {equation.target.tensor.name for equation in system.equations}
+    found: dict[str, tuple[str, ...]] = {}
+    for equation in system.equations:
+        reads = (access.tensor.name for access in find_accesses(equation.value))
+        name = equation.target.tensor.name
+        found[name] = (*found.get(name, ()), *(read for read in reads if read in names))
+    return found
+
+
+def find_cuts(
+    algebra: Algebra, code: System, formula: System, readers: tuple[Reader, Reader]
+) -> tuple[tuple[str, str], ...]:
+    """The intermediates of code and formula that agree, after telling both readers to cut them."""
+    ours, theirs = Stages(algebra, readers[0], code), Stages(algebra, readers[1], formula)
+    found: list[tuple[str, str]] = []
+    for tensor in theirs.tensors:
+        wanted = theirs.find(tensor)
+        if wanted is None or _weigh(wanted.normal) < _LEAST_WEIGHT:
+            continue  # what is small stays open: a mean, say, is told by what it is the mean of
+        pairs = list(_find_equal(algebra, readers[0], ours, wanted))
+        if not pairs:
+            continue
+        symbol = _make_symbol(algebra, len(found), wanted)
+        order = tuple(range(len(wanted.letters)))
+        theirs.cut(wanted.name, Cut(symbol, order, wanted.factor))
+        for stage, permuted in pairs:
+            ours.cut(stage.name, Cut(symbol, permuted, stage.factor))
+            found.append((stage.name, wanted.name))
+    return tuple(found)
+
+
+def _weigh(piece: Normal | Term | Factor) -> int:
+    """How many elements are read in it, each as often as it is written."""
+    match piece:
+        case Normal(terms):
+            return sum(map(_weigh, terms))
+        case Term():
+            return sum(map(_weigh, piece.factors)) + (_weigh(piece.power) if piece.power else 0)
+        case Factor(Base(normal)):
+            return _weigh(normal)
+        case Factor(Function(_, arguments)):
+            return sum(map(_weigh, arguments))
+        case Factor(Fold(_, _, _, body)):
+            return _weigh(body)
+        case _:
+            return 1
+
+
+def find_stage(algebra: Algebra, reader: Reader, tensor: Tensor) -> Stage:
+    """The normal form of an intermediate over letters of its own."""
+    letters = tuple(algebra.make_index(extent) for extent in tensor.shape)
+    whole = algebra.finish(reader.define(tensor.name, tuple(map(to_affine, letters))))
+    content, rest = find_content(algebra, whole, whole=True)
+    if content is None or content.free or content.power is not None or not is_total(content):
+        content, rest = Term(), whole
+    return Stage(tensor.name, letters, content, rest, algebra.coarse_key(rest))
+
+
+def _find_equal(
+    algebra: Algebra, reader: Reader, stages: Stages, wanted: Stage
+) -> Iterator[tuple[Stage, tuple[int, ...]]]:
+    """The code's intermediates that agree with one of the formula, and in which order of places."""
+    extents = sorted(map(write_extent, wanted.letters))
+    for tensor in stages.tensors:
+        if len(tensor.shape) != len(extents) or reader.is_cut(tensor.name):
+            continue
+        stage = stages.find(tensor)
+        if stage is None or stage.coarse != wanted.coarse:
+            continue
+        if sorted(map(write_extent, stage.letters)) == extents:
+            order = _find_order(algebra, stage, wanted)
+            if order is not None:
+                yield stage, order
+
+
+def _find_order(algebra: Algebra, stage: Stage, wanted: Stage) -> tuple[int, ...] | None:
+    """Which of the code's letters stands at each place of the formula's intermediate."""
+    ranks = range(len(stage.letters))
+    target = [write_extent(letter) for letter in wanted.letters]
+    fitting = (
+        order
+        for order in permutations(ranks)
+        if [write_extent(stage.letters[k]) for k in order] == target
+    )
+    key = algebra.key(wanted.normal)
+    for order in islice(fitting, _MOST_ORDERS):
+        new: Mapping[Index, Affine] = {
+            stage.letters[k]: to_affine(letter)
+            for k, letter in zip(order, wanted.letters, strict=True)
+        }
+        if algebra.key(algebra.finish(algebra.replace(stage.normal.terms, new))) == key:
+            return order
+    return None
+
+
+def _make_symbol(algebra: Algebra, number: int, stage: Stage) -> Tensor:
+    """A tensor that stands for the intermediate; its name is no one else's."""
+    shape = tuple(letter.extent for letter in stage.letters)
+    kind = "real" if is_total(stage.normal) else "rough"
+    positive = algebra.is_positive(stage.normal)
+    low = ZERO if positive or algebra.is_nonnegative(stage.normal) else None
+    return Tensor(f"={number}", shape, kind, None, low, None, (positive, False))

@@ -1,0 +1,272 @@
+"""Literals in one form, and what they say of each other.
+
+Laws:
+- Of a condition and its contrary one is positive: of `a >= 0` and `-a - 1 >= 0` the one whose
+  constant is not negative.
+- Cubes of one condition exclude each other.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import floor, gcd
+
+from derive.analysis.affine import find_range, to_affine
+from derive.analysis.affine_form import Affine
+from derive.analysis.affine_sizes import ONE as UNIT
+from derive.analysis.affine_sizes import is_never_negative, negate
+from derive.ir.nodes import Call, Index
+from derive.ir.polynomial import Polynomial
+from derive.prove.labels import Labeller
+from derive.prove.signs import judge
+from derive.prove.terms import Cube, GivesUp, Literal, find_affine_free
+
+Cubes = tuple[Cube, ...]
+ALWAYS: Cubes = ((),)
+NEVER: Cubes = ()
+_MINUS_ONE = Polynomial.of(-1)
+_MOST_CUBES = 12
+
+
+def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | Cube:
+    """`affine >= 0` or `affine = 0` in its one form, or its truth; a literal, as a cube."""
+    short = _shorten(kind, subject)
+    truth = judge(kind, short) if short is not None else False
+    if truth is not None or short is None:
+        return bool(truth) is positive
+    subject = short
+    if kind == "least" and is_flat(subject):
+        return decide_affine("zero", subject, positive)
+    if kind == "zero" and _is_bit(subject):
+        subject, positive = subject + Affine({}, UNIT), not positive
+    if kind == "least" and _is_lowered(subject.constant):
+        subject = subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
+        positive = not positive
+    return (Literal(kind, subject, positive),)
+
+
+def is_flat(subject: Affine) -> bool:
+    """Is it 0 at most, so that to be >= 0 is to be 0?"""
+    high = find_range(subject)[1]
+    return high is not None and not high.terms
+
+
+def _is_bit(subject: Affine) -> bool:
+    """Is it -1 or 0?"""
+    low, high = find_range(subject)
+    return low == _MINUS_ONE and high is not None and not high.terms
+
+
+def _shorten(kind: str, subject: Affine) -> Affine | None:
+    """The subject without a common number; None where it can never be 0."""
+    numbers = [n for each in subject.terms.values() for n in each.terms.values()]
+    numbers += [n for monomial, n in subject.constant.terms.items() if monomial or kind == "zero"]
+    scale = 1
+    for number in (*numbers, *subject.constant.terms.values()):
+        scale = scale * number.denominator // gcd(scale, number.denominator)
+    if scale > 1:
+        subject = subject.scale(Polynomial.of(scale))
+        numbers = [number * scale for number in numbers]
+    numbers = [n for each in subject.terms.values() for n in each.terms.values()]
+    numbers += [n for monomial, n in subject.constant.terms.items() if monomial]
+    common = 0
+    for number in numbers:
+        common = gcd(common, int(number))
+    if common > 1:
+        number = subject.constant.terms.get((), Fraction(0)) / common
+        if kind == "zero" and number.denominator != 1:
+            return None
+        rest = {m: n / common for m, n in subject.constant.terms.items() if m}
+        whole = Polynomial.of(floor(number))
+        share = Polynomial.of(Fraction(1, common))
+        terms = {atom: each * share for atom, each in subject.terms.items()}
+        subject = Affine(terms, Polynomial(rest) + whole)
+    return subject
+
+
+def _is_lowered(constant: Polynomial) -> bool:
+    """Is it the one of c and -1 - c that is not chosen?"""
+    if constant.constant is not None:
+        return constant.constant < 0
+    lead = max((m for m in constant.terms if m), key=repr)
+    return constant.terms[lead] < 0
+
+
+def decide(literal: Literal) -> bool | Cube:
+    """The literal in its one form, or its truth."""
+    if isinstance(literal.subject, Affine):
+        return decide_affine(literal.kind, literal.subject, literal.positive)
+    return (literal,)
+
+
+def to_cubes(answer: bool | Cube) -> Cubes:
+    """An answer of `decide` as cubes."""
+    if isinstance(answer, bool):
+        return ALWAYS if answer else NEVER
+    return (answer,)
+
+
+def split_abs(kind: str, subject: Affine) -> Cubes | None:
+    """`n - |a| >= 0` as two conditions, `|a| - n >= 0` as a contrary; None without abs."""
+    for atom, each in subject.terms.items():
+        match atom:
+            case Call("abs", (inside,)) if kind == "least" and each.constant is not None:
+                rest = subject - Affine({atom: each})
+                slope = to_affine(inside).scale(each)
+                if each.constant < 0:
+                    parts = [rest + slope, rest - slope]
+                    return join([to_cubes(decide_affine(kind, part)) for part in parts])
+                contrary = subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
+                inner = split_abs(kind, contrary)
+                return deny(inner) if inner is not None else None
+    return None
+
+
+def join(parts: list[Cubes]) -> Cubes:
+    """The cubes of `all of these`."""
+    found = ALWAYS
+    for part in parts:
+        found = tuple(
+            made
+            for one in found
+            for other in part
+            for made in [unite(one, other)]
+            if made is not None
+        )
+    return found
+
+
+def deny(cubes: Cubes) -> Cubes:
+    """The cubes of the contrary."""
+    found = ALWAYS
+    for cube in cubes:
+        contrary = tuple((*cube[:k], literal.contrary) for k, literal in enumerate(cube))
+        found = join([found, contrary])
+    return found
+
+
+def unite(one: Cube, other: Cube) -> Cube | None:
+    """Both cubes as one, each literal once; None where they exclude each other."""
+    found = list(one)
+    for literal in other:
+        fate = _meet(found, literal)
+        if fate is None:
+            return None
+        found = fate
+    return tuple(found)
+
+
+def _meet(known: list[Literal], new: Literal) -> list[Literal] | None:
+    """The literals with one more; None where they contradict it."""
+    for old in known:
+        fate = compare(old, new)
+        if fate == "excludes":
+            return None
+        if fate in {"same", "tells"}:
+            return known
+        if fate == "equals":
+            rest = [each for each in known if each is not old]
+            answer = decide_affine("zero", _read(old))
+            if isinstance(answer, bool):
+                return rest if answer else None
+            again: list[Literal] | None = rest
+            for literal in answer:
+                again = _meet(again, literal) if again is not None else None
+            return again
+    kept = [old for old in known if compare(new, old) != "tells"]
+    return [*kept, new]
+
+
+def _read(literal: Literal) -> Affine:
+    """The affine that a `least` literal keeps >= 0, its sign counted in."""
+    assert isinstance(literal.subject, Affine)
+    if literal.positive:
+        return literal.subject
+    return literal.subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
+
+
+def compare(known: Literal, asked: Literal) -> str:
+    """What one literal says of another: same, excludes, tells, equals, or nothing."""
+    if isinstance(known.subject, Affine) != isinstance(asked.subject, Affine):
+        return ""
+    if not isinstance(known.subject, Affine) or not isinstance(asked.subject, Affine):
+        if known.kind == asked.kind and _is_same(known, asked):
+            return "same" if known.positive == asked.positive else "excludes"
+        return ""
+    if known.kind == asked.kind == "least":
+        return _compare_least(_read(known), _read(asked))
+    if known.kind == asked.kind == "zero":
+        flipped = asked.subject.scale(_MINUS_ONE)
+        if known.subject in (asked.subject, flipped):
+            return "same" if known.positive == asked.positive else "excludes"
+        return _compare_zeros(known, asked)
+    if known.kind == "zero" and known.positive:
+        return _tell_from_zero(known.subject, _read(asked))
+    return ""
+
+
+def _compare_zeros(known: Literal, asked: Literal) -> str:
+    if not known.positive:
+        return ""
+    assert isinstance(known.subject, Affine)
+    assert isinstance(asked.subject, Affine)
+    for shifted in (asked.subject, asked.subject.scale(_MINUS_ONE)):
+        gap = known.subject - shifted
+        if not gap.terms and judge("zero", gap) is False:
+            return "tells" if not asked.positive else "excludes"
+    return ""
+
+
+def _compare_least(known: Affine, asked: Affine) -> str:
+    gap = asked - known
+    if not gap.terms:
+        if not gap.constant.terms:
+            return "same"
+        if is_never_negative(gap.constant):
+            return "tells"
+    total = asked + known
+    if not total.terms:
+        if not total.constant.terms:
+            return "equals"
+        if is_never_negative(negate(total.constant) - UNIT):
+            return "excludes"
+    return ""
+
+
+def _tell_from_zero(zero: Affine, asked: Affine) -> str:
+    for shifted in (zero, zero.scale(_MINUS_ONE)):
+        gap = asked - shifted
+        if not gap.terms:
+            truth = judge("least", gap)
+            if truth is not None:
+                return "tells" if truth else "excludes"
+    return ""
+
+
+def _is_same(known: Literal, asked: Literal) -> bool:
+    labeller = Labeller(lambda: None)
+    one, other = known.subject, asked.subject
+    assert not isinstance(one, Affine)
+    assert not isinstance(other, Affine)
+    return one is other or labeller.write(one, {}) == labeller.write(other, {})
+
+
+def solve(literal: Literal, index: Index) -> Affine | None:
+    """What an index is where `affine = 0` holds, if it stands there plainly."""
+    subject = literal.subject
+    if literal.kind != "zero" or not literal.positive or not isinstance(subject, Affine):
+        return None
+    slope = subject.terms.get(index)
+    if slope is None or slope.constant not in (1, -1):
+        return None
+    rest = subject - Affine({index: slope})
+    if index in find_affine_free(rest):
+        return None
+    return rest.scale(Polynomial.of(-slope.constant))
+
+
+def check_count(cubes: Cubes) -> Cubes:
+    """The cubes, if they are not too many."""
+    if len(cubes) > _MOST_CUBES:
+        raise GivesUp("a condition of too many cases")
+    return cubes

@@ -1,0 +1,188 @@
+"""The normal form of an expression: one form for all ways to write it, for all sizes.
+
+    to_normal(expr) -> Normal
+
+Products are multiplied out within the polynomial skeleton; what a function is taken of is
+normalised by itself and becomes an atom; bound letters have no names. Two expressions whose normal
+forms have one key are equal for all sizes; of others nothing is said.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from derive.analysis.affine_form import Affine
+from derive.analysis.affine_sizes import ONE as UNIT
+from derive.ir.nodes import Expr, Index, System
+from derive.prove import functions, powers, products, replace
+from derive.prove.conditions import decide_normal
+from derive.prove.labels import Labeller, find_anonymous, shorten
+from derive.prove.literals import decide as decide_literal
+from derive.prove.signs import is_above, is_nonnegative_atom, is_tame, is_total
+from derive.prove.sums import count, tidy
+from derive.prove.terms import (
+    Base,
+    Cube,
+    Factor,
+    Found,
+    GivesUp,
+    Literal,
+    Normal,
+    Piece,
+    Poly,
+    Read,
+    Term,
+    Value,
+)
+from derive.prove.values import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["GivesUp", "Normal", "Workshop", "to_normal"]
+
+MOST_STEPS = 200_000
+
+
+def to_normal(expr: Expr, *, empty_row: str = "nan", steps: int = MOST_STEPS) -> Normal:
+    """The normal form of an expression. GivesUp where it has none, or where it takes too long."""
+    algebra = Workshop(steps)
+    reader = Reader(algebra, System("", (), (), (), (), empty_row))
+    return algebra.finish(reader.read(expr, {}))
+
+
+def _add(one: Term, other: Term) -> Term:
+    """Two terms that differ in their coefficients alone."""
+    number = one.coefficient + other.coefficient
+    return Term(number, one.bound, one.guards, one.numeric, one.factors, one.power)
+
+
+class Workshop:
+    """The operations of the normal form, a budget of steps, and letters that are used once."""
+
+    def __init__(self, steps: int = MOST_STEPS) -> None:
+        self._left = steps
+        self._letters = 0
+        self._labeller = Labeller(self.step)
+        self._tidy: dict[Term, None] = {}
+
+    def step(self, count: int = 1) -> None:
+        """Count steps; GivesUp where there are too many."""
+        self._left -= count
+        if self._left < 0:
+            raise GivesUp("it takes too long")
+
+    def limited(self, steps: int, act: Callable[[], Found]) -> Found:
+        """What `act` gives; GivesUp where it takes more than so many steps."""
+        kept = max(self._left - steps, 0)
+        self._left -= kept
+        try:
+            return act()
+        finally:
+            self._left = max(self._left, 0) + kept
+
+    def fresh(self, index: Index) -> Index:
+        """A letter of the same extent, used nowhere else."""
+        return self.make_index(index.extent)
+
+    def make_index(self, extent: Expr) -> Index:
+        """A letter, used nowhere else."""
+        self._letters += 1
+        return Index(f"~{self._letters}", extent)
+
+    def key(self, piece: Piece) -> str:
+        """What tells two pieces apart; bound letters are renamed for it."""
+        return self._labeller.write(piece, {})
+
+    def coarse_key(self, piece: Piece) -> str:
+        """A key in which all letters of one extent are one; to choose by."""
+        return self._labeller.write(piece, find_anonymous(piece))
+
+    def finish(self, poly: Poly) -> Normal:
+        """The normal form of a sum of terms."""
+        found: dict[str, Term] = {}
+        for raw in poly:
+            for term in self.tidy(raw):
+                key = self.key(term)
+                found[key] = _add(found[key], term) if key in found else term
+        keys = sorted(key for key, term in found.items() if term.coefficient or not is_tame(term))
+        text = "+".join(f"{found[key].coefficient}*{key}" for key in keys)
+        for key in keys:
+            self._tidy[found[key]] = None
+        return Normal(tuple(found[key] for key in keys), tuple(keys), shorten(text))
+
+    def tidy(self, term: Term) -> Poly:
+        """The term with its sums simplified."""
+        if term in self._tidy:
+            return (term,)
+        return tidy(self, term)
+
+    def collect(self, term: Term, factors: tuple[Factor, ...]) -> Poly:
+        """A term times more factors, the powers of one atom merged."""
+        return products.collect(self, term, factors)
+
+    def value(self, affine: Affine) -> Poly:
+        """An index expression as a number."""
+        found = list(count(affine.constant))
+        for atom, each in affine.terms.items():
+            value = Value(Affine({atom: UNIT}))
+            for term in count(each):
+                found += self.collect(term, (Factor(value, Fraction(1)),))
+        return tuple(found)
+
+    def multiply(self, one: Poly, other: Poly) -> Poly:
+        """The product, as numbers."""
+        return products.multiply(self, one, other)
+
+    def guard(self, cubes: tuple[Cube, ...], poly: Poly) -> Poly:
+        """The sum of terms where one of the cubes, which exclude each other, holds; else 0."""
+        return products.guard(self, cubes, poly)
+
+    def power(self, poly: Poly, exponent: Fraction) -> Poly:
+        """The power with a number as its exponent."""
+        return powers.power(self, poly, exponent)
+
+    def exponential(self, poly: Poly) -> Poly:
+        """The exp of it."""
+        return powers.exponential(self, poly)
+
+    def logarithm(self, poly: Poly) -> Poly:
+        """The log of it."""
+        return powers.logarithm(self, poly)
+
+    def apply(self, name: str, arguments: tuple[Poly, ...]) -> Poly:
+        """An elementwise function of its arguments."""
+        return functions.apply(self, name, arguments)
+
+    def fold(
+        self, kind: str, bound: tuple[Index, ...], poly: Poly, cubes: tuple[Cube, ...]
+    ) -> Poly:
+        """A reduction that is no sum over the entries where a cube holds."""
+        return functions.fold(self, kind, bound, poly, cubes)
+
+    def decide(self, literal: Literal) -> bool | Cube:
+        """The literal in its canonical form, or its value where it has one."""
+        if isinstance(literal.subject, Normal):
+            return decide_normal(self, literal)
+        return decide_literal(literal)
+
+    def replace(self, poly: Poly, new: Mapping[Index, Affine]) -> Poly:
+        """The terms with indices put in place of others."""
+        return replace.replace(self, poly, new)
+
+    def is_total(self, piece: Piece) -> bool:
+        """Is it finite for all finite inputs?"""
+        return not isinstance(piece, (Literal, Read)) and is_total(piece)
+
+    def is_positive(self, normal: Normal) -> bool:
+        """Is it > 0 for all inputs?"""
+        if len(normal.terms) == 1 and normal.terms[0].power is None:
+            term = normal.terms[0]
+            if not term.bound and not term.guards and not term.numeric:
+                return term.coefficient > 0 and all(is_above(f.atom) for f in term.factors)
+        return is_above(Base(normal))
+
+    def is_nonnegative(self, normal: Normal) -> bool:
+        """Is it >= 0 for all inputs?"""
+        return is_nonnegative_atom(Base(normal))

@@ -1,0 +1,239 @@
+"""Products and guards of sums of terms.
+
+A guard covers all of its term; a condition that came in by a number (a softmax entry left out, say)
+covers what was finite beside it, and stays a number beside what may not be.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import chain
+from math import floor
+from typing import TYPE_CHECKING
+
+from derive.analysis.affine_form import Affine
+from derive.analysis.affine_sizes import ONE as UNIT
+from derive.ir.nodes import Number
+from derive.prove.literals import Cubes, compare, unite
+from derive.prove.signs import is_above, is_nonnegative_atom, is_tame, is_total
+from derive.prove.terms import (
+    ONE,
+    Algebra,
+    Base,
+    Cube,
+    Factor,
+    Function,
+    GivesUp,
+    Literal,
+    Poly,
+    Read,
+    Symbol,
+    Term,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST_TERMS = 160  # of a product that is multiplied out; a longer one keeps a factor whole
+_MOST_EXPANDED = 24  # terms of a power that is multiplied out
+
+
+def multiply(algebra: Algebra, one: Poly, other: Poly) -> Poly:
+    """The product, as numbers; 0 times what may be nan keeps a trace of it."""
+    if not one or not other:
+        return tuple(term.times(Fraction(0)) for term in one + other if not is_tame(term))
+    if len(one) * len(other) > MOST_TERMS:
+        one, other = (_combine(algebra, each) for each in (one, other))
+    if len(one) * len(other) > MOST_TERMS:
+        if len(one) < len(other):
+            one, other = other, one
+        one = keep_whole(algebra, one)
+    found: list[Term] = []
+    for left in one:
+        for right in other:
+            found += _times(algebra, left, right)
+    return _combine(algebra, tuple(found)) if len(found) > 8 else tuple(found)
+
+
+def _combine(algebra: Algebra, poly: Poly) -> Poly:
+    return algebra.finish(poly).terms if len(poly) > 1 else poly
+
+
+def keep_whole(algebra: Algebra, poly: Poly) -> Poly:
+    """The sum as one atom."""
+    return (Term(factors=(Factor(Function("whole", (algebra.finish(poly),)), Fraction(1)),)),)
+
+
+def _times(algebra: Algebra, one: Term, other: Term) -> Poly:
+    algebra.step()
+    other = rename_apart(algebra, other, one)
+    if is_total(one) and is_total(other):
+        together = unite(one.guards + one.numeric, other.guards + other.numeric)
+        if together is None:
+            return ()
+        covers: tuple[Cube, Cube] | None = together, ()
+    else:
+        covers = find_covers(algebra, one, other)
+    if covers is None:
+        one, other = (_keep_guarded(algebra, each) for each in (one, other))
+        covers = (), ()
+    guards, numeric = covers
+    power = one.power or other.power
+    if one.power and other.power:
+        power = algebra.finish((*one.power.terms, *other.power.terms))
+        power = power if power.terms else None
+    number = one.coefficient * other.coefficient
+    bound, factors = (*one.bound, *other.bound), (*one.factors, *other.factors)
+    if one.factors and other.factors:
+        return collect(algebra, Term(number, bound, guards, numeric, (), power), factors)
+    return (Term(number, bound, guards, numeric, factors, power),)
+
+
+def find_covers(algebra: Algebra, one: Term, other: Term) -> tuple[Cube, Cube] | None:
+    """The guards and the numeric literals of a product that may be nan; None if neither will do."""
+    ours, theirs = is_total(one), is_total(other)
+    if not one.guards and not other.guards:
+        return (), _gather(one.numeric, other.numeric)
+    if ours:
+        return other.guards, _gather(one.guards, one.numeric, other.numeric, without=other.guards)
+    if theirs:
+        return one.guards, _gather(other.guards, other.numeric, one.numeric, without=one.guards)
+    keys = [sorted(algebra.key(each) for each in term.guards) for term in (one, other)]
+    if keys[0] == keys[1]:
+        return one.guards, _gather(one.numeric, other.numeric, without=one.guards)
+    return None
+
+
+def _gather(*cubes: Cube, without: Cube = ()) -> Cube:
+    """Each literal once, but those that others tell already."""
+    found: list[Literal] = []
+    for literal in chain.from_iterable(cubes):
+        known = (*without, *found)
+        if not any(compare(each, literal) in {"same", "tells"} for each in known):
+            found.append(literal)
+    return tuple(found)
+
+
+def _keep_guarded(algebra: Algebra, term: Term) -> Term:
+    """A guarded term that may be nan as one atom, so that no other factor comes under its guard."""
+    if not term.guards:
+        return term
+    return keep_whole(algebra, (term,))[0]
+
+
+def rename_apart(algebra: Algebra, term: Term, other: Term) -> Term:
+    """The term with letters of its own where the other one uses its bound letters."""
+    clash = [index for index in term.bound if index in other.inner or index in other.bound]
+    if not clash:
+        return term
+    new = {index: algebra.fresh(index) for index in clash}
+    body = Term(term.coefficient, (), term.guards, term.numeric, term.factors, term.power)
+    made = algebra.replace((body,), {old: Affine({i: UNIT}) for old, i in new.items()})
+    if len(made) != 1:
+        raise GivesUp("a term that falls apart when its letters are renamed")
+    bound = tuple(new.get(index, index) for index in term.bound)
+    return Term(
+        made[0].coefficient,
+        (*bound, *made[0].bound),
+        made[0].guards,
+        made[0].numeric,
+        made[0].factors,
+        made[0].power,
+    )
+
+
+def collect(algebra: Algebra, term: Term, factors: Iterable[Factor]) -> Poly:
+    """A term times more factors, the powers of one atom merged."""
+    number, merged, opened = merge_factors(algebra, (*term.factors, *factors))
+    number *= term.coefficient
+    made: Poly = (Term(number, term.bound, term.guards, term.numeric, merged, term.power),)
+    for poly in opened:
+        made = multiply(algebra, made, poly)
+    return made
+
+
+def merge_factors(
+    algebra: Algebra, factors: Iterable[Factor]
+) -> tuple[Fraction, tuple[Factor, ...], list[Poly]]:
+    """The number, the powers by atom, and the powers that are to be multiplied out."""
+    found: dict[str, Factor] = {}
+    for factor in factors:
+        key = algebra.key(factor.atom)
+        known = found.get(key)
+        found[key] = factor if known is None else _add_powers(known, factor)
+    number = Fraction(1)
+    merged: list[Factor] = []
+    opened: list[Poly] = []
+    for factor in found.values():
+        atom, exponent = factor.atom, factor.exponent
+        if _is_even_size(factor):
+            assert isinstance(atom, Function)
+            opened.append(expand(algebra, atom.arguments[0].terms, int(exponent)))
+            continue
+        if isinstance(atom, Symbol) and isinstance(atom.expr, Number):
+            whole = floor(exponent)
+            number *= atom.expr.value**whole
+            exponent -= whole
+        if not exponent and _goes(factor):
+            continue
+        if isinstance(atom, Base) and not factor.partial and _is_opened(atom, exponent):
+            opened.append(expand(algebra, atom.normal.terms, int(exponent)))
+            continue
+        merged.append(Factor(atom, exponent, factor.partial))
+    return number, tuple(merged), opened
+
+
+def _add_powers(one: Factor, other: Factor) -> Factor:
+    partial = (one.partial or other.partial) and not is_nonnegative_atom(one.atom)
+    return Factor(one.atom, one.exponent + other.exponent, partial)
+
+
+def _goes(factor: Factor) -> bool:
+    """Is a power of 0 equal to 1?"""
+    atom = factor.atom
+    if isinstance(atom, (Symbol, Read)):
+        return not factor.partial and is_tame(Factor(atom, Fraction(-1)))
+    return not factor.partial and is_above(atom)
+
+
+def _is_even_size(factor: Factor) -> bool:
+    """Is it an even power of an abs, which is the power of what is inside?"""
+    match factor.atom:
+        case Function("abs", (inner,)):
+            even = factor.exponent > 0 and factor.exponent % 2 == 0
+            return even and len(inner.terms) ** int(factor.exponent) <= _MOST_EXPANDED
+    return False
+
+
+def _is_opened(atom: Base, exponent: Fraction) -> bool:
+    size = len(atom.normal.terms)
+    return exponent.denominator == 1 and exponent > 0 and size**exponent <= _MOST_EXPANDED
+
+
+def expand(algebra: Algebra, poly: Poly, exponent: int) -> Poly:
+    """A whole power, multiplied out."""
+    found = ONE
+    for _ in range(exponent):
+        found = multiply(algebra, found, poly)
+    return found
+
+
+def guard(algebra: Algebra, cubes: Cubes, poly: Poly) -> Poly:
+    """The terms where one of the cubes holds; elsewhere 0, whatever they are."""
+    found: list[Term] = []
+    for cube in cubes:
+        for term in poly:
+            algebra.step()
+            made = guard_term(term, cube)
+            if made is not None:
+                found.append(made)
+    return tuple(found)
+
+
+def guard_term(term: Term, cube: Cube) -> Term | None:
+    """A term under more guards; None where they exclude each other."""
+    guards = unite(term.guards, cube)
+    if guards is None:
+        return None
+    numeric = _gather(term.numeric, without=guards)
+    return Term(term.coefficient, term.bound, guards, numeric, term.factors, term.power)

@@ -1,0 +1,299 @@
+"""Rules on chains of products: what an equation parts can be multiplied in another order.
+
+    s[i,j] = sum_d q_id * k_jd;  z[i,e] = sum_j s_ij * v_je    is    sum_{j,d} q_id * k_jd * v_je
+
+Once the products stand in one sum, a plan may multiply k by v first. Under a triangle the inner
+product is a running sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from derive.analysis.reads import find_brackets
+from derive.ir.nodes import (
+    TRUE,
+    ZERO,
+    Access,
+    Add,
+    Along,
+    And,
+    Equation,
+    Expr,
+    Index,
+    Number,
+    Pow,
+    Reduce,
+    System,
+    Tensor,
+    Where,
+)
+from derive.ir.polynomial import is_same_extent
+from derive.ir.walk import find_accesses, find_free, map_children, substitute
+from derive.rewrite.rule import apply_rules, rule, system_rule
+from derive.rewrite.rules.masks import Triangle, find_triangles, make_running_sum
+from derive.rewrite.rules.products import (
+    flatten_product,
+    is_bracket,
+    is_negative,
+    join_conditions,
+    make_product,
+    merge_sums,
+    pull_sum_out,
+    rename_bound,
+)
+from derive.rewrite.rules.sums import find_factors, is_number, split_term
+from derive.rewrite.tame import find_wild, is_settled, is_tame, mark_wild
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A sum of a product, flat."""
+
+    bound: tuple[Index, ...]
+    condition: Expr
+    factors: tuple[Expr, ...]
+
+    def to_expr(self) -> Expr:
+        """The sum; without indices the product where the condition holds, else 0."""
+        body = make_product(list(self.factors))
+        if self.bound:
+            return Reduce("sum", self.bound, self.condition, body)
+        return body if self.condition is TRUE else Where(self.condition, body, ZERO)
+
+    def open(self, position: int, value: Expr) -> Chain:
+        """The chain with a product, or the sum of one, in the place of one factor."""
+        others = (*self.factors[:position], *self.factors[position + 1 :])
+        free = (i for part in (self.condition, *others) for i in find_free(part))
+        taken = {i.name for i in (*self.bound, *free)}
+        term = split_term(value)
+        inner = Reduce("sum", term.bound, term.condition, make_product(list(term.factors)))
+        bound, condition, body = rename_bound(inner, taken)
+        factors = (*self.factors[:position], *find_factors(body), *self.factors[position + 1 :])
+        whole = join_conditions(self.condition, condition)
+        return Chain((*self.bound, *bound), whole, factors)
+
+
+def to_chain(expr: Reduce) -> Chain:
+    """A sum as a chain."""
+    return Chain(expr.bound, expr.condition, find_factors(expr.body))
+
+
+@system_rule(
+    law="s_ij = sum_d q_id * k_jd, z_ie = sum_j s_ij * v_je: z_ie = sum_jd q_id * k_jd * v_je",
+    before="q[M, D]; k[N, D]; v[N, E]; s[i,j] = sum[d](q[i,d] * k[j,d]); "
+    "z[i,e] = sum[j](s[i,j] * v[j,e])",
+    after="q[M, D]; k[N, D]; v[N, E]; z[i,e] = sum[j, d](q[i,d] * k[j,d] * v[j,e])",
+    refuses="q[M, D]; k[N, D]; v[N, E]; s[i,j] = sum[d](q[i,d] * k[j,d]); "
+    "z[i,e] = sum[j](exp(s[i,j]) * v[j,e])",
+)
+def inline_equation(system: System) -> Iterator[System]:
+    """An equation that is a sum of a product goes into the sums of one equation that reads it.
+
+    All reads of it are factors there, so that nothing is computed more often than before. Equations
+    that one equation reads go in one by one, and all at once: what they are made of may meet there.
+    """
+    wild = find_wild(system)
+    together: dict[Equation, list[Equation]] = {}
+    for equation in system.equations:
+        simple = all(map(_is_simple, split_term(equation.value).factors))
+        if simple and is_settled(mark_wild(equation.value, wild)):
+            for new in _inline(equation, system, wild):
+                yield new
+                reader = next(e for e in system.equations if _reads(e.value, equation))
+                together.setdefault(reader, []).append(equation)
+    for equations in together.values():
+        if len(equations) > 1:
+            whole = system
+            for equation in equations:
+                whole = next(_inline(equation, whole, wild), whole)
+            yield whole
+
+
+@system_rule(
+    law="p_ij = softmax_j(x_ij), y_i = sum_j p_ij * v_j: y_i = sum_j softmax_j(x_ij) * v_j",
+    before="x[M, N]; v[N, E]; p[i,j] = softmax[j](x[i,j]); z[i,e] = sum[k](p[i,k] * v[k,e])",
+    after="x[M, N]; v[N, E]; z[i,e] = sum[k](softmax[k](x[i,k]) * v[k,e])",
+    refuses="x[M, N]; v[N, E]; p[i,j] = softmax[j](x[i,j]); z[i,e] = sum[j](p[i,j] * v[j,e]); "
+    "return z, p",
+)
+def inline_row(system: System) -> Iterator[System]:
+    """A softmax goes into the sums of one equation that reads it, where its division can wait."""
+    wild = find_wild(system)
+    for equation in system.equations:
+        if isinstance(equation.value, Along) and equation.value.kind == "softmax":
+            yield from _inline(equation, system, wild)
+
+
+def _inline(equation: Equation, system: System, wild: Mapping[Tensor, Tensor]) -> Iterator[System]:
+    """The system without the equation, if one other reads it, and only as a factor of sums."""
+    places = equation.target.places
+    if equation.target.tensor in system.results or not places:
+        return
+    readers = [each for each in system.equations if _reads(each.value, equation)]
+    if len(readers) != 1 or readers[0] is equation:
+        return
+    (reader,) = readers
+    others = {tensor: like for tensor, like in wild.items() if tensor is not equation.target.tensor}
+    marked = _open_reads(mark_wild(reader.value, others), equation)
+    opened = mark_wild(marked, {like: tensor for tensor, like in others.items()})
+    if not _reads(opened, equation):
+        kept = (each for each in system.equations if each is not equation)
+        changed = Equation(reader.target, opened)
+        equations = tuple(changed if each is reader else each for each in kept)
+        yield replace(system, equations=equations)
+
+
+def _is_simple(factor: Expr) -> bool:
+    match factor:
+        case Access():
+            return factor.tensor.kind == "real"
+        case Pow(base, Number()):
+            return _is_simple(base)
+        case _:
+            return is_number(factor) or is_bracket(factor)
+
+
+def _reads(value: Expr, equation: Equation) -> bool:
+    return any(access.tensor is equation.target.tensor for access in find_accesses(value))
+
+
+def _open_reads(value: Expr, equation: Equation) -> Expr:
+    """The value with the equation's in place of each read that is a factor of a sum."""
+    inside = map_children(value, lambda child: _open_reads(child, equation))
+    if not isinstance(inside, Reduce) or inside.kind != "sum":
+        return inside
+    chain = to_chain(inside)
+    if not all(map(is_settled, chain.factors)):
+        return inside
+    k = 0
+    while k < len(chain.factors):
+        opened = _find_value(chain.factors[k], equation)
+        if opened is None:
+            k += 1
+        else:
+            chain = chain.open(k, opened)
+    return inside if chain.factors == find_factors(inside.body) else chain.to_expr()
+
+
+def _find_value(factor: Expr, equation: Equation) -> Expr | None:
+    """The value that a read at letters alone has."""
+    target = equation.target
+    if not isinstance(factor, Access) or factor.tensor is not target.tensor:
+        return None
+    new: dict[Expr, Expr] = {}
+    for letter, place in zip(target.places, factor.places, strict=True):
+        if not isinstance(place, Index) or not isinstance(letter, Index):
+            return None
+        if not is_same_extent(place.extent, letter.extent):
+            return None
+        new[letter] = place
+    try:
+        return substitute(equation.value, new)
+    except ValueError:  # a diagonal of a row has no letter for it
+        return None
+
+
+@rule(
+    law="sum_{j <= i} (sum_d q_id * k_jd) * v_je = sum_d q_id * cumsum_i(k_id * v_ie)",
+    before="q, k[N, D]; v[N, E]; z[i,e] = sum[j, j <= i](sum[d](q[i,d] * k[j,d]) * v[j,e])",
+    after="q, k[N, D]; v[N, E]; z[i,e] = sum[d](q[i,d] * cumsum[i](k[i,d] * v[i,e]))",
+    refuses="q, k[N, D]; v[N, E]; z[i,e] = sum[j, j <= i](exp(sum[d](q[i,d] * k[j,d])) * v[j,e])",
+)
+def accumulate_chain(expr: Expr) -> Expr | None:
+    """Under a triangle, the factors that have its inner letter alone are added up as they come."""
+    for triangle in find_triangles(expr):
+        if triangle.is_upper or triangle.offset != 0:
+            continue
+        assert isinstance(expr, Reduce)
+        flat = _flatten_between(expr, triangle)
+        found = _accumulate(flat, triangle)
+        if found is not None:
+            return found
+    return None
+
+
+def _flatten_between(expr: Reduce, triangle: Triangle) -> Chain:
+    """The sum less its triangle; sums that meet both letters of it are opened."""
+    chain = replace(to_chain(expr), condition=triangle.rest)
+    ends = {triangle.index, triangle.edge}
+    k = 0
+    while k < len(chain.factors):
+        factor = chain.factors[k]
+        if isinstance(factor, Reduce) and factor.kind == "sum" and ends <= {*find_free(factor)}:
+            chain = chain.open(k, factor)
+        else:
+            k += 1
+    return chain
+
+
+def _accumulate(chain: Chain, triangle: Triangle) -> Expr | None:
+    """The product of what is free of the inner letter and the running sum of the rest."""
+    index, edge = triangle.index, triangle.edge
+    inside, outside = _part(chain.factors, index)
+    parts = chain.condition.parts if isinstance(chain.condition, And) else (chain.condition,)
+    within, around = _part(parts, index)
+    if not inside or not any(find_free(f) for f in outside):
+        return None
+    if any(edge in find_free(part) for part in (*inside, *within)):
+        return None
+    guarded = bool(within) or around != [TRUE] or any(map(find_brackets, inside))
+    if guarded and not all(map(is_tame, outside)):
+        return None
+    shared = {i for part in (*outside, *around) for i in find_free(part)} | {edge}
+    own = tuple(i for i in chain.bound if i not in shared and i is not index)
+    entry = Chain(own, join_conditions(*within) if own else TRUE, tuple(inside)).to_expr()
+    here: dict[Expr, Expr] = {index: edge}
+    try:
+        condition = substitute(TRUE if own else join_conditions(*within), here)
+        running = make_running_sum(edge, condition, substitute(entry, here))
+    except ValueError:  # the letter of a row stands for itself
+        return None
+    if running is None or not all(map(is_settled, outside)):
+        return None
+    bound = tuple(i for i in chain.bound if i not in own and i is not index)
+    return Chain(bound, join_conditions(*around), (*outside, running)).to_expr()
+
+
+def _part(parts: Sequence[Expr], index: Index) -> tuple[list[Expr], list[Expr]]:
+    """(those that depend on the index, the others)."""
+    has = [part for part in parts if index in find_free(part)]
+    return has, [part for part in parts if part not in has]
+
+
+@rule(
+    law="sum_i x_i * (w_i + sum_r b_r * a_ri) = sum_i x_i * w_i + sum_ri b_r * a_ri * x_i",
+    before="x[N, I]; w[O, I]; b[O, R]; a[R, I]; "
+    "y[n,o] = sum[i](x[n,i] * (w[o,i] + sum[r](b[o,r] * a[r,i])))",
+    after="x[N, I]; w[O, I]; b[O, R]; a[R, I]; "
+    "y[n,o] = sum[i](x[n,i] * w[o,i]) + sum[i, r](x[n,i] * b[o,r] * a[r,i])",
+    refuses="x[N, I]; w, v[O, I]; y[n,o] = sum[i](x[n,i] * (w[o,i] + v[o,i]))",
+)
+def distribute_chain(expr: Expr) -> Expr | None:
+    """A contraction with a sum one of whose terms is a contraction itself: each has its own order.
+
+    The parts of a low-rank update need not be multiplied out. Differences are left alone.
+    """
+    if not isinstance(expr, Reduce) or expr.kind != "sum" or expr.condition is not TRUE:
+        return None
+    factors = find_factors(expr.body)
+    if not all(map(is_settled, factors)):
+        return None
+    for k, factor in enumerate(factors):
+        others = (*factors[:k], *factors[k + 1 :])
+        if not isinstance(factor, Add) or any(map(is_negative, factor.terms)):
+            continue
+        if any(split_term(t).bound for t in factor.terms) and any(map(find_free, others)):
+            parts = [make_product([*factors[:k], t, *factors[k + 1 :]]) for t in factor.terms]
+            return Add(tuple(_join_sums(expr.bound, part) for part in parts))
+    return None
+
+
+def _join_sums(bound: tuple[Index, ...], product: Expr) -> Expr:
+    """The sum of a product, with the sums among its factors drawn into it."""
+    whole: Expr = Reduce("sum", bound, TRUE, product)
+    return apply_rules(whole, (flatten_product, pull_sum_out, merge_sums))

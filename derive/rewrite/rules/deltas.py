@@ -1,0 +1,130 @@
+"""Rules on deltas: a condition that ties a summed index to a position leaves one entry of the sum.
+
+sum_j [i == j] * f_j = f_i          sum_v [v == tok[n]] * E[v,d] = E[tok[n],d]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derive.analysis.ranges import is_nonnegative, is_whole
+from derive.ir.nodes import ONE, TRUE, ZERO, Add, And, Compare, Expr, Index, Reduce, Where
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_free, substitute
+from derive.rewrite.rule import rule
+from derive.rewrite.rules.products import is_bracket, join_conditions, make_product
+from derive.rewrite.rules.sums import find_factors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@rule(
+    law="sum_j [j == i] * f_j = f_i where i is a position that j takes",
+    before="int tok[L] < N; E[N, D]; w[N]; y[l,d] = sum[j](E[j,d] * [j == tok[l]] * w[j])",
+    after="int tok[L] < N; E[N, D]; w[N]; y[l,d] = E[tok[l],d] * w[tok[l]]",
+    refuses="A[M, N]; y[i] = sum[j](A[i,j] * [i == j])",
+)
+def sift_delta(expr: Expr) -> Expr | None:
+    """A summed index that a delta ties to a position gives way to it, if it has that position.
+
+    Where the position may lie outside of the index's extent the sum is 0 there, and stays.
+    """
+    if not isinstance(expr, Reduce) or expr.kind != "sum":
+        return None
+    for index, place, sifted in _find_deltas(expr):
+        if not is_position(place, index):
+            continue
+        try:
+            condition, body = (
+                substitute(part, {index: place}) for part in (sifted.condition, sifted.body)
+            )
+        except ValueError:  # the letter of a row stands for itself
+            continue
+        bound = tuple(i for i in sifted.bound if i is not index)
+        if bound:
+            return Reduce("sum", bound, condition, body)
+        return body if condition is TRUE else Where(condition, body, ZERO)
+    return None
+
+
+@rule(
+    law="sum_j [i == j] * f_j = f_i where i and j have one extent",
+    before="A[M, N]; x[N]; z[N]; y[i] = z[i] * sum[j](x[j] * [i == j])",
+    after="A[M, N]; x[N]; z[N]; y[i] = z[i] * x[i]",
+    refuses="A[M, N]; x[N]; z[M]; y[i] = z[i] * sum[j](x[j] * [i == j])",
+)
+def sift_letter(expr: Expr) -> Expr | None:
+    """A summed index that a delta ties to another letter of the same extent gives way to it."""
+    if not isinstance(expr, Reduce) or expr.kind != "sum":
+        return None
+    return sift_delta(expr) if _is_letter_tied(expr) else None
+
+
+@rule(
+    law="sum_j (a_ij + [i == j]) * x_j = sum_j a_ij * x_j + sum_j [i == j] * x_j",
+    before="A[N, N]; x[N]; y[i] = sum[j]((A[i,j] + [i == j]) * x[j])",
+    after="A[N, N]; x[N]; y[i] = sum[j](A[i,j] * x[j]) + sum[j]([i == j] * x[j])",
+    refuses="A[N, N]; x[N]; y[i] = sum[j]((A[i,j] + 1) * x[j])",
+)
+def split_delta(expr: Expr) -> Expr | None:
+    """A sum with a delta among its terms is distributed: that term is no sum, but one entry."""
+    if not isinstance(expr, Reduce) or expr.kind != "sum" or expr.condition is not TRUE:
+        return None
+    factors = find_factors(expr.body)
+    for k, factor in enumerate(factors):
+        if not isinstance(factor, Add):
+            continue
+        parts = [
+            Reduce("sum", expr.bound, TRUE, make_product([*factors[:k], t, *factors[k + 1 :]]))
+            for t in factor.terms
+        ]
+        if any(_is_letter_tied(part) for part in parts):
+            return Add(tuple(parts))
+    return None
+
+
+def _is_letter_tied(expr: Reduce) -> bool:
+    return any(
+        isinstance(place, Index) and place.extent is index.extent
+        for index, place, _ in _find_deltas(expr)
+    )
+
+
+def is_position(place: Expr, index: Index) -> bool:
+    """Is it, for all sizes, one of the values of the index?"""
+    if isinstance(place, Index) and place.extent is index.extent:
+        return True
+    value, extent = Polynomial.of(place), Polynomial.of(index.extent)
+    last = extent - Polynomial.of(1)
+    return is_whole(value) and is_nonnegative(value) and is_nonnegative(last - value)
+
+
+def _find_deltas(expr: Reduce) -> Iterator[tuple[Index, Expr, Reduce]]:
+    """A bound index, what a delta says that it is, and the sum without that delta; each in turn."""
+    for condition, index, place in _split_deltas(expr.condition, expr.bound):
+        yield index, place, Reduce("sum", expr.bound, condition, expr.body)
+    if isinstance(expr.body, Where) and expr.body.other is ZERO and not is_bracket(expr.body):
+        for condition, index, place in _split_deltas(expr.body.condition, expr.bound):
+            whole = join_conditions(expr.condition, condition)
+            yield index, place, Reduce("sum", expr.bound, whole, expr.body.then)
+    factors = find_factors(expr.body)
+    for k, factor in enumerate(factors):
+        if not is_bracket(factor):
+            continue
+        for condition, index, place in _split_deltas(factor.condition, expr.bound):
+            left = [] if condition is TRUE else [Where(condition, ONE, ZERO)]
+            body = make_product([*factors[:k], *left, *factors[k + 1 :]])
+            yield index, place, Reduce("sum", expr.bound, expr.condition, body)
+
+
+def _split_deltas(condition: Expr, bound: tuple[Index, ...]) -> Iterator[tuple[Expr, Index, Expr]]:
+    """The condition without one of its equalities, the bound index there, and the other side."""
+    parts = condition.parts if isinstance(condition, And) else (condition,)
+    for k, part in enumerate(parts):
+        if not isinstance(part, Compare) or part.relation != "==":
+            continue
+        rest = join_conditions(*parts[:k], *parts[k + 1 :])
+        for one, other in ((part.left, part.right), (part.right, part.left)):
+            if isinstance(one, Index) and one in bound and one not in find_free(other):
+                yield rest, one, other

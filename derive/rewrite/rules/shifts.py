@@ -1,0 +1,135 @@
+"""Rules on softmax rows: a shift of a whole row has no effect, and the division can come last.
+
+Both sides stay finite however large the logits are: the largest of a row is taken off before the
+exponential.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derive.analysis.reads import find_brackets
+from derive.ir.nodes import (
+    MINUS_INFINITY,
+    MINUS_ONE,
+    TRUE,
+    Add,
+    Along,
+    Call,
+    Expr,
+    Index,
+    Mul,
+    Pow,
+    Reduce,
+    Where,
+)
+from derive.ir.walk import find_free, rename_apart, substitute, walk
+from derive.rewrite.rows import is_filled, is_never_empty
+from derive.rewrite.rule import rule
+from derive.rewrite.rules.products import join_conditions, make_product
+from derive.rewrite.rules.sums import find_factors, make_sum
+from derive.rewrite.tame import is_settled, is_tame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@rule(
+    law="softmax_j(e_j + b) = softmax_j(e_j), and so for log_softmax",
+    before="q[M, D]; k[N, D]; b[D]; c[M]; size H; "
+    "p[i,j] = softmax[j]((sum[d](q[i,d] * (k[j,d] + b[d])) - c[i]) / sqrt(H))",
+    after="q[M, D]; k[N, D]; b[D]; c[M]; size H; "
+    "p[i,j] = softmax[j](sum[d](q[i,d] * k[j,d]) / sqrt(H))",
+    refuses="q[M, N]; c[M]; p[i,j] = softmax[j](q[i,j] + where(c[i] > 0, 0, -oo))",
+)
+def drop_shift(expr: Expr) -> Expr | None:
+    """Finite terms of the logits that are the same along the row are left out."""
+    match expr:
+        case Along("softmax" | "log_softmax" as kind, index, condition, body):
+            if index not in find_free(body):
+                return None
+            left = _leave_shift(body, index)
+            return None if left is body else Along(kind, index, condition, left)
+        case _:
+            return None
+
+
+def _leave_shift(expr: Expr, index: Index) -> Expr:
+    """The expression less what in it does not depend on the index; it depends on it itself."""
+    match expr:
+        case Add(terms):
+            kept = [t for t in terms if index in find_free(t) or not is_tame(t)]
+            left = [_leave_shift(t, index) if index in find_free(t) else t for t in kept]
+            return make_sum(left) if left != list(terms) else expr
+        case Mul(factors):
+            return _leave_in_product(expr, factors, index)
+        case Reduce("sum", bound, condition, body):
+            if index not in find_free(condition):
+                return Reduce("sum", bound, condition, _leave_shift(body, index))
+        case Where(condition, then, other) if other is MINUS_INFINITY and index in find_free(then):
+            return Where(condition, _leave_shift(then, index), other)
+    return expr
+
+
+def _leave_in_product(expr: Expr, factors: Sequence[Expr], index: Index) -> Expr:
+    """A shift of the one factor that depends on the index is a shift of the product."""
+    spots = [k for k, factor in enumerate(factors) if index in find_free(factor)]
+    others = [factor for k, factor in enumerate(factors) if k not in spots]
+    if len(spots) != 1 or not all(map(is_tame, others)):
+        return expr
+    (k,) = spots
+    return Mul((*factors[:k], _leave_shift(factors[k], index), *factors[k + 1 :]))
+
+
+@rule(
+    law="sum_j softmax_j(e) * v_j = sum_j exp(e - m) * v_j / sum_j exp(e - m), m = max_j e",
+    before="x[M, N + 1]; v[N + 1, D]; y[i,d] = sum[j](softmax[j](x[i,j]) * v[j,d])",
+    after="x[M, N + 1]; v[N + 1, D]; y[i,d] = "
+    "sum[j](exp(x[i,j] - max[k](x[i,k])) * v[j,d]) / sum[j](exp(x[i,j] - max[k](x[i,k])))",
+    refuses="x[M, N]; v[N, D]; y[i,d] = sum[j](softmax[j](x[i,j]) * v[j,d])   # N may be 0",
+    nan_rows=True,
+)
+def delay_division(expr: Expr) -> Expr | None:
+    """A row that is summed is divided by its total after the sum, not entry by entry.
+
+    Only rows that always hold an entry: torch has no largest of nothing, and the quotient would be
+    nan. It is nan too for a row of nothing but -oo, as the softmax itself where it is not zeros.
+    """
+    if not isinstance(expr, Reduce) or expr.kind != "sum":
+        return None
+    factors = find_factors(expr.body)
+    for k, factor in enumerate(factors):
+        if isinstance(factor, Along) and factor.kind == "softmax":
+            rest = (*factors[:k], *factors[k + 1 :])
+            if _can_wait(factor, expr, rest):
+                weight, total = _split_row(factor)
+                condition = join_conditions(expr.condition, factor.condition)
+                body = make_product([*factors[:k], weight, *factors[k + 1 :]])
+                over = Reduce("sum", expr.bound, condition, body)
+                return Mul((over, Pow(total, MINUS_ONE)))
+    return None
+
+
+def _can_wait(row: Along, expr: Reduce, rest: Sequence[Expr]) -> bool:
+    """Is the total of the row free of the bound indices, and always a number above 0?"""
+    if row.index not in expr.bound or set(find_free(row)) & set(expr.bound) != {row.index}:
+        return False
+    if not (is_filled(row.index) and is_never_empty(row.condition, row.index)):
+        return False
+    if row.condition is not TRUE and not all(map(is_settled, rest)):
+        return False  # where the row is 0 the others are no longer read, and 0 * oo is nan
+    guarded = expr.condition is not TRUE or any(map(find_brackets, rest))
+    return is_tame(row.body) if guarded else is_settled(row.body)
+
+
+def _split_row(row: Along) -> tuple[Expr, Expr]:
+    """The weight of an entry before the division, and the total of the weights."""
+    index = row.index
+    letters = {part.name for part in walk(row) if isinstance(part, Index)}
+    letters |= {i.name for part in walk(row) if isinstance(part, Reduce) for i in part.bound}
+    other = rename_apart(index, letters | {index.name})
+    there: dict[Expr, Expr] = {index: other}
+    condition, body = substitute(row.condition, there), substitute(row.body, there)
+    largest = Reduce("max", (other,), condition, body)
+    weight = Call("exp", (Add((row.body, Mul((MINUS_ONE, largest)))),))
+    return weight, Reduce("sum", (index,), row.condition, weight)

@@ -1,0 +1,335 @@
+"""Generated functions under inputs that people do pass: empty, strided, huge, masked, wrong."""
+
+import re
+
+import pytest
+import torch
+from examples import (
+    CAUSAL,
+    DISTANCES,
+    EXAMPLES,
+    LAYER_NORM,
+    MASKED,
+    MASKED_ZEROS,
+    MULTI_HEAD,
+    RELATIVE,
+)
+
+from derive.compiler import build
+from derive.frontend.from_text import parse
+from derive.judge.loops import evaluate_loops
+
+REFUSAL = (RuntimeError, TypeError, NotImplementedError)  # what torch raises for a dtype
+each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
+
+
+def check_reference(example, tensors, sizes, **tolerance):
+    value = example.build().function(**tensors, **sizes)
+    expected = example.reference(**tensors, **sizes)
+    assert (value.dtype, value.device) == (expected.dtype, expected.device)
+    torch.testing.assert_close(value, expected, equal_nan=True, **tolerance)
+    return value
+
+
+@each_example
+def test_agrees_with_hand_written_code(example):
+    tensors, sizes = example.draw()
+    check_reference(example, tensors, sizes, rtol=1e-12, atol=1e-12)
+
+
+@each_example
+def test_takes_arguments_in_order_of_declaration(example):
+    tensors, sizes = example.draw()
+    function = example.build().function
+    torch.testing.assert_close(function(*tensors.values(), **sizes), function(**tensors, **sizes))
+
+
+@pytest.mark.filterwarnings("ignore:var")  # torch's, for a variance of nothing
+@each_example
+def test_zero_sizes_agree_with_the_loops(example):
+    built = example.build()
+    for empty in example.sizes:
+        if empty in example.divisors:
+            continue
+        tensors, sizes = example.draw({empty: 0})
+        expected = evaluate_loops(built.formula, {**tensors, **sizes})
+        torch.testing.assert_close(built.function(**tensors, **sizes), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("example", [e for e in EXAMPLES if e.divisors], ids=str)
+def test_a_size_of_zero_that_divides_is_told(example):
+    """D**-0.5 has no value at D = 0, nor tells an empty H*D what D is."""
+    for empty in example.divisors:
+        tensors, sizes = example.draw({empty: 0})
+        with pytest.raises((ZeroDivisionError, ValueError)):
+            example.build().function(**tensors, **sizes)
+
+
+@each_example
+def test_sizes_of_one_agree_with_hand_written_code(example):
+    for single in example.sizes:
+        check_reference(example, *example.draw({single: 1}), rtol=1e-12, atol=1e-12)
+    check_reference(example, *example.draw(dict.fromkeys(example.sizes, 1)), rtol=1e-12, atol=1e-12)
+
+
+def _transpose_storage(values):
+    return (
+        values.permute(*reversed(range(values.ndim)))
+        .contiguous()
+        .permute(*reversed(range(values.ndim)))
+    )
+
+
+def _stride(values):
+    wide = values.new_zeros([2 * n for n in values.shape])
+    view = wide[(slice(None, None, 2),) * values.ndim]
+    view.copy_(values)
+    return view
+
+
+def _expand(values):
+    """The first entry of every place but the last, repeated: strides of zero."""
+    first = values[(slice(0, 1),) * (values.ndim - 1)]
+    return first.expand(values.shape)
+
+
+@each_example
+@pytest.mark.parametrize("change", [_transpose_storage, _stride, _expand])
+def test_strides_do_not_matter(example, change):
+    tensors, sizes = example.draw()
+    changed = {name: change(values) for name, values in tensors.items()}
+    dense = {name: values.contiguous().clone() for name, values in changed.items()}
+    function = example.build().function
+    torch.testing.assert_close(
+        function(**changed, **sizes), function(**dense, **sizes), equal_nan=True
+    )
+
+
+@each_example
+def test_inputs_are_left_as_they_are(example):
+    tensors, sizes = example.draw()
+    before = {name: values.clone() for name, values in tensors.items()}
+    versions = [values._version for values in tensors.values()]
+    value = example.build().function(**tensors, **sizes)
+    value.add_(1)  # what the caller does with the result is no matter of the inputs
+    assert [values._version for values in tensors.values()] == versions
+    for name, values in tensors.items():
+        assert torch.equal(values, before[name])
+
+
+@each_example
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_dtype_is_kept(example, dtype):
+    tensors, sizes = example.draw(dtype=dtype)
+    value = example.build().function(**tensors, **sizes)
+    exact = {n: v.double() if v.is_floating_point() else v for n, v in tensors.items()}
+    expected = example.reference(**exact, **sizes)
+    assert value.dtype == dtype
+    # distances and norms of random numbers: some ten roundings of the dtype
+    tolerance = 30 * torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        value.double(), expected, rtol=tolerance, atol=tolerance, equal_nan=True
+    )
+
+
+@each_example
+def test_meta_tensors_give_the_shape(example):
+    tensors, sizes = example.draw()
+    expected = example.reference(**tensors, **sizes)
+    value = example.build().function(**{n: v.to("meta") for n, v in tensors.items()}, **sizes)
+    assert value.device.type == "meta"
+    assert (value.shape, value.dtype) == (expected.shape, expected.dtype)
+
+
+@pytest.mark.parametrize("example", [DISTANCES], ids=str)
+def test_integers_stay_integers_where_torch_keeps_them(example):
+    tensors = {n: (3 * v).round().long() for n, v in example.draw()[0].items()}
+    assert torch.equal(example.build().function(**tensors), example.reference(**tensors))
+
+
+@pytest.mark.parametrize("example", [RELATIVE, MASKED, MULTI_HEAD], ids=str)
+def test_integers_are_refused_where_torch_refuses_them(example):
+    tensors, sizes = example.draw()
+    tensors = {n: v if v.dtype == torch.bool else v.long() for n, v in tensors.items()}
+    with pytest.raises(REFUSAL):
+        example.build().function(**tensors, **sizes)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64, torch.complex128, torch.bool])
+def test_contractions_do_what_torch_does(dtype):
+    """Equal to torch.einsum, or refused where it refuses."""
+    function = build(parse("A[M, N]; B[N, D]; y[i,d] = sum[j](A[i,j] * B[j,d])")).function
+    A, B = (3 * torch.randn(3, 4)).to(dtype), (3 * torch.randn(4, 2)).to(dtype)
+    try:
+        expected = torch.einsum("ij,jd->id", A, B)
+    except REFUSAL:
+        with pytest.raises(REFUSAL):
+            function(A, B)
+        return
+    torch.testing.assert_close(function(A, B), expected)
+
+
+def test_complex_softmax_is_refused():
+    tensors, _ = RELATIVE.draw()
+    with pytest.raises(REFUSAL):
+        RELATIVE.build().function(**{n: v.to(torch.complex64) for n, v in tensors.items()})
+
+
+def test_mixed_dtypes_are_refused():
+    tensors, _ = RELATIVE.draw()
+    with pytest.raises(REFUSAL):
+        RELATIVE.build().function(**{**tensors, "A_K": tensors["A_K"].float()})
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.int64, torch.uint8])
+@pytest.mark.parametrize("example", [MASKED, MASKED_ZEROS], ids=str)
+def test_masks_must_be_truth_values(example, kind):
+    tensors, _ = example.draw()
+    with pytest.raises(ValueError, match=r"m\[.*\] must hold truth values, got torch"):
+        example.build().function(**{**tensors, "m": tensors["m"].to(kind)})
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bool, torch.uint8, torch.complex64])
+def test_integers_must_be_integers(kind):
+    function = build(parse("int t[N]; x[N]; z[i] = t[i] * x[i]")).function
+    with pytest.raises(ValueError, match=r"t\[i\] must hold int64 or int32, got torch"):
+        function(torch.tensor([1, 0]).to(kind), torch.ones(2))
+    for fitting in (torch.int32, torch.int64):
+        z = function(torch.tensor([3, 4]).to(fitting), torch.ones(2))
+        torch.testing.assert_close(z, torch.tensor([3.0, 4.0]))
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "there"),
+    [
+        ("x[N]; z = x[0]", [(0,)], "x[0] is not there, as N=0"),
+        ("x[N]; z = x[N - 1]", [(0,)], "x[N - 1] is not there, as N=0"),
+        ("x[N, M]; z[i] = x[i,0]", [(2, 0)], "x[i,0] is not there, as M=0"),
+        ("x[N]; y[i] = 2 * x[i]; z = y[0]", [(0,)], "y[0] is not there, as N=0"),
+        ("x[N + M]; y[N]; z = x[M] + sum[i](y[i])", [(3,), (0,)], "x[M] is not there"),
+    ],
+)
+def test_a_fixed_place_must_be_there(text, shapes, there):
+    built = build(parse(text))
+    built.judge()
+    with pytest.raises(ValueError, match=re.escape(there)):
+        built.function(*map(torch.ones, shapes))
+
+
+def empty_rows(example):
+    """Inputs with one masked row for each kind: all, none, alternating."""
+    tensors, sizes = example.draw()
+    tensors["m"][0, 0] = False
+    tensors["m"][1, 2] = False
+    tensors["m"][0, 1] = True
+    return tensors, sizes
+
+
+def test_empty_rows_are_nan():
+    tensors, sizes = empty_rows(MASKED)
+    value = check_reference(MASKED, tensors, sizes, rtol=1e-12, atol=1e-12)
+    gone = ~tensors["m"].any(-1)
+    assert value.isnan().any(-1).eq(gone[:, None]).all()
+
+
+def test_empty_rows_are_zeros():
+    tensors, sizes = empty_rows(MASKED_ZEROS)
+    value = check_reference(MASKED_ZEROS, tensors, sizes, rtol=1e-12, atol=1e-12)
+    gone = ~tensors["m"].any(-1)
+    assert value[gone[:, None].expand(value.shape[:3])].eq(0).all()
+    assert value.isfinite().all()
+
+
+def test_empty_rows_have_finite_gradients():
+    tensors, sizes = empty_rows(MASKED_ZEROS)
+    wanted = [tensors[n].requires_grad_() for n in "qkv"]
+    MASKED_ZEROS.build().function(**tensors, **sizes).pow(2).sum().backward()
+    assert all(w.grad.isfinite().all() for w in wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("example", [RELATIVE, MASKED_ZEROS, CAUSAL, MULTI_HEAD], ids=str)
+def test_huge_logits_stay_finite(example, dtype):
+    """Logits of ten thousand: exponentials that are not shifted overflow from 89 on."""
+    tensors, sizes = example.draw(dtype=dtype)
+    first = next(iter(tensors))
+    tensors[first] = tensors[first] * (100 if example in (RELATIVE, MULTI_HEAD) else 1e4)
+    leaves = [v.requires_grad_() for v in tensors.values() if v.is_floating_point()]
+    value = example.build().function(**tensors, **sizes)
+    assert value.isfinite().all()
+    value.float().sum().backward()
+    assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves)
+
+
+WRITTEN_OUT = {
+    "softmax": ("y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))", lambda x: x.softmax(-1)),
+    "logsumexp": ("y[i] = log(sum[j](exp(x[i,j])))", lambda x: x.logsumexp(-1)),
+    "log_softmax": ("y[i,j] = x[i,j] - log(sum[k](exp(x[i,k])))", lambda x: x.log_softmax(-1)),
+    "log of softmax": ("y[i,j] = log(softmax[j](x[i,j]))", lambda x: x.log_softmax(-1)),
+    "average": (
+        "y[i] = sum[j](exp(x[i,j]) * x[i,j]) / sum[k](exp(x[i,k]))",
+        lambda x: (x.softmax(-1) * x).sum(-1),
+    ),
+    "scaled": ("y[i,j] = 2 * exp(x[i,j]) / sum[k](exp(x[i,k]))", lambda x: 2 * x.softmax(-1)),
+    "causal": (
+        "y[i,j] = exp(where(j <= i, x[i,j], -oo)) / sum[k, k <= i](exp(x[i,k]))",
+        lambda x: x.masked_fill(~torch.ones_like(x, dtype=torch.bool).tril(), -torch.inf).softmax(
+            -1
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_written_out_exponentials_are_recognised(name, dtype):
+    line, reference = WRITTEN_OUT[name]
+    built = build(parse(f"x[M, N]; {line}"))
+    x = (torch.randn(4, 6, generator=torch.Generator().manual_seed(0)) * 1e4).to(dtype)
+    value = built.function(x)
+    assert value.dtype == dtype
+    assert not value.isnan().any(), built.source
+    tolerance = dict(rtol=1e-5, atol=1e-5) if dtype == torch.float32 else dict(rtol=0.02, atol=0.02)
+    torch.testing.assert_close(value.double(), reference(x.double()), **tolerance)
+
+
+def test_layer_norm_of_large_offsets():
+    """The variance of numbers around ten thousand is no difference of squares."""
+    tensors, _ = LAYER_NORM.draw(dtype=torch.float32)
+    tensors["x"] = tensors["x"] + 1e4
+    exact = LAYER_NORM.reference(**{n: v.double() for n, v in tensors.items()}).float()
+    torch.testing.assert_close(LAYER_NORM.build().function(**tensors), exact, rtol=1e-2, atol=1e-2)
+
+
+def test_small_distances_of_large_vectors():
+    """Squares are not expanded without asking: that loses all digits of a small distance."""
+    x = torch.full((2, 5), 1e4) + torch.arange(10.0).reshape(2, 5) / 8
+    torch.testing.assert_close(
+        DISTANCES.build().function(x, x), DISTANCES.reference(x, x), rtol=1e-5, atol=0
+    )
+
+
+def test_guards_protect_values_and_gradients():
+    """The branch that is not taken has no say, in the value or in the gradient."""
+    function = build(
+        parse("x[N]; y[i] = where(x[i] > 0, log(x[i]) + 1/x[i] + sqrt(x[i]), 0)")
+    ).function
+    x = torch.tensor([-1.0, 0.0, 4.0], dtype=torch.float64, requires_grad=True)
+    value = function(x)
+    torch.testing.assert_close(
+        value, torch.tensor([0, 0, torch.tensor(4.0).log() + 2.25], dtype=torch.float64)
+    )
+    value.sum().backward()
+    torch.testing.assert_close(
+        x.grad, torch.tensor([0, 0, 1 / 4 - 1 / 16 + 1 / 4], dtype=torch.float64)
+    )
+
+
+def test_brackets_guard_what_is_infinite():
+    function = build(parse("x[N]; w[N]; y = sum[i](w[i] * [w[i] > 0] / x[i])")).function
+    x = torch.tensor([0.0, 2.0, 0.0], dtype=torch.float64, requires_grad=True)
+    w = torch.tensor([0.0, 3.0, -1.0], dtype=torch.float64)
+    value = function(x, w)
+    assert value.item() == 1.5
+    value.backward()
+    torch.testing.assert_close(x.grad, torch.tensor([0, -0.75, 0], dtype=torch.float64))

@@ -1,0 +1,136 @@
+"""Where code differs from its formula: the difference, the line, the edit, what each line is."""
+
+import pytest
+import torch
+from explain_cases import explain_code, find_line, make_case
+from explain_stock import HEADS, HEADS_CODE, RIGHT, read_wrong
+
+from derive.checker.edits.judge import Judge, Run
+from derive.checker.explain import explain
+
+WRONG = read_wrong()
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
+def test_wrong_code_is_given_its_edit_and_its_line(wrong, tmp_path):
+    found = explain_code(wrong.formula, wrong.code, tmp_path)
+    assert found.difference
+    assert wrong.words in found.edit.lower()
+    if wrong.part:
+        assert found.line == find_line(wrong.code, wrong.part)
+
+
+@pytest.mark.parametrize("wrong", WRONG[::4], ids=lambda wrong: wrong.name)
+def test_an_edited_formula_gives_what_the_code_gives(wrong, tmp_path):
+    case = make_case(wrong.formula, wrong.code, tmp_path)
+    edited = explain(case).edited
+    assert edited is not None
+    for seed in (11, 12):
+        values = case.draw(seed)
+        judge = Judge(case.system, [Run(values, case.run(values), case.sizes)])
+        assert judge.is_reproduced(edited)
+        assert not judge.is_reproduced(case.system)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_code_is_given_no_edit(name, tmp_path):
+    found = explain_code(*RIGHT[name], tmp_path)
+    assert found.difference == found.edit == ""
+    assert found.line is None
+    assert found.annotations
+
+
+def test_lines_say_which_node_they_are(tmp_path):
+    found = explain_code(HEADS, HEADS_CODE, tmp_path)
+    said = dict(found.annotations)
+    assert said[find_line(HEADS_CODE, "scores = ")] == ("sum[d](q[b,h,i,d] * k[b,h,j,d]) / sqrt(D)")
+    assert said[find_line(HEADS_CODE, "p = scores")] == "p[b,h,i,j]"
+    assert said[find_line(HEADS_CODE, "out = ")] == "merged[b,i,h*D + d]"
+
+
+def test_a_factor_and_an_order_are_told(tmp_path):
+    formula = "x[N, D]; y[M, D]; s[i, j] = sum[d](x[i, d] * y[j, d])"
+    code = "half = (y @ x.T) / 2\nreturn half.T * 3"
+    found = explain_code(formula, code, tmp_path, dict(N=3, M=5, D=7))
+    assert dict(found.annotations)[find_line(code, "half = ")] == "s[i,j] * 1/2, as [j, i]"
+
+
+def test_a_weight_turned_where_its_sizes_are_equal(tmp_path):
+    code = HEADS_CODE.replace("out @ W_o", "out @ W_o.T")
+    found = explain_code(HEADS, code, tmp_path, dict(B=2, S=5, H=3, D=4, E=12))
+    assert "transpose w_o" in found.edit.lower()
+    assert found.line == find_line(code, "return")
+
+
+def test_the_first_element_that_differs_is_shown(tmp_path):
+    found = explain_code("x[N]; y[i] = 2 * x[i]", "x[1] += 1\nreturn 2 * x", tmp_path)
+    assert found.difference.startswith("y[1] is ")
+    assert "the formula says" in found.difference
+
+
+def test_shapes_that_differ_are_shown_with_letters(tmp_path):
+    found = explain_code("x[N, D]; y[i] = sum[d](x[i, d])", "return x", tmp_path, dict(N=3, D=4))
+    assert found.difference == "y has shape [3, 4], the formula has y[i=3]"
+    assert "survives: sum over it is missing" in found.edit.lower()
+    assert "d" in found.edit.split()
+
+
+def test_a_result_in_another_order_is_transposed(tmp_path):
+    formula = "x[A, B, C]; y[i, j, k] = x[i, j, k]"
+    found = explain_code(formula, "return x.permute(2, 0, 1)", tmp_path)
+    assert "transpose the result: .permute(1, 2, 0)" in found.edit.lower()
+
+
+def test_an_index_that_a_matrix_product_keeps_is_named(tmp_path):
+    formula = """X[B, S, H, D]; A[S, S, H, D]
+    e[b,i,j,h] = sum[d](X[b,i,h,d] * (X[b,j,h,d] + A[i,j,h,d])) / sqrt(D)
+    p[b,i,j,h] = softmax[j](e[b,i,j,h])
+    z[b,i,h,d] = sum[j](p[b,i,j,h] * X[b,j,h,d])"""
+    code = """e = X.unsqueeze(2) @ (X.unsqueeze(1) + A).transpose(-1, -2)
+e = e / math.sqrt(D)
+p = e.softmax(2)
+return torch.einsum('bshij,bshjd->bshid', p, X.unsqueeze(1) + 0 * A)"""
+    found = explain_code(formula, code, tmp_path)
+    assert found.line == find_line(code, "e = X")
+    assert "index h survives twice" in found.edit.lower()
+    assert "sum over d" in found.edit.lower()
+
+
+def test_two_slips_are_told_together(tmp_path):
+    code = HEADS_CODE.replace("tril()", "tril(1)").replace(" / q.shape[-1] ** 0.5", "")
+    found = explain_code(HEADS, code, tmp_path)
+    assert "shift the mask by one" in found.edit.lower()
+    assert "by 1/sqrt(d)" in found.edit.lower()
+
+
+def test_code_that_nothing_explains_has_a_line_and_no_edit(tmp_path):
+    code = "y = torch.sin(x * 3 + 1)\nz = y * 2\nreturn z.cumsum(0)"
+    found = explain_code("x[N]; y[i] = exp(x[i])", code, tmp_path)
+    assert found.difference
+    assert found.edit == ""
+    assert found.line == find_line(code, "y = ")
+
+
+def test_the_time_is_kept(tmp_path):
+    found = explain_code(HEADS, "return x + 1", tmp_path, steps=0)
+    assert found.difference
+    assert found.edit == ""
+
+
+def test_code_that_raises_explains_nothing(tmp_path):
+    assert explain_code("x[N]; y[i] = x[i]", "raise ValueError(x)", tmp_path).edit == ""
+
+
+def test_inputs_are_left_alone(tmp_path):
+    case = make_case("x[N]; y[i] = x[i] + 1", "x.zero_()\nreturn x", tmp_path)
+    before = case.draw(0)["x"].clone()
+    explain(case)
+    torch.testing.assert_close(case.draw(0)["x"], before)
+
+
+def test_a_difference_at_some_sizes_only_is_explained_there(tmp_path):
+    formula = "x[N, M]; y[i, j] = softmax[j](x[i, j])"
+    code = "return x.softmax(-1) if N < M else x.softmax(0)"
+    found = explain_code(formula, code, tmp_path)
+    assert found.difference
+    assert found.edit == ""  # no one edit is right at all sizes

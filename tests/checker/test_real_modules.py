@@ -1,0 +1,90 @@
+"""Modules that others wrote compute what our formulas of them say, and not what wrong ones say."""
+
+from importlib import import_module
+
+import pytest
+import torch
+from real import ROOMS, Real, call, load_reals
+
+from derive.checker import Verdict, check
+from derive.frontend.from_sympy import from_sympy
+from derive.frontend.from_text import parse
+from derive.judge.loops import evaluate_loops
+from derive.judge.samples import draw_inputs
+
+REALS = load_reals()
+MISTAKES = [
+    pytest.param(real, mistake, id=f"{real}: {mistake[1]}")
+    for real in REALS
+    for mistake in real.mistakes
+]
+
+# Every module is called identical at least; these for whatever function stands where erf does.
+WITH_ERF = {
+    "TransformerEncoderLayer, norm first, gelu, a padding mask",
+    "BertLayer",
+    "BertLayer under the model's mask of padded keys",
+    "SwinLayer with shifted windows",
+}
+
+pytestmark = [
+    pytest.mark.slow,
+    # An attention over masked rows warns of its prototype; that is not about what it computes.
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning"),
+]
+
+
+def compare(real: Real, text: str) -> float:
+    """The largest relative difference between the module and the loops over a formula, by hand."""
+    formula = parse(text, "real", empty_row=real.empty_row)
+    values = draw_inputs(from_sympy(formula), real.sizes, seed=1)
+    expected = evaluate_loops(formula, values)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    found = call(real.make(), real.bind, {**real.sizes, **values})
+    assert len(found) >= len(expected)
+    worst = 0.0
+    for one, other in zip(found, expected, strict=False):
+        assert one.shape == other.shape
+        assert torch.isfinite(one).all()
+        off = (one - other).abs().nan_to_num(nan=torch.inf)  # a wrong formula may give nan
+        worst = max(worst, float(off.max() / one.abs().max()))
+    return worst
+
+
+def judge(real: Real, text: str) -> Verdict:
+    """The answer of the check for the module and a formula."""
+    formula = parse(text, "real", empty_row=real.empty_row)
+    return check(real.make(), formula, bind=real.bind, sizes=real.fixed)
+
+
+@pytest.mark.parametrize("real", REALS, ids=str)
+def test_the_module_computes_the_loops_of_its_formula(real):
+    assert compare(real, real.text) < (1e-5 if real.single else 1e-12)
+
+
+@pytest.mark.parametrize(("real", "mistake"), MISTAKES)
+def test_the_loops_of_a_wrong_formula_give_something_else(real, mistake):
+    assert compare(real, real.plant(mistake)) > 1e-4
+
+
+@pytest.mark.parametrize("real", REALS, ids=str)
+def test_the_module_is_called_identical_to_its_formula_at_least(real):
+    verdict = judge(real, real.text)
+    assert verdict.same is True, str(verdict)
+    assert verdict.grade in {"proved", "identical"}, str(verdict)
+    if verdict.grade == "identical":
+        rests = ("whatever erf may be",) if real.name in WITH_ERF else ()
+        assert verdict.reasons == rests
+
+
+@pytest.mark.parametrize(("real", "mistake"), MISTAKES)
+def test_the_module_is_called_different_from_a_wrong_formula(real, mistake):
+    verdict = judge(real, real.plant(mistake))
+    assert verdict.same is False, str(verdict)
+    assert verdict.grade == "different"
+
+
+def test_every_room_has_modules_and_every_module_two_mistakes():
+    assert len({real.name for real in REALS}) == len(REALS)
+    assert all(len(real.mistakes) >= 2 for real in REALS)
+    assert all(import_module(f"real.{room}").REALS for room in ROOMS)

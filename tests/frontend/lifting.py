@@ -1,0 +1,76 @@
+"""Examples of the lifter's table: `x[B, S]: x.softmax(-1)`, tensors before the colon, then code."""
+
+import ast
+import re
+from dataclasses import dataclass
+
+import torch
+
+from derive.checker.program import precisely
+from derive.frontend.from_text import parse
+from derive.frontend.from_torch import lift
+from derive.frontend.system import to_system
+from derive.ir.nodes import Size
+from derive.judge.evaluate import evaluate_system
+from derive.judge.samples import choose_sizes, draw_inputs
+
+
+@dataclass(frozen=True)
+class Example:
+    """One example: the inputs as the notation declares them, and a function of them."""
+
+    text: str
+
+    @property
+    def declarations(self):
+        return self.text.partition(": ")[0]
+
+    def find_system(self):
+        return to_system(parse(f"{self.declarations}\nnothing_at_all = 0", "example"))
+
+    def find_function(self):
+        names = [entry.name for entry in self.find_system().inputs]
+        *before, last = self.text.partition(": ")[2].split("; ")
+        lines = [f"def example({', '.join(names)}):", *(f"    {line}" for line in before)]
+        return run("\n".join([*lines, f"    return {last}"]))["example"]
+
+
+def run(source):
+    """The names that a source makes."""
+    names = {"torch": torch}
+    exec(compile(ast.parse(source), "<example>", "exec"), names)
+    return names
+
+
+def lift_example(function, declared, sizes):
+    """The lifted code at some sizes."""
+    arguments = {entry.name: entry for entry in declared.inputs}
+    arguments |= {size.name: Size(size.name) for size in declared.sizes}
+    return lift(function, arguments, sizes)
+
+
+def find_gap(function, declared, sizes, lifted, seed=0):
+    """How far the lifted system is from the code at some sizes, and whether the shapes agree."""
+    values = draw_inputs(declared, sizes, seed)
+    with torch.no_grad(), precisely():
+        found = function(**{k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()})
+    found = list(found) if isinstance(found, (tuple, list)) else [found]
+    known = evaluate_system(lifted.system, values, sizes)
+    wanted = [known[tensor.name] for tensor in lifted.system.results]
+    assert [tuple(a.shape) for a in found] == [tuple(b.shape) for b in wanted]
+    gaps = [0.0]
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.equal(one.isnan(), other.isnan())
+        gap = (one.double() - other.double()).nan_to_num(0.0, 0.0, 0.0).abs()
+        gaps.append(float(gap.max()) if gap.numel() else 0.0)
+    return max(gaps)
+
+
+def draw_sizes(declared, count):
+    """Sizes to run at."""
+    return choose_sizes(declared, count)
+
+
+def is_for_every_size(text):
+    """Does an example tell nothing about sizes by numbers of its own?"""
+    return not re.search(r"unbind|split\(|\.max\(1\)|argmax", text)

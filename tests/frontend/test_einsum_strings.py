@@ -1,0 +1,135 @@
+"""Every explicit-form einsum string makes the round trip: text formula, plan, file, the same value.
+
+The fixed strings stand in einsum_strings.txt; hypothesis draws others of up to five operands.
+"""
+
+import re
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from derive.compiler import build
+from derive.frontend.from_einsum import from_einsum
+
+TABLE = (
+    Path(__file__)
+    .parents[1]
+    .joinpath("einsum_strings.txt")
+    .read_text(encoding="utf-8")
+    .splitlines()
+)
+STRINGS = [line for line in TABLE if line and not line.startswith("#")]
+LETTERS = "abcdeX"  # a capital among them, but no both cases of one letter: tables have those
+
+
+def split(string):
+    """The letters of each operand, and of the output."""
+    left, output = string.split("->")
+    return left.split(","), output
+
+
+def find_letters(string):
+    return list(dict.fromkeys("".join(split(string)[0])))
+
+
+def make_operands(string, extents):
+    """Random operands in float64, the same for the same string and extents."""
+    generator = torch.Generator().manual_seed(len(string))
+    shapes = [[extents[letter] for letter in operand] for operand in split(string)[0]]
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+
+
+def check_equal(built, string, extents):
+    operands = make_operands(string, extents)
+    expected = torch.einsum(string, *operands)
+    value = built.function(*operands)
+    assert value.dtype == torch.float64
+    # shapes must be equal too; assert_close says which element differs
+    torch.testing.assert_close(
+        value, expected, rtol=1e-11, atol=1e-11, msg=lambda m: f"{m}\n{built.source}"
+    )
+
+
+def test_table_is_large_and_distinct():
+    assert len(STRINGS) >= 200
+    assert len(set(STRINGS)) == len(STRINGS)
+    assert all(re.fullmatch(r"[A-Za-z,]*->[A-Za-z]*", string) for string in STRINGS)
+
+
+@pytest.mark.parametrize("string", STRINGS)
+def test_fixed(string):
+    built = build(from_einsum(string))
+    letters = find_letters(string)
+    check_equal(built, string, dict(zip(letters, count(2), strict=False)))
+    # a size of 1 must not broadcast, and a sum over nothing is zero
+    for special in (1, 0):
+        check_equal(built, string, dict.fromkeys(letters, special))
+        for letter in letters:
+            check_equal(
+                built, string, {**dict(zip(letters, count(2), strict=False)), letter: special}
+            )
+
+
+@pytest.mark.parametrize("string", STRINGS)
+def test_only_pairs_are_contracted(string):
+    source = build(from_einsum(string)).source
+    contractions = re.findall(r'torch\.einsum\(\s*"([^"]*)"', source)
+    assert [c for c in contractions if c.count(",") > 1] == []
+
+
+@st.composite
+def einsum_strings(draw):
+    """Strings of one to five operands; letters may repeat anywhere, the output is any selection."""
+    operand = st.lists(st.sampled_from(LETTERS), max_size=3).map("".join)
+    operands = draw(st.lists(operand, min_size=1, max_size=5))
+    letters = sorted(set("".join(operands)))
+    output = draw(st.permutations(letters)) if letters else []
+    kept = draw(st.integers(0, len(output)))
+    return f"{','.join(operands)}->{''.join(output[:kept])}"
+
+
+extent_lists = st.lists(
+    st.sampled_from([2, 3, 1, 4, 0]), min_size=len(LETTERS), max_size=len(LETTERS)
+)
+
+
+def check_random(string, extents):
+    chosen = dict(zip(LETTERS, extents, strict=True))
+    check_equal(build(from_einsum(string)), string, chosen)
+
+
+@settings(max_examples=150)
+@given(einsum_strings(), extent_lists)
+@example("ab,bc,cd,de,eX->aX", [2, 3, 4, 1, 5, 6])
+@example("aaa,a,aa->a", [3, 1, 1, 1, 1, 1])
+@example("a,b,c,d,e->edcba", [2, 3, 1, 4, 2, 1])
+def test_random(string, extents):
+    check_random(string, extents)
+
+
+@pytest.mark.slow
+@settings(max_examples=4000)
+@given(einsum_strings(), extent_lists)
+def test_random_many(string, extents):
+    check_random(string, extents)
+
+
+@pytest.mark.parametrize(
+    ("string", "shapes"),
+    [
+        ("ij,jk->ik", [(2, 3), (4, 5)]),
+        ("ij,jk->ik", [(2, 1), (3, 5)]),  # torch.einsum broadcasts this one without a word
+        ("bhid,bhjd->bhij", [(2, 3, 4, 5), (1, 3, 4, 5)]),
+        ("ii->i", [(2, 3)]),
+        ("i,i->i", [(2,), (1,)]),
+        ("i,j->ij", [(2, 1), (3,)]),
+    ],
+)
+def test_shapes_that_disagree_are_refused(string, shapes):
+    function = build(from_einsum(string)).function
+    with pytest.raises(ValueError, match=r"must be|has \d places?, got"):
+        function(*(torch.zeros(shape, dtype=torch.float64) for shape in shapes))

@@ -1,0 +1,176 @@
+"""Formulas out of code: `from_torch`, `derive show FILE.py:NAME`, `derive build --from`."""
+
+import math
+from math import sqrt
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from derive import DeriveError, check, from_torch, parse, show
+from derive.cli import app
+from derive.frontend.code_shapes import find_shapes
+from derive.frontend.sympy.latex import to_latex
+
+CODE = """import math
+import torch
+
+
+def attend(q, k, v):  # q: (B, S, D), k: (B, T, D), v: (B, T, E)
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def heads(x, w, n_heads):
+    return torch.stack([x @ w[h] for h in range(n_heads)])
+
+
+def branch(x):
+    return x * 2 if x.sum() > 0 else x
+"""
+INPUTS = "q[B, S, D]; k[B, T, D]; v[B, T, E]"
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file of code."""
+    path = tmp_path / "code.py"
+    path.write_text(CODE, encoding="utf-8")
+    return path
+
+
+def run(*arguments):
+    """The command's exit code and output."""
+    found = CliRunner().invoke(app, list(arguments))
+    return found.exit_code, found.output + str(found.exception or "")
+
+
+def attend(q, k, v):
+    scores = torch.einsum("bsd,btd->bst", q, k) * q.shape[-1] ** -0.5
+    return scores.softmax(-1) @ v
+
+
+def scale(x, eps):
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
+
+
+def take_root(x):
+    return x / math.sqrt(x.shape[0])
+
+
+def take_own_root(x):
+    return x / sqrt(x.shape[0])
+
+
+def test_a_function_becomes_a_formula_in_its_own_names():
+    assert show(from_torch(attend, INPUTS)).splitlines() == [
+        INPUTS,
+        "scores[b,s,t] = sum[d](q[b,s,d] * k[b,t,d]) / sqrt(D)",
+        "out[b,s,e] = sum[t](softmax[t](scores[b,s,t]) * v[b,t,e])",
+    ]
+
+
+def test_the_formula_is_proved_to_be_the_code():
+    assert check(attend, from_torch(attend, INPUTS)).grade == "proved"
+
+
+def test_scalars_stay_scalars_and_sizes_sizes():
+    text = show(from_torch(scale, "x[B, D]; scalar eps"))
+    assert "eps" in text.splitlines()[-1]
+    assert "sqrt(N)" in show(from_torch(take_root, "x[N]"))
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "code"),
+    [
+        (attend, "", "lift-shapes"),
+        (attend, "q[B, S, D]; k[B, T, D]", "lift-argument"),
+        (attend, f"{INPUTS}; w[B]", "lift-argument"),
+        (lambda x: x * 2 if x.sum() > 0 else x, "x[B]", "lift-branch"),
+        (lambda x: x + torch.rand(3), "x[3]", "lift-random"),
+        (lambda x: x[x > 0], "x[B]", "lift-op"),
+        (lambda x: 3, "x[B]", "lift-result"),
+        (lambda x: x @ x, "x[B, C]", "lift-run"),
+    ],
+)
+def test_what_is_no_formula_is_refused(function, inputs, code):
+    with pytest.raises(DeriveError) as refusal:
+        from_torch(function, inputs)
+    assert refusal.value.diagnostic.code == code
+
+
+def test_a_refusal_names_the_line(file):
+    exit_code, output = run("show", f"{file}:branch", "--inputs", "x[B]")
+    assert exit_code != 0
+    assert "line 15" in output
+
+
+def test_a_function_that_is_not_there_is_told_from_those_that_are(file):
+    exit_code, output = run("show", f"{file}:attendd")
+    assert exit_code != 0
+    assert "its functions are attend, heads, branch" in output
+    assert "did you mean attend" in output
+
+
+def test_what_holds_for_some_sizes_alone_is_a_warning():
+    with pytest.warns(UserWarning, match="S < 100|S <= 100"):
+        from_torch(lambda x: x[:, :100].sum(1), "x[B, S]")
+    with pytest.warns(UserWarning, match="the formula is for H="):
+        from_torch(lambda x: sum(x[h] for h in range(x.shape[0])), "x[H, D]")
+
+
+def test_functions_taken_out_of_math_keep_sizes():
+    assert "sqrt(N)" in show(from_torch(take_own_root, "x[N]"))
+
+
+def test_show_prints_the_formula_of_code_and_its_latex(file):
+    exit_code, output = run("show", f"{file}:attend")
+    assert exit_code == 0
+    assert "scores[b,s,t] = sum[d](q[b,s,d] * k[b,t,d]) / sqrt(D)" in output
+    exit_code, output = run("show", f"{file}:attend", "--latex")
+    assert exit_code == 0
+    assert r"\operatorname{softmax}_{t}" in output
+
+
+def test_sizes_that_are_numbers_are_told(file):
+    exit_code, output = run("show", f"{file}:heads", "--inputs", "x[S, D]; w[n_heads, D, E]")
+    assert exit_code == 0, output
+    assert "n_heads=" in output
+
+
+def test_build_from_code_writes_what_is_proved_the_same(file, tmp_path):
+    exit_code, output = run("build", "--from", f"{file}:attend", "--out", str(tmp_path / "out"))
+    assert exit_code == 0, output
+    assert "proved: for all sizes" in output
+    names = {}
+    exec((tmp_path / "out" / "attend.py").read_text(encoding="utf-8"), names)
+    q, k, v = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+    assert torch.allclose(names["attend"](q, k, v), attend(q, k, v), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "declared"),
+    [
+        ("def f(q, k):  # q: (B, S, D), k: (B, T, D)", "", {"q": "q[B, S, D]", "k": "k[B, T, D]"}),
+        ("def f(q, k):", '"""q [b, s], k [b, 3]."""', {"q": "q[B, S]", "k": "k[B, 3]"}),
+        ('def f(q: Float[Tensor, "b s"], k):', "", {"q": "q[B, S]"}),
+        ('def f(q: Bool[Tensor, "b s"], k):', "", {"q": "bool q[B, S]"}),
+        ("def f(q, k):", '"""Attends (see the paper)."""', {}),
+        ("def f(q, k):  # q, k: (B, D)", "", {"q": "q[B, D]", "k": "k[B, D]"}),
+        ('def f(q: "(B, D)", k: "D E"):', "", {"q": "q[B, D]", "k": "k[D, E]"}),
+        ("def f(\n    q,  # (B, D)\n    k,  # (D, E)\n):", "", {"q": "q[B, D]", "k": "k[D, E]"}),
+        ("def f(q, k):", '"""q (Tensor): features, shape [B, D]"""', {"q": "q[B, D]"}),
+        ("def f(q, k):", '"""k (Tensor): the keys"""', {}),
+        ("def f(q, k):", '"""k (queries): [B, S] bool"""', {"k": "bool k[B, S]"}),
+        ("def f(q, k):", '"""q times k is [B, E]."""', {}),
+    ],
+)
+def test_shapes_are_read_from_the_text(head, body, declared):
+    source = f"{head}\n    {body}\n    return q\n"
+    assert find_shapes(source, "f", ["q", "k"]) == declared
+
+
+def test_latex_has_letters_without_ranges_and_factors_in_order():
+    formula = parse("x[N, M]; W_Q[M]; y[n] = sum[m](x[n,m] * W_Q[m]) + max[m](x[n,m])")
+    (line,) = to_latex(formula)
+    assert line == r"y_{n} = \sum_{m} x_{n,m} {W_{Q}}_{m} + \max_{m} \left( x_{n,m} \right)"

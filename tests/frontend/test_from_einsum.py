@@ -1,0 +1,151 @@
+"""Einsum strings as formulas: their text, their meaning against torch.einsum, their mistakes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derive.errors import DeriveError
+from derive.frontend.from_einsum import from_einsum, to_notation
+from derive.frontend.from_sympy import show
+from derive.judge.loops import evaluate_loops
+
+TEXTS = {
+    "ij,jk->ik": "A[I, J]; B[J, K]\nZ[i,k] = sum[j](A[i,j] * B[j,k])",
+    "ij,jk": "A[I, J]; B[J, K]\nZ[i,k] = sum[j](A[i,j] * B[j,k])",
+    "bhid,bjhd->bhij": "A[B, H, I, D]; C[B, J, H, D]\nZ[b,h,i,j] = sum[d](A[b,h,i,d] * C[b,j,h,d])",
+    "ii": "A[I, I]\nZ = sum[i](A[i,i])",
+    "ii->i": "A[I, I]\nZ[i] = A[i,i]",
+    "ba": "C[B, A]\nZ[a,b] = C[b,a]",
+    "i,i,j->ij": "A, B[I]; C[J]\nZ[i,j] = A[i] * B[i] * C[j]",
+    ",ij->ji": "scalar A; B[I, J]\nZ[j,i] = A * B[i,j]",
+    ",->": "scalar A, B\nZ = A * B",
+    " i j , j\t-> i ": "A[I, J]; B[J]\nZ[i] = sum[j](A[i,j] * B[j])",
+    "Ab,bC->AC": "D[N_A, B]; E[B, N_C]\nZ[A,C] = sum[b](D[A,b] * E[b,C])",
+    "aA,Ab": "C[N_a, N_A]; D[N_A, B]\nZ[a,b] = sum[A](C[a,A] * D[A,b])",
+    "zij->": "A[Z, I, J]\nY = sum[z, i, j](A[z,i,j])",
+    "ij,kl->": "A[I, J]; B[K, L]\nZ = sum[i, j, k, l](A[i,j] * B[k,l])",
+}
+
+
+@pytest.mark.parametrize("equation", TEXTS)
+def test_the_text_of_an_einsum(equation):
+    assert to_notation(equation) == TEXTS[equation]
+    assert show(from_einsum(equation)) == TEXTS[equation]
+
+
+def test_many_operands_and_letters_have_names_left():
+    every = ",".join(["abcdefghijklm", "nopqrstuvwxyz", "ABCDEFGHIJKLM", "NOPQRSTUVWXYZ"])
+    declaration, equation = to_notation(every + "->").splitlines()
+    assert declaration.startswith("T1[N_a, N_b,")
+    assert equation.startswith("result = sum[a, b,")
+    from_einsum(every + "->a")
+    assert to_notation(",".join("i" * 30)).startswith("T1, T2, T3")
+
+
+def test_the_formula_is_named_and_says_where_it_is_from():
+    formula = from_einsum("ij, jk -> ik", "product")
+    assert (formula.name, formula.title) == ("product", 'einsum "ij,jk->ik"')
+    assert from_einsum("ij").name == "contraction"
+
+
+MISTAKES = {
+    "i...j,jk->ik": """\
+einsum-ellipsis: an ellipsis leaves open how many indices there are
+    i...j,jk->ik
+     ^^^
+  help: give each of them a letter, iaj,jk->ik""",
+    "ij->ijj": """\
+einsum-output: j is in the output twice
+    ij->ijj
+          ^
+  help: an output has each letter once; build a diagonal with delta(i, j) in text""",
+    "ij , jk->  l": """\
+einsum-output: l is in the output and in no operand
+    ij , jk->  l
+               ^
+  the operands have i, j, k
+  help: give l to an operand, or take it out of the output""",
+    "ij=>k": """\
+einsum-character: = is neither a letter nor a comma nor ->
+    ij=>k
+      ^
+  help: write ->""",
+    "i1,ij": """\
+einsum-character: 1 is neither a letter nor a comma nor ->
+    i1,ij
+     ^
+  help: the letters are a to z and A to Z""",
+    "ij->j->k": """\
+einsum-form: there is more than one ->
+    ij->j->k
+         ^^
+  help: write the operands, one ->, and the output""",
+    "ij->i,j": """\
+einsum-output: the output is one group of letters
+    ij->i,j
+         ^
+  help: take the comma out""",
+    "  ": """\
+einsum-form: the einsum string is empty
+  help: write it like "ij,jk->ik", or "->" for a number""",
+    "αβ,β": """\
+einsum-character: α is neither a letter nor a comma nor ->
+    αβ,β
+    ^
+  help: the letters are a to z and A to Z""",
+    "i\0j": """\
+einsum-character: \\x00 is neither a letter nor a comma nor ->
+    i j
+     ^
+  help: the letters are a to z and A to Z""",
+}
+
+
+@pytest.mark.parametrize("equation", MISTAKES)
+def test_mistakes(equation):
+    with pytest.raises(DeriveError) as caught:
+        from_einsum(equation)
+    assert str(caught.value) == MISTAKES[equation]
+
+
+def test_only_text_is_read():
+    with pytest.raises(DeriveError, match="text-wanted"):
+        from_einsum(["ij", "jk"])  # type: ignore[arg-type]
+
+
+@given(st.text(st.sampled_from("ijkAB,->. \n=1"), max_size=12))
+@settings(max_examples=300, deadline=None)
+def test_any_string_is_read_or_refused(equation):
+    try:
+        from_einsum(equation)
+    except DeriveError as error:
+        assert str(error)
+
+
+@st.composite
+def equations(draw):
+    """An explicit einsum of up to three operands over few letters, diagonals and sums included."""
+    operands = draw(st.lists(st.text("ijkB", max_size=3), min_size=1, max_size=3))
+    letters = sorted(set("".join(operands)))
+    output = draw(
+        st.permutations(letters).flatmap(lambda p: st.sampled_from([p[:n] for n in range(4)]))
+    )
+    return ",".join(operands) + "->" + "".join(output)
+
+
+@given(equations())
+@settings(max_examples=60, deadline=None)
+def test_the_meaning_is_torch_einsum(equation):
+    lengths = {"i": 2, "j": 3, "k": 1, "B": 4}
+    generator = torch.Generator().manual_seed(0)
+    operands = [
+        torch.randn([lengths[c] for c in operand], dtype=torch.float64, generator=generator)
+        for operand in equation.partition("->")[0].split(",")
+    ]
+    formula = from_einsum(equation)
+    names = [str(argument) for argument in formula.declarations.arguments]
+    got = evaluate_loops(formula, dict(zip(names, operands, strict=True)))
+    torch.testing.assert_close(got, torch.einsum(equation, *operands))

@@ -1,0 +1,359 @@
+"""SymPy's way in: what each object becomes, in which order it reads, and that it means the same."""
+
+import pytest
+import sympy
+import torch
+from sympy import (
+    Abs,
+    And,
+    Eq,
+    Float,
+    Idx,
+    IndexedBase,
+    KroneckerDelta,
+    Max,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    Piecewise,
+    Pow,
+    Product,
+    Rational,
+    Sum,
+    Symbol,
+    exp,
+    floor,
+    log,
+    oo,
+    pi,
+    sqrt,
+    tanh,
+)
+
+from derive import (
+    Formula,
+    amax,
+    argmax,
+    clip,
+    cumsum,
+    gelu,
+    leaky_relu,
+    log_softmax,
+    logsumexp,
+    mean,
+    parse,
+    sample_var,
+    show,
+    softmax,
+)
+from derive.analysis.checks import check_system
+from derive.errors import DeriveError
+from derive.formulas import load_formulas
+from derive.frontend.from_sympy import from_sympy
+from derive.ir.nodes import ScalarInput, SizeInput, Tensor
+from derive.ir.polynomial import evaluate_extent
+from derive.judge.loops import evaluate_loops
+from derive.judge.samples import choose_sizes, draw_inputs
+from derive.notation.words import indices, sizes, tensors
+
+B, S, H, D, N, M, V = sizes("B S H D N M V")
+b, h = indices("b", B), indices("h", H)
+i, j, k = indices("i j k", N)
+d, e = indices("d e", D)
+x, y = tensors("x y", N)
+A, C = tensors("A C", N, N)
+m = tensors("m", N, N, dtype="bool")
+tok = tensors("tok", N, dtype="int", below=V)
+E = tensors("E", V, D)
+z, q, out = tensors("z q out")
+n, t, p = (Symbol(name, integer=True) for name in "ntp")
+
+
+def right(expr, **given):
+    """The right side of `z[i] = expr` as it is shown."""
+    return show(Formula(Eq(z[i], expr, evaluate=False), **given)).splitlines()[-1][7:]
+
+
+def relative_attention():
+    s, r = indices("i j", S)
+    X = tensors("X", B, S, H, D)
+    W_Q, W_K, W_V = tensors("W_Q W_K W_V", H, D, D)
+    A_K, A_V = tensors("A_K A_V", S, S, H, D)
+    u, v, w, alpha, result = tensors("q k v alpha z")
+    score = Sum(u[b, s, h, e] * (v[b, r, h, e] + A_K[s, r, h, e]), e) / sqrt(D)
+    return Formula(
+        Eq(u[b, s, h, e], Sum(X[b, s, h, d] * W_Q[h, d, e], d)),
+        Eq(v[b, r, h, e], Sum(X[b, r, h, d] * W_K[h, d, e], d)),
+        Eq(w[b, r, h, e], Sum(X[b, r, h, d] * W_V[h, d, e], d)),
+        Eq(alpha[b, s, r, h], softmax(score, r)),
+        Eq(result[b, s, h, e], Sum(alpha[b, s, r, h] * (w[b, r, h, e] + A_V[s, r, h, e]), r)),
+    )
+
+
+RELATIVE_ATTENTION = """\
+X[B, S, H, D]; W_Q, W_K, W_V[H, D, D]; A_K, A_V[S, S, H, D]
+q[b,i,h,e] = sum[d](X[b,i,h,d] * W_Q[h,d,e])
+k[b,j,h,e] = sum[d](X[b,j,h,d] * W_K[h,d,e])
+v[b,j,h,e] = sum[d](X[b,j,h,d] * W_V[h,d,e])
+alpha[b,i,j,h] = softmax[j](sum[e](q[b,i,h,e] * (k[b,j,h,e] + A_K[i,j,h,e])) / sqrt(D))
+z[b,i,h,e] = sum[j](alpha[b,i,j,h] * (v[b,j,h,e] + A_V[i,j,h,e]))"""
+
+
+def test_the_first_example_reads_as_it_was_written():
+    assert show(relative_attention()) == RELATIVE_ATTENTION
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        # numbers
+        (x[i] * Rational(3, 2), "3 * x[i] / 2"),
+        (-x[i] / 2, "-x[i] / 2"),
+        (0.1 * x[i], "x[i] / 10"),
+        (Float("1e-5") + x[i], "x[i] + 1e-5"),
+        (pi * x[i], "pi * x[i]"),
+        (sympy.E * x[i], "exp(1) * x[i]"),
+        (x[i] + N / 2 - i, "x[i] - i + N / 2"),
+        # order: numbers, sizes, tensors as declared, sums, brackets, divisors
+        (C[i, i] * A[i, i] * y[i] * x[i] * 2, "2 * x[i] * y[i] * A[i,i] * C[i,i]"),
+        (x[i] / sqrt(N), "x[i] / sqrt(N)"),
+        (Mul(x[i], Pow(sqrt(N), -1, evaluate=False), evaluate=False), "x[i] / sqrt(N)"),
+        (x[i] ** -2, "1 / x[i]**2"),
+        (Sum(A[i, j], j) * x[i] * N, "N * x[i] * sum[j](A[i,j])"),
+        ((y[i] + 1) * x[i], "x[i] * (y[i] + 1)"),
+        (
+            Sum(x[j] * (j - i) * Sum(y[k], k) * KroneckerDelta(i, j) / N, j),
+            "sum[j](x[j] * sum[k](y[k]) * (j - i) * [i == j] / N)",
+        ),
+        (1 + y[i] - x[i], "y[i] - x[i] + 1"),
+        (-x[i] - y[i], "-x[i] - y[i]"),
+        ((x[i] - y[i]) ** 2, "(x[i] - y[i])**2"),
+        # functions
+        (exp(-(x[i] ** 2)), "exp(-x[i]**2)"),
+        (tanh(log(x[i])) - Abs(y[i]), "tanh(log(x[i])) - abs(y[i])"),
+        (Max(x[i], 0) + gelu(y[i]), "max(x[i], 0) + gelu(y[i])"),
+        (leaky_relu(x[i], Rational(1, 5)), "leaky_relu(x[i], 0.2)"),
+        (floor(x[i] / 2), "floor(x[i] / 2)"),
+        (Mod(i, 3) * x[i], "x[i] * (i % 3)"),
+        (clip(x[i], -1, 1), "clip(x[i], -1, 1)"),
+        # sums
+        (Sum(Sum(x[j], k), j) * x[i], "x[i] * sum[k, j](x[j])"),
+        (Sum(A[i, j] * x[j], j), "sum[j](x[j] * A[i,j])"),
+        (Sum(A[j, k], j, k) * x[i], "x[i] * sum[j, k](A[j,k])"),
+        (Sum(x[j], (j, 0, i)), "sum[j, j <= i](x[j])"),
+        (Sum(x[j], (j, 0, i - 1)), "sum[j, j < i](x[j])"),
+        (Sum(x[j], (j, i, N - 1)), "sum[j, i <= j](x[j])"),
+        (Sum(x[j], (j, 1, i)), "sum[j, 1 <= j <= i](x[j])"),
+        (Sum(x[j], (j, 0, N - 1)) * x[i], "x[i] * sum[j](x[j])"),
+        (Product(x[j], (j, 0, i)), "prod[j, j <= i](x[j])"),
+        (Sum(Piecewise((x[j], m[i, j]), (0, True)), j), "sum[j, m[i,j]](x[j])"),
+        (Product(Piecewise((x[j], m[i, j]), (1, True)), j), "prod[j, m[i,j]](x[j])"),
+        (Product(Piecewise((x[j], m[i, j]), (0, True)), j), "prod[j](where(m[i,j], x[j], 0))"),
+        (Sum(Piecewise((1, m[i, j]), (0, True)), j), "sum[j]([m[i,j]])"),
+        (Sum(x[j], k, j) * x[i], "x[i] * sum[k, j](x[j])"),
+        # reductions
+        (amax(A[i, j], j) + mean(A[i, j], j), "max[j](A[i,j]) + mean[j](A[i,j])"),
+        (sample_var(A[i, j], j), "var[j](A[i,j], correction=1)"),
+        (logsumexp(A[i, j], j, m[i, j]), "logsumexp[j, m[i,j]](A[i,j])"),
+        (Sum(log_softmax(A[i, j], j), j), "sum[j](log_softmax[j](A[i,j]))"),
+        (cumsum(x[i], i), "cumsum[i](x[i])"),
+        # conditions
+        (Piecewise((x[i], i >= N // 2), (0, True)), "where(N // 2 <= i, x[i], 0)"),
+        (
+            Piecewise((x[i], x[i] > 0), (exp(x[i]) - 1, True)),
+            "where(x[i] > 0, x[i], exp(x[i]) - 1)",
+        ),
+        (
+            Piecewise((-oo, m[i, i]), (x[i], y[i] > 0), (0, True)),
+            "where(m[i,i], -oo, where(y[i] > 0, x[i], 0))",
+        ),
+        (
+            Piecewise((x[i], And(i > 1, Not(m[i, i]))), (0, True)),
+            "where(not m[i,i] and i > 1, x[i], 0)",
+        ),
+        (Piecewise((x[i], Or(m[i, i], m[0, i])), (0, True)), "where(m[0,i] or m[i,i], x[i], 0)"),
+        (Sum(KroneckerDelta(i, j) * x[j], j), "sum[j](x[j] * [i == j])"),
+        (Sum(Piecewise((x[j], j <= i), (y[j], True)), j), "sum[j](where(j <= i, x[j], y[j]))"),
+        # places
+        (A[i, i] + x[0], "x[0] + A[i,i]"),
+        (x[floor(i / 2)], "x[i//2]"),
+        (x[Mod(i + 1, N)], "x[(i + 1)%N]"),
+        (Sum(E[tok[i], d], d), "sum[d](E[tok[i],d])"),
+    ],
+)
+def test_one_right_side(expr, text):
+    formula = Formula(Eq(z[i], expr, evaluate=False))
+    assert show(formula).splitlines()[-1] == f"z[i] = {text}"
+    assert show(parse(show(formula))) == show(formula)
+
+
+def test_minus_infinity_in_three_forms():
+    forms = (-oo, Mul(-1, oo, evaluate=False), sympy.S.NegativeInfinity)
+    shown = {right(Piecewise((form, m[i, i]), (x[i], True))) for form in forms}
+    assert shown == {"where(m[i,i], -oo, x[i])"}
+
+
+def test_infinity_is_told_from_a_number():
+    assert right(Piecewise((oo, m[i, i]), (x[i], True))) == "where(m[i,i], oo, x[i])"
+
+
+def test_a_float_is_its_shortest_decimal():
+    assert right(0.1 * x[i]) == "x[i] / 10"
+    assert right(Float(1 / 3) * x[i]) == "0.3333333333333333 * x[i]"
+    assert right(Float("0.25", 40) * x[i]) == "x[i] / 4"
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_plain_symbols_are_indices_sizes_and_scalars_by_use():
+    u = IndexedBase("u", shape=(n,))
+    formula = Formula(Eq(IndexedBase("r")[t], Sum(u[p] * u[t], (p, 0, n - 1)) * Symbol("c")),
+                      scalars="c")  # fmt: skip
+    assert show(formula) == "u[n]; scalar c\nr[t] = c * sum[p](u[p] * u[t])"
+
+
+def test_indexed_bases_without_shape_take_it_from_ranges():
+    u, r = IndexedBase("u"), IndexedBase("r")
+    assert show(Formula(Eq(r[i], Sum(u[i, d], d)))) == "u[N, D]\nr[i] = sum[d](u[i,d])"
+
+
+def test_an_index_range_may_be_a_number_or_an_expression():
+    u = IndexedBase("u", shape=(2 * N - 1, 3))
+    a, c = Idx("a", 2 * N - 1), Idx("c", 3)
+    assert show(Formula(Eq(z[a], Sum(u[a, c], c)))) == "u[2*N - 1, 3]\nz[a] = sum[c](u[a,c])"
+
+
+def test_a_result_without_places_may_be_a_symbol_or_a_base():
+    for name in (Symbol("L"), IndexedBase("L"), tensors("L")):
+        formula = Formula(Eq(name, Sum(x[i], i)), Eq(z[i], x[i] / name))
+        assert show(formula) == "x[N]\nL = sum[i](x[i])\nz[i] = x[i] / L"
+
+
+def test_arguments_are_in_order_of_declaration_then_scalars():
+    late, early = (tensors("late", N), tensors("early", N))
+    formula = Formula(Eq(z[i], early[i] * late[i] * Symbol("s")), scalars={"s": Rational(1, 2)})
+    inputs = from_sympy(formula).inputs
+    assert [entry.name for entry in inputs] == ["late", "early", "s"]
+    assert isinstance(inputs[0], Tensor) and isinstance(inputs[2], ScalarInput)
+
+
+def test_a_size_that_no_shape_tells_becomes_an_argument():
+    heads = Formula(Eq(out[h, d], Sum(tensors("W", H * D)[h * D + d] * x[i], i)))
+    system = from_sympy(heads)
+    assert system.sizes == (SizeInput("D"),)
+    check_system(system)
+
+
+def test_a_merged_left_side_has_the_product_of_extents():
+    W = tensors("W", H, D)
+    system = from_sympy(Formula(Eq(out[h * D + d], W[h, d])))
+    assert show(Formula(Eq(out[h * D + d], W[h, d]))) == "W[H, D]\nout[h*D + d] = W[h,d]"
+    assert evaluate_extent(system.results[0].shape[0], {"H": 3, "D": 5}) == 15
+
+
+def test_results_are_the_outputs_or_the_last():
+    equations = (Eq(z[i], x[i]), Eq(q[i], z[i] * y[i]))
+    assert [r.name for r in from_sympy(Formula(*equations)).results] == ["q"]
+    formula = Formula(*equations, outputs=["q", "z"])
+    assert [r.name for r in from_sympy(formula).results] == ["q", "z"]
+    assert show(formula).splitlines()[-1] == "return q, z"
+
+
+def test_argmax_defines_integers():
+    system = from_sympy(Formula(Eq(q[i], argmax(A[i, j], j)), Eq(out[i], x[q[i]])))
+    assert (system.equations[0].target.tensor.kind, system.results[0].kind) == ("int", "real")
+    check_system(system)
+
+
+def test_domains_and_kinds_are_declared():
+    positive = tensors("w", N, domain=(0, None, "<"))
+    formula = Formula(Eq(z[i], positive[i] * x[i] + Piecewise((1, m[i, i]), (0, True))))
+    assert show(formula).splitlines()[0] == "x[N]; bool m[N, N]; w[N] > 0"
+
+
+def test_equal_text_from_another_order_of_construction():
+    one = Formula(Eq(z[i], Sum(A[i, j] * x[j], j) + y[i]))
+    other = Formula(Eq(z[i], y[i] + Sum(x[j] * A[i, j], j)))
+    assert show(one) == show(other)
+    assert from_sympy(one) is from_sympy(other)
+
+
+def test_a_cache_does_not_mix_tensors_of_one_name():
+    first = tensors("same", N, dtype="int", below=V)
+    second = tensors("same", N, dtype="int", below=M)
+    shown = [show(Formula(Eq(z[i], 2 * base[i] * x[i]))) for base in (first, second)]
+    assert ["< V" in text for text in shown] == [True, False]
+
+
+# --- meaning --------------------------------------------------------------------------------------
+
+
+MEANT = [
+    relative_attention(),
+    Formula(Eq(z[i], Sum(x[j], (j, 0, i)) - Sum(x[j] * y[j], (j, i, N - 1)) / 3)),
+    Formula(Eq(z[i], Sum(x[j], k, j) + Sum(x[k], (k, 0, i - 1)))),
+    Formula(Eq(z[i, j], softmax(Piecewise((A[i, j] - C[j, i], j <= i), (-oo, True)), j))),
+    Formula(Eq(z[i], Product(1 + x[j] ** 2, (j, 0, i)) * Max(x[i], y[i], 0))),
+    Formula(Eq(z[i], Sum(KroneckerDelta(i, j) * (x[j] - 2 * y[i]), j) * (N - i))),
+    Formula(Eq(z[i], Sum(Piecewise((A[i, j], m[j, i]), (0, True)) * Mod(j, 3), j))),
+    Formula(Eq(Symbol("L"), Sum(A[i, j] * x[j] * y[i], j, i) / Sum(x[i] ** 2, i))),
+]
+
+
+@pytest.mark.parametrize("formula", MEANT, ids=range(len(MEANT)))
+def test_the_text_means_what_sympy_meant(formula):
+    system = from_sympy(formula)
+    check_system(system)
+    again = parse(show(formula))
+    for drawn in choose_sizes(system, count=2):
+        given = draw_inputs(system, drawn, seed=1)
+        one, other = evaluate_loops(formula, given), evaluate_loops(again, given)
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(load_formulas()))
+def test_the_library_comes_back_as_the_same_system(name):
+    formula = load_formulas()[name]
+    again = parse(show(formula), name=formula.name, empty_row=formula.empty_row)
+    assert from_sympy(again) is from_sympy(formula)
+    check_system(from_sympy(formula))
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"name": "for"}, "formula-name"),
+        ({"name": "a b"}, "formula-name"),
+        ({"outputs": []}, "outputs-form"),
+        ({"outputs": ["z", "z"]}, "outputs-form"),
+        ({"outputs": 5}, "outputs-form"),
+        ({"scalars": 5}, "scalars-form"),
+    ],
+)
+def test_what_a_formula_is_given_is_of_a_form(given, code):
+    with pytest.raises(DeriveError) as refused:
+        Formula(**given)
+    assert refused.value.diagnostic.code == code
+
+
+def test_outputs_are_names_or_tensors():
+    z = IndexedBase("z")
+    assert Formula(outputs=[z]).outputs == Formula(outputs=z).outputs == ("z",)
+    assert Formula(outputs="z alpha").outputs == ("z", "alpha")
+
+
+def test_dummies_of_one_name_are_told_apart():
+    import torch
+    from sympy import Dummy, Eq, Sum
+
+    from derive import Formula, build, evaluate_loops, sizes, tensors
+
+    N = sizes("N")
+    x, z = tensors("x", N), tensors("z")
+    one, other = Dummy("k", integer=True), Dummy("k", integer=True)
+    formula = Formula(Eq(z, Sum(x[one] * x[other], (one, 0, N - 1), (other, 0, N - 1))))
+    values = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
+    assert float(evaluate_loops(formula, {"x": values})) == 49
+    assert float(build(formula).function(values)) == 49

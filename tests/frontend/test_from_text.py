@@ -1,0 +1,362 @@
+"""The text notation: what it means in SymPy, what it refuses, and that nothing else happens."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from sympy import Add, And, Eq, Idx, Mod, Mul, Piecewise, Pow, Rational, S, Sum, floor
+from text_round_trips import ROUND_TRIPS
+
+from derive.errors import DeriveError
+from derive.frontend.from_sympy import show
+from derive.frontend.from_text import parse
+from derive.judge.loops import evaluate_loops
+from derive.notation.functions import clip, sample_var
+from derive.notation.words import indices, sizes
+
+MISTAKES = [
+    tuple(block.removesuffix("\n").split("\n----\n"))
+    for block in Path(__file__).with_name("text_mistakes.txt").read_text("utf8").split("====\n")[1:]
+    if block.strip()
+]
+
+
+def value(text: str):
+    """The right side of the last equation."""
+    return parse(text).equations[-1].rhs
+
+
+# --- text to text ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ROUND_TRIPS)
+def test_canonical_text_comes_back(text):
+    assert show(parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("x [ N ] ;y[ i ]=x[i]*2 # twice\n", "x[N]\ny[i] = x[i] * 2"),
+        (
+            "x[N]\n\n# a comment; with [ a bracket\ny[i] = (x[i] +  # more\n  1)",
+            "x[N]\ny[i] = x[i] + 1",
+        ),
+        (
+            "x[N]; phi(a) = a**2 + a; y[i] = phi(phi(x[i]))",
+            "x[N]\ny[i] = (x[i]**2 + x[i])**2 + (x[i]**2 + x[i])",
+        ),
+        ("x[N]; x2(a) = a; y[i] = x2(x[i])", "x[N]\ny[i] = x[i]"),
+        ("x[N]; f(x) = x + 1; y[i] = f(2 * x[i])", "x[N]\ny[i] = 2 * x[i] + 1"),
+        ("x[N]; y[i] = (((x[i])))", "x[N]\ny[i] = x[i]"),
+        ("x[N]; y[i] = 0.10 * x[i] + 1_000 - 1e-5", "x[N]\ny[i] = 0.1 * x[i] + 1000 - 1e-5"),
+        ("x[N]; y[i] = x[i]**0.5 + x[i]**(1/2)", "x[N]\ny[i] = sqrt(x[i]) + sqrt(x[i])"),
+        ("x[N]; y[i] = delta(i, 0) * x[i]", "x[N]\ny[i] = [i == 0] * x[i]"),
+        ("y[i] = x[i]; x[N]", "x[N]\ny[i] = x[i]"),
+        ("x[N]; index i < N; y[i] = x[i]", "x[N]\ny[i] = x[i]"),
+        ("x[N]\r\ny[i] = x[i]\r\n", "x[N]\ny[i] = x[i]"),
+    ],
+)
+def test_other_texts_become_canonical(text, canonical):
+    shown = show(parse(text))
+    assert shown == canonical
+    assert show(parse(shown)) == shown
+
+
+# --- text to SymPy --------------------------------------------------------------------------------
+
+
+def test_what_was_written_stays_as_written():
+    x, i = parse("x[N]; y[i] = x[i]").equations[0].rhs.args
+    total = value("x[N]; y[i] = 2 * x[i] * 3 - x[i] + 0 * (x[i] / 4) * 1")
+    assert isinstance(total, Add)
+    first, second, third = total.args
+    assert [type(a).__name__ for a in first.args] == ["Integer", "Indexed", "Integer"]
+    assert second.args[0] == -1
+    assert third.args[1].args[1] == Pow(4, -1, evaluate=False)
+    assert str(i) == "i"
+    assert str(x) == "x"
+
+
+def test_reductions_and_conditions_have_their_classes():
+    n = sizes("N")
+    i, j = indices("i j", n)
+    triangular = value("x, w[N]; y[i] = sum[j, j <= i](x[j]) * w[i]").args[0]
+    assert isinstance(triangular, Sum)
+    assert triangular.args[1] == (j, 0, i)
+    strict = value("x, w[N]; y[i] = sum[j, j < i](x[j]) * w[i]").args[0]
+    assert isinstance(strict.args[0], Piecewise)
+    assert strict.args[1] == (j, 0, n - 1)
+    assert isinstance(value("x[N]; y = var[i](x[i], correction=1)"), sample_var)
+    chain = value("x[N]; y[i] = x[i] * [0 <= i < 3]").args[1]
+    assert isinstance(chain.args[0][1], And)
+    assert chain.args[0][0] == 1
+    assert chain.args[1] == (0, True)
+
+
+def test_positions_of_every_kind():
+    kinds = {"x[i//2]": floor, "x[i%N]": Mod, "x[clip(i, 0, 3)]": clip, "x[i + 1]": Add}
+    for access, kind in kinds.items():
+        place = value(f"x[N]; index i < N; y[i] = {access}").indices[0]
+        assert isinstance(place, kind), access
+    gathered = value("int t[B] < N; x[N]; y[b] = x[t[b]]").indices[0]
+    assert str(gathered) == "t[b]"
+    assert value("x[N]; y = x[0]").indices == (S.Zero,)
+    merged = parse("a[H, D]; y[h*D + d] = a[h,d]").equations[0].lhs.indices[0]
+    assert isinstance(merged, Add)
+    assert isinstance(merged.args[0], Mul)
+
+
+def test_numbers_are_exact():
+    formula = parse(
+        "scalar eps = 1e-5, third = 1/3, neg = -2.50, tau; y = eps * 0.1 + third * neg * tau"
+    )
+    assert formula.scalars == {
+        "eps": Rational(1, 100000),
+        "third": Rational(1, 3),
+        "neg": Rational(-5, 2),
+        "tau": None,
+    }
+    assert Fraction(1, 10) in [Fraction(a.p, a.q) for a in formula.equations[0].rhs.atoms(Rational)]
+    assert value("y = 9**9").args == (9, 9)
+
+
+def test_the_formula_carries_what_the_text_declares():
+    formula = parse(
+        "scalar tau; x[N, K]; size Z = 2; size W; index z < Z\n"
+        "a[z] = tau; y[n] = x[n,0]\nreturn y, a",
+        "both",
+        title="T",
+        source="S",
+        typical={"N": 4},
+        empty_row="zeros",
+    )
+    assert [str(a) for a in formula.declarations.arguments] == ["tau", "x"]
+    assert [(str(s), d) for s, d in formula.declarations.sizes] == [("Z", 2), ("W", None)]
+    assert formula.outputs == ("y", "a")
+    described = (formula.name, formula.title, formula.source, formula.empty_row, formula.typical)
+    assert described == ("both", "T", "S", "zeros", {"N": 4})
+    assert all(isinstance(equation, Eq) for equation in formula.equations)
+
+
+def test_bounds_and_kinds_of_tensors():
+    given = parse(
+        "int t[N] < V; E[V]; bool m[N]; 0 <= u[N] < 1; v[N] > 2; y[n] = u[n]"
+    ).declarations
+    t, e, m, u, v = given.arguments
+    assert (t.kind, str(t.below), m.kind, e.kind) == ("int", "V", "bool", "real")
+    assert [str(part) for part in u.domain] == ["0", "1", "<=", "<"]
+    assert [str(part) for part in v.domain] == ["2", "oo", "<", "<="]
+
+
+@pytest.mark.parametrize("name", [*"SNEIOQ", "beta", "gamma", "zeta", "lambda_", "var", "sum", "α"])
+def test_any_name_may_be_a_tensors(name):
+    text = f"{name}[K]\ny[k] = {name}[k] + sum[j]({name}[j])"
+    assert show(parse(text)) == text
+
+
+# --- letters --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "extents"),
+    [
+        ("A[N, M]; y[j] = sum[i](A[i,j])", {"i": "N", "j": "M"}),
+        ("x[N]; z[i] = x[i]; y[k] = z[k]", {"k": "N"}),
+        ("a[H, D]; z[h*D + d] = a[h,d]; y[m] = z[m]", {"m": "D*H"}),
+        ("a[H, D]; z[d*H + h + 1] = a[h,d]; y[m] = z[m]", {"m": "D*H + 1"}),
+        ("x[N]; index i < N - 2; y[i] = x[i]", {"i": "N - 2"}),
+        ("x[N]; w[K]; y[t] = x[t + 1]; z[t] = w[t]", {"t": "K"}),
+        ("x[N]; f(a) = sum[k](a * x[k]); y[i] = f(x[i])", {"k": "N"}),
+        ("x[2*S - 1]; y[i] = x[i]", {"i": "2*S - 1"}),
+    ],
+)
+def test_extents(text, extents):
+    found = {}
+    for equation in parse(text).equations:
+        for index in equation.atoms(Idx):
+            found[str(index.label)] = str(index.upper + 1)
+    assert extents.items() <= found.items()
+
+
+def test_a_parameter_hides_a_tensor():
+    hidden = value("x, w[N]; f(x) = x * 2; y[i] = f(w[i])")
+    assert {str(a.base) for a in hidden.atoms(type(value("x[N]; y[i] = x[i]")))} == {"w"}
+
+
+# --- meaning: the direct loops against torch ------------------------------------------------------
+
+MEANINGS = {
+    "x[N]; w[K]; index t < N - K + 1; y[t] = sum[k](x[t + k] * w[k])": lambda x, w: (
+        x.unfold(0, len(w), 1) @ w
+    ),
+    "x[N]; w[K]; index t < (N - K)//2 + 1; y[t] = sum[k](x[2*t + k] * w[k])": lambda x, w: (
+        x.unfold(0, len(w), 2) @ w
+    ),
+    "a[B, H, D]; y[b,h*D + d] = a[b,h,d]": lambda a: a.flatten(1),
+    "x[N, C]; y[n,c] = log_softmax[c](x[n,c])": lambda x: torch.log_softmax(x, 1),
+    "x[N, N]; y[i,j] = softmax[j](where(j <= i, x[i,j], -oo))": lambda x: torch.softmax(
+        x.masked_fill(torch.ones_like(x).triu(1).bool(), -torch.inf), 1
+    ),
+    "x[N, C]; y[n] = mean[c](x[n,c]**2) - var[c](x[n,c]) + min[c](x[n,c])": lambda x: (
+        (x**2).mean(1) - x.var(1, correction=0) + x.amin(1)
+    ),
+    "x[N]; index i < N; y[i] = x[(i + 1)%N] - x[i//2]": lambda x: (
+        x.roll(-1) - x[torch.arange(len(x)) // 2]
+    ),
+    "x[T]; index t < T; y[t] = x[t - 1] * [t >= 1]": lambda x: torch.cat([x.new_zeros(1), x[:-1]]),
+    "x[N]; f(u) = where(u > 0, u, exp(u) - 1); y[i] = 2 * f(-x[i])": lambda x: (
+        2 * torch.nn.functional.elu(-x)
+    ),
+    "x[N]; y[i] = max(x[i], 0) - 3 / 4 * x[i]**2 / 2 - -x[i]": lambda x: (
+        x.clamp(min=0) - 3 / 4 * x**2 / 2 + x
+    ),
+    "A, B[N, N]; t = sum[i, j](A[i,j] * B[j,i]); y[i] = t - A[i,i]": lambda a, b: (
+        torch.trace(a @ b) - a.diagonal()
+    ),
+}
+
+
+@pytest.mark.parametrize("text", MEANINGS)
+def test_the_meaning_is_torchs(text):
+    torch.manual_seed(0)
+    formula = parse(text)
+    lengths = {"N": 7, "K": 3, "B": 2, "H": 3, "D": 4, "C": 5, "T": 6}
+    tensors = {
+        str(base): torch.randn([lengths[str(extent)] for extent in base.shape], dtype=torch.float64)
+        for base in formula.declarations.arguments
+    }
+    expected = MEANINGS[text](*tensors.values())
+    torch.testing.assert_close(evaluate_loops(formula, tensors), expected)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES, ids=[text for text, _ in MISTAKES])
+def test_mistakes(text, message):
+    with pytest.raises(DeriveError) as caught:
+        parse(text)
+    assert str(caught.value) == message
+
+
+def test_every_code_has_a_mistake_in_the_table():
+    sources = (Path(__file__).parents[2] / "derive/frontend/text").glob("*.py")
+    raised = set()
+    for source in sources:
+        raised |= set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', source.read_text("utf8")))
+    assert raised
+    assert raised <= {message.partition(":")[0] for _, message in MISTAKES}
+    assert all("help:" in message for _, message in MISTAKES)
+
+
+@pytest.mark.parametrize(
+    ("named", "code"),
+    [
+        ({"name": "a b"}, "formula-name"),
+        ({"name": "lambda"}, "formula-name"),
+        ({"typical": {"M": 3}}, "typical-unknown"),
+        ({"empty_row": "none"}, "empty-row-unknown"),
+    ],
+)
+def test_arguments_that_cannot_be(named, code):
+    with pytest.raises(DeriveError) as caught:
+        parse("x[N]; y[i] = x[i]", **named)
+    assert caught.value.diagnostic.code == code
+
+
+def test_only_text_is_parsed():
+    with pytest.raises(DeriveError, match="text-wanted"):
+        parse(b"x[N]; y[i] = x[i]")  # type: ignore[arg-type]
+
+
+# --- and nothing else ever happens ----------------------------------------------------------------
+
+
+def read(text: str) -> None:
+    """A formula, or a refusal whose marks lie in the lines that they show."""
+    try:
+        parse(text)
+    except DeriveError as error:
+        for mark in error.diagnostic.marks:
+            assert 0 <= mark.start < mark.end <= len(mark.line) + 1
+            assert "\n" not in mark.line
+        assert str(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 5000,
+        "x[N]; y[i] = " + "(" * 5000 + "x[i]" + ")" * 5000,
+        "x[N]; y[i] = " + "-" * 5000 + "x[i]",
+        "x[N]; y[i] = [" + "not " * 3000 + "x[i] > 0]",
+        "x[N]; y[i] = " + "x[i] + " * 5000 + "1",
+        "x[N]; y[i] = " + "exp(" * 99 + "x[i]" + ")" * 99,
+        "y = " + "9**" * 50 + "9",
+        "y = 9**9**9**9",
+        "x[9**9**9]; y[i] = x[i]",
+        "y = 1e99999999999",
+        "y = " + "1" * 10000,
+        "x[N]; y[i] = x[" + "i + 1" * 2000 + "]",
+        "f0(x) = x + x\n"
+        + "\n".join(f"f{k}(x) = f{k - 1}(f{k - 1}(x))" for k in range(1, 60))
+        + "\ny = f59(1)",
+        "x[" + " * ".join(f"(a{k} + b{k})" for k in range(40)) + "]; y[i] = x[i]",
+        "x[(a + b)**1000]; y[i] = x[i]",
+        "\0",
+        "x\0[N]; y[i] = x[i]",
+        "\ud800",
+        "x[N]; y[i] = x[i] \u2028 + 1",
+        "x[N]\x0cy[i] = x[i]",
+        "ª²[N]; y[i] = x[i]",
+        "ｉｆ[N]; y[i] = ｉｆ[i]",
+        "x[N]; y[i] = __import__('os').system('true')",
+        "x[N]; y[i] = (z := x[i])",
+        "x[N]; y[i] = [j for j in x]",
+        "x[N]; y[i] = x[i].__class__",
+        "x[N]; y[i] = exp(*x[i])",
+        "x[N]; y[i] = x[i] \\\n + 1",
+    ],
+    ids=lambda text: ascii(text[:24]),
+)
+def test_hostile_texts_are_read_or_refused(text):
+    read(text)  # that it comes back at all is the test
+
+
+WORDS = """
+    ** // == <= sum softmax where index size scalar int bool return not if lambda 9**9**9 1e-5 0 oo
+    pi x N i True None var correction=1 phi(x)=x*x (-i) [i<j] where(i<j,1,x[i]) x[i] sum[k](k)
+    exp(i) α ² \0
+"""
+PARTS = st.sampled_from([*WORDS.split(), *"()[]{}=<>!+-*/%,;.#\n :@'\"\\^&~", " and ", " or "])
+
+
+@given(st.text())
+@settings(max_examples=300, deadline=None)
+@example("a[")
+@example("return")
+def test_any_text_is_read_or_refused(text):
+    read(text)
+
+
+@given(st.lists(PARTS, max_size=20).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_any_words_are_read_or_refused(text):
+    read("x[N]; " + text)
+
+
+@given(st.sampled_from(ROUND_TRIPS), st.randoms(use_true_random=False), st.lists(PARTS, max_size=3))
+@settings(max_examples=500, deadline=None)
+def test_any_change_of_a_formula_is_read_or_refused(text, random, parts):
+    tokens = re.findall(r"\w+|\*\*|//|[<>=!]=|\s+|[^\w\s]", text)
+    for part in parts:
+        at = random.randrange(len(tokens))
+        tokens[at] = random.choice([part, "", tokens[at] * 2, random.choice(tokens)])
+    read("".join(tokens))

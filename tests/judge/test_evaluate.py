@@ -1,0 +1,108 @@
+"""The evaluator by torch operations against the direct loops, on the library and on odd places."""
+
+import pytest
+import torch
+
+from derive import evaluate_loops, parse
+from derive.formulas import load_formulas
+from derive.frontend.system import to_system
+from derive.judge import evaluate
+from derive.judge.compare import compare_values
+from derive.judge.evaluate import Evaluator, evaluate_system
+from derive.judge.samples import choose_sizes, draw_inputs
+
+ODD = {
+    "shifted": "x[N]; w[K]; index t < N - K + 1\ny[t] = sum[k](x[t + k] * w[k])",
+    "strided": "x[2*T]; index t < T\ny[t] = x[2*t] - x[2*t + 1]",
+    "divided": "q[H*G, D]; k[H, D]; index a < H*G\n"
+    "s[a] = sum[d](q[a, d] * k[a // G, d])\nsize G = 2",
+    "cyclic": "x[N]; index i < N\ny[i] = x[(i + 1) % N]",
+    "clipped": "x[N]; index i < N\ny[i] = x[clip(i - 2, 0, N - 1)]",
+    "gathered": "int tok[B] < V; E[V, D]; y[b, d] = E[tok[b], d]",
+    "merged": "x[N, H*D]; W[H*D, M]; index d < D; index h < H\n"
+    "y[n, m] = sum[h, d](x[n, h*D + d] * W[h*D + d, m])\nsize H = 2",
+    "filled": "x[H, D]; y[h*D + d] = x[h, d]",
+    "guarded": "x[N]; index i < N\ny[i] = x[i - 1] * [i >= 1]",
+    "guarded quotient": "x[N]; index i < N\ny[i] = [i > 0] * x[i] / i",
+    "guarded branch": "x[N]; index i < N\ny[i] = where(i > 0, x[i - 1], 7)",
+    "conditions": "x[N, M]; bool m[N, M]; y[i] = max[j, m[i, j] and j <= i](x[i, j])",
+    "mean under a condition": "x[N, M]; bool m[M]; y[i] = mean[j, m[j]](x[i, j])",
+    "sample variance": "x[N, M]; y[i] = var[j, i != j](x[i, j], correction=1)",
+    "argmax": "x[N, M]; y[i] = argmax[j](x[i, j])",
+    "unused index": "x[N]; index j < M; size M = 3\ny[i] = sum[j](x[i])",
+    "powers": "x[N] > 0; scalar p; y[i] = x[i]**p + x[i]**(-3/2) + sqrt(N)*x[i]**2/N",
+    "functions": "x[N]; y[i] = gelu(x[i]) + elu(x[i]) + leaky_relu(x[i])"
+    " + erf(x[i]) + max(x[i], 0, 1/2)",
+    "index as number": "x[N, N]; s[H]; y[h, i, j] = x[i, j] - s[h] * abs(i - j) / N",
+    "product": "x[N, M]; y[i] = prod[j, j < i](x[i, j])",
+    "cumulative": "x[N, M]; y[i, j] = cumsum[j, j != 1](x[i, j])",
+}
+
+
+def judge(formula: object, number: int, sizes: dict[str, int]) -> None:
+    system = to_system(formula)
+    inputs = draw_inputs(system, sizes, number, empty_row=number == 2)
+    found = evaluate_system(system, inputs, sizes)
+    expected = evaluate_loops(formula, inputs)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for result, value in zip(system.results, expected, strict=True):
+        _, where = compare_values(result.name, found[result.name], value)
+        assert not where, where
+
+
+@pytest.mark.parametrize("name", load_formulas())
+def test_the_library_as_the_loops_have_it(name: str) -> None:
+    formula = load_formulas()[name]
+    for number, sizes in enumerate(choose_sizes(to_system(formula))):
+        judge(formula, number, sizes)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_places_and_conditions_as_the_loops_have_them(name: str) -> None:
+    formula = parse(ODD[name])
+    for number, sizes in enumerate(choose_sizes(to_system(formula))):
+        judge(formula, number, sizes)
+
+
+def test_gradients_are_those_of_differences() -> None:
+    system = to_system(parse("x[N, M]; w[M]; y[i] = logsumexp[j](x[i, j] * w[j])"))
+    sizes = {"N": 3, "M": 4}
+    inputs = draw_inputs(system, sizes)
+    inputs["w"].requires_grad_()
+
+    def total(w: torch.Tensor) -> torch.Tensor:
+        return evaluate_system(system, inputs | {"w": w}, sizes)["y"]
+
+    assert torch.autograd.gradcheck(total, inputs["w"])
+
+
+def test_an_empty_row_is_nan_or_zeros_as_the_formula_says() -> None:
+    text = "x[N, M]; bool m[M]; y[i, j] = softmax[j, m[j]](x[i, j])"
+    for empty_row in ("nan", "zeros"):
+        system = to_system(parse(text, empty_row=empty_row))
+        values = {"x": torch.ones(2, 3, dtype=torch.float64), "m": torch.zeros(3, dtype=torch.bool)}
+        found = evaluate_system(system, values, {"N": 2, "M": 3})["y"]
+        assert bool((found.isnan() if empty_row == "nan" else found == 0).all())
+
+
+def test_what_is_shared_is_evaluated_once() -> None:
+    system = to_system(parse("x[N]; y[i] = exp(x[i]) + exp(x[i])**2"))
+    values = {"x": torch.ones(3, dtype=torch.float64)}
+    evaluator = Evaluator(values, {"N": 3})
+    first = evaluator.find(system.equations[0].value)
+    assert evaluator.find(system.equations[0].value) is first
+
+
+def test_an_extent_is_found_once(monkeypatch):
+    asked = []
+    find = evaluate.evaluate_extent
+    monkeypatch.setattr(
+        evaluate, "evaluate_extent", lambda e, sizes: asked.append(e) or find(e, sizes)
+    )
+    text = "x[H*D, N]; size H\ny[n] = sum[a](x[a, n]) + sum[b](x[b, n]**2)"
+    system = to_system(parse(text))
+    sizes = choose_sizes(system, 1)[0]
+    evaluator = Evaluator(draw_inputs(system, sizes), sizes)
+    for equation in (*system.equations, *system.equations):
+        evaluator.define(equation)
+    assert len(asked) == len(set(asked)) > 0

@@ -1,0 +1,91 @@
+"""Runs of functions with cells beside the same without: values, gradients, sizes of 0 and 1."""
+
+import warnings
+from functools import cache
+
+import torch
+
+from derive import parse
+from derive.compiler import build
+from derive.frontend.system import to_system
+from derive.judge.samples import draw_inputs, find_sizes
+
+CLOSE = {"rtol": 1e-9, "atol": 1e-11}
+
+
+@cache
+def make(text, *, cells=True, empty_row="nan", **sizes):
+    """What is built of a formula."""
+    return build(parse(text, empty_row=empty_row), sizes=sizes or None, cells=cells)
+
+
+def make_both(text, empty_row="nan"):
+    """The functions with cells and without."""
+    return tuple(make(text, cells=cells, empty_row=empty_row).function for cells in (True, False))
+
+
+def list_sizes(text):
+    """Ordinary sizes, and for each size those with 0 and with 1 in its place."""
+    names = find_sizes(to_system(parse(text)))
+    usual = {name: 3 + place for place, name in enumerate(names)}
+    sizes = [usual, *({**usual, name: few} for name in names for few in (0, 1))]
+    if "seg[" in text:  # an entry needs a segment
+        sizes = [each | ({} if each["G"] else {"N": 0}) for each in sizes]
+    return sizes
+
+
+def draw(text, sizes, seed=0, dtype=torch.float64):
+    """Arguments at some sizes; a number of a segment needs a segment."""
+    return draw_inputs(to_system(parse(text)), sizes, seed, dtype)
+
+
+def find_leaves(inputs):
+    """The arguments that have a gradient."""
+    return [name for name, value in inputs.items() if is_real(value)]
+
+
+def is_real(value):
+    """Is it a tensor of real numbers?"""
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def run(function, inputs):
+    """The results and the gradients of their sum with fixed weights."""
+    given = {
+        name: value.detach().clone().requires_grad_() if is_real(value) else value
+        for name, value in inputs.items()
+    }
+    with warnings.catch_warnings():  # a variance of no entries is nan, and torch says so
+        warnings.filterwarnings("ignore", message="var.*degrees of freedom")
+        found = function(**given)
+    results = found if isinstance(found, tuple) else (found,)
+    weights = [torch.linspace(0.5, 1.5, r.numel(), dtype=r.dtype).view(r.shape) for r in results]
+    leaves = [given[name] for name in find_leaves(given)]
+    slopes = torch.autograd.grad(results, leaves, weights, materialize_grads=True)
+    return [r.detach() for r in results], slopes
+
+
+def assert_same(functions, inputs, *, masked=False):
+    """Values, places of nan and gradients are the same.
+
+    What is `masked` by a product with 0 spreads nan further than the formula says.
+    """
+    (ours, slopes), (theirs, expected) = (run(function, inputs) for function in functions)
+    torch.testing.assert_close(ours, theirs, equal_nan=True, **CLOSE)
+    for slope, other in zip(slopes, expected, strict=True):
+        known = other.where(other.isfinite(), slope) if masked else other
+        torch.testing.assert_close(slope, known, equal_nan=True, **CLOSE)
+
+
+def spread_out(value):
+    """The same values, further apart in memory and in the other order."""
+    if not isinstance(value, torch.Tensor) or not value.dim():
+        return value
+    wide = value.new_zeros([2 * extent for extent in reversed(value.shape)])
+    held = wide[tuple(slice(None, None, 2) for _ in value.shape)]
+    return held.permute(*reversed(range(value.dim()))).copy_(value)
+
+
+def find_error(found, exact):
+    """The root of the mean square of what is off."""
+    return (found.double() - exact).square().mean().sqrt().item()

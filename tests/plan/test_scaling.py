@@ -1,0 +1,268 @@
+"""Cost grows as the algebra says, torch counts the same, and no order of contraction is cheaper.
+
+Operations are counted, never timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import log2, prod
+from random import Random
+from string import ascii_lowercase
+from typing import Any
+
+import opt_einsum
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from derive.compiler import Built, build
+from derive.formulas import find_formula
+from derive.frontend.from_text import parse
+from derive.judge.samples import draw_inputs
+
+NEAR = 0.02  # what terms of lower degree leave of a degree at the extents below
+
+# Formula, extents, and the degree of its operations in each size there. Where one size outgrows
+# another the leading term changes, and with it the degrees.
+DEGREES = [
+    ("relative_attention", "B8 S1048576 H8 D1024", "B1 S2 H1 D1"),  # q k, q A, p v, p A
+    ("relative_attention", "B8 S8 H8 D1048576", "B1 S1 H1 D2"),  # X W
+    ("self_attention", "N1048576 D2048 C1024 E8", "N2 D0 C1 E0"),  # Q K
+    ("self_attention", "N8 D1048576 C1024 E8", "N1 D1 C1 E0"),  # X W
+    ("token_attention", "B4 S1048576 E2048 H4 D1024", "B1 S2 E0 H1 D1"),
+    ("causal_attention", "B4 H4 N1048576 D1024", "B1 H1 N2 D1"),
+    ("linear_attention", "B4 H4 N1048576 D1024 E1024", "B1 H1 N1 D1 E1"),
+    ("biaffine", "B4 N1048576 D1024 R8", "B1 N2 D1 R1"),  # (h U) h
+    ("biaffine", "B4 N1024 D1048576 R8", "B1 N1 D2 R1"),  # h U
+    ("tucker", "B64 I1024 J1024 O1024 P1024 Q1024 R1024", "B1 I0 J0 O0 P1 Q1 R1"),  # G, x U
+    ("cp_bilinear", "B8 I1048576 J8 O8 R1024", "B1 I1 J0 O0 R1"),
+    ("matrix_chain", "K65536 L64 M64 N4 P64 Q65536", "K1 L0 M0 N1 P0 Q1"),  # through the narrowest
+    ("lora", "N65536 I65536 O65536 R8", "N1 I1 O1 R0"),
+    ("layer_norm", "B64 S64 D1024", "B1 S1 D1"),
+    ("batched_covariance", "B8 N1024 D1024", "B1 N1 D2"),
+    ("squared_distances", "N65536 M65536 D1024", "N1 M1 D1"),
+    ("graph_convolution", "N1048576 F4096 G1024", "N2 F0 G1"),  # A (X W)
+    ("graph_convolution", "N1048576 F1024 G4096", "N2 F1 G0"),  # (A X) W
+    ("graph_attention", "N1048576 F8 G1024", "N2 F0 G1"),
+    ("triangle_multiplication", "N65536 C8", "N3 C1"),
+    ("triangle_attention", "N65536 H8 C1024", "N3 H1 C1"),
+    ("outer_product_mean", "S1048576 N512 C8 E8 Z8", "S1 N2 C1 E1 Z0"),
+    ("fock_matrix", "N4096", "N4"),
+    ("mp2_energy", "O256 V4096", "O2 V2"),
+    ("ccd_quadratic", "O4 V4096", "O2 V4"),  # w t
+    ("ccd_quadratic", "O65536 V4", "O3 V2"),  # v t over l, c, d; the other one is O2 V4
+    ("rotated_stiffness", "N1024", "N1"),
+]
+
+
+def read(text: str) -> dict[str, int]:
+    """Sizes and numbers: B8 S16."""
+    return {part[0]: int(part[1:]) for part in text.split()}
+
+
+@pytest.mark.parametrize(("name", "extents", "degrees"), DEGREES)
+def test_operations_grow_with_the_degree_of_the_algebra(
+    name: str, extents: str, degrees: str
+) -> None:
+    sizes = read(extents)
+    plan = build(find_formula(name), sizes=sizes).plan
+    assert {*read(degrees)} == {*sizes}
+    slopes = {
+        size: log2(plan.at_sizes(plan.flops, sizes | {size: 2 * number}))
+        - log2(plan.at_sizes(plan.flops, sizes))
+        for size, number in sizes.items()
+    }
+    assert slopes == pytest.approx(read(degrees), abs=NEAR)
+
+
+@dataclass(frozen=True)
+class Network:
+    """One sum of one product: the letters of each tensor and of the result, and their extents."""
+
+    terms: tuple[str, ...]
+    output: str
+    extents: Mapping[str, int]
+
+    @property
+    def text(self) -> str:
+        """The formula; each index has a size of its own."""
+        shapes = "; ".join(f"X{k}[{', '.join(t.upper())}]" for k, t in enumerate(self.terms))
+        product = " * ".join(f"X{k}[{','.join(t)}]" for k, t in enumerate(self.terms))
+        bound = ", ".join(letter for letter in self.extents if letter not in self.output)
+        target = f"z[{','.join(self.output)}]" if self.output else "z"
+        return f"{shapes}\n{target} = {f'sum[{bound}]({product})' if bound else product}"
+
+    def find_cost(self, optimize: Any) -> int:
+        """The operations of the order that opt_einsum finds."""
+        string = f"{','.join(self.terms)}->{self.output}"
+        shapes = [tuple(self.extents[letter] for letter in term) for term in self.terms]
+        _, found = opt_einsum.contract_path(string, *shapes, shapes=True, optimize=optimize)
+        return int(found.opt_cost)
+
+
+def to_network(string: str, *extents: int) -> Network:
+    """The network of an einsum string, with extents in the order in which its letters come."""
+    left, output = string.split("->")
+    letters = dict.fromkeys(left.replace(",", ""))
+    return Network(tuple(left.split(",")), output, dict(zip(letters, extents, strict=True)))
+
+
+def draw_network(count: int, extra: int, free: int, shared: int, seed: int) -> Network:
+    """A connected network: a tree of `count` tensors and `extra` indices between two of them.
+
+    `free` more indices belong to the result, `shared` ones are summed over three tensors. No two
+    extents are the same.
+    """
+    dice = Random(seed)
+    places = [[dice.randrange(k), k] for k in range(1, count)]
+    places += [dice.sample(range(count), 2) for _ in range(extra)]
+    places += [dice.sample(range(count), 3) for _ in range(shared)]
+    places += [[dice.randrange(count)] for _ in range(free)]
+    letters = ascii_lowercase[: len(places)]
+    at = dict(zip(letters, places, strict=True))
+    terms = tuple("".join(n for n in letters if k in at[n]) for k in range(count))
+    extents = dice.sample(range(2, len(places) + 2), len(places))
+    return Network(terms, letters[len(places) - free :], dict(zip(letters, extents, strict=True)))
+
+
+def draw_chain(count: int, seed: int) -> Network:
+    """The product of so many matrices, their extents distinct and far apart."""
+    letters = ascii_lowercase[: count + 1]
+    terms = tuple(letters[k : k + 2] for k in range(count))
+    extents = Random(seed).sample(range(2, 200), count + 1)
+    return Network(terms, letters[0] + letters[-1], dict(zip(letters, extents, strict=True)))
+
+
+KNOWN = {
+    "integrals of atomic orbitals to molecular ones": to_network(
+        "pi,qa,rj,sb,pqrs->iajb", 20, 5, 21, 16, 22, 6, 23, 17
+    ),
+    "MP2 from density-fitted integrals": to_network("iax,jbx,iajb->", 5, 13, 31, 6, 14),
+    "CCD, quadratic": to_network("klcd,ijcd,klab->ijab", 5, 6, 13, 14, 7, 8, 15, 16),
+    "CCD, exchange": to_network("klcd,ikac,jlbd->ijab", 5, 6, 13, 14, 7, 15, 8, 16),
+    "CCSD, four singles": to_network("klcd,ic,jd,ka,lb->ijab", 5, 6, 13, 14, 7, 8, 15, 16),
+    "CCSD, singles and doubles": to_network("klcd,ic,jd,klab->ijab", 5, 6, 13, 14, 7, 8, 15, 16),
+    "CCSD, an intermediate used once": to_network(
+        "mnef,jf,nb,imae->ijab", 5, 6, 13, 14, 7, 15, 8, 16
+    ),
+    "Tucker": to_network("pqr,bi,ip,bj,jq,or->bo", 9, 8, 7, 32, 40, 41, 42),
+    "Tucker of four": to_network("pqrs,ip,jq,kr,ls->ijkl", 5, 6, 7, 8, 30, 31, 32, 33),
+    "a ring of tensors": to_network("aib,bjc,ckd,dla->ijkl", 5, 20, 6, 21, 7, 22, 8, 23),
+    "the energy of a matrix product state": to_network(
+        "ip,pjq,qk,iux,xjvy,ykw,ua,avb,bw->", 2, 20, 3, 21, 4, 5, 9, 6, 10, 7, 22, 23
+    ),
+}
+EXHAUSTIVE = 7  # factors up to which the plan looks at every order
+CHAINS = {f"{n} matrices, {seed}": draw_chain(n, seed) for n in range(4, 9) for seed in range(4)}
+DRAWN = {
+    f"{count} tensors, {extra} indices more, {seed}": draw_network(count, extra, 2, shared, seed)
+    for count in range(3, 13)
+    for extra, shared in ((1, 0), (count // 3, 2), (count // 2, 0))[: 3 if count < 8 else 2]
+    for seed in range(2 if count < 8 else 1)
+}
+NETWORKS = KNOWN | CHAINS | DRAWN
+SMALL = [title for title, network in NETWORKS.items() if len(network.terms) <= EXHAUSTIVE]
+LARGE = [title for title in NETWORKS if title not in SMALL]
+
+
+@cache
+def built(title: str) -> Built:
+    """The generated function of a network, planned for its extents."""
+    network = NETWORKS[title]
+    sizes = {letter.upper(): extent for letter, extent in network.extents.items()}
+    return build(parse(network.text), sizes=sizes)
+
+
+def count_planned(title: str) -> int:
+    """The operations of the plan; the formula is one product, so all of them contract."""
+    plan = built(title).plan
+    return plan.at_sizes(plan.flops)
+
+
+@pytest.mark.parametrize("title", SMALL)
+def test_no_order_of_contraction_is_cheaper(title: str) -> None:
+    assert count_planned(title) == NETWORKS[title].find_cost("optimal")
+
+
+@pytest.mark.parametrize("title", LARGE)
+def test_of_many_factors_no_order_found_by_dynamic_programming_is_cheaper(title: str) -> None:
+    search = opt_einsum.DynamicProgramming(minimize="flops", search_outer=True)
+    assert count_planned(title) <= NETWORKS[title].find_cost(search)
+
+
+@pytest.mark.parametrize("title", [t for t in LARGE if len(NETWORKS[t].terms) == EXHAUSTIVE + 1])
+def test_of_one_factor_more_hardly_any_order_is_cheaper(title: str) -> None:
+    """Dynamic programming counts additions for nothing, so that near ties may fall either way."""
+    assert count_planned(title) <= NETWORKS[title].find_cost("optimal") * 1.001
+
+
+@pytest.mark.parametrize("title", CHAINS)
+def test_of_a_chain_of_matrices_no_order_at_all_is_cheaper(title: str) -> None:
+    """Cormen et al., section 15.2: the cheapest product of each part of the chain."""
+    network = CHAINS[title]
+    sides = list(network.extents.values())
+    cost = {(k, k): 0 for k in range(len(sides) - 1)}
+    for width in range(1, len(sides) - 1):
+        for i in range(len(sides) - 1 - width):
+            j = i + width
+            cost[i, j] = min(
+                cost[i, k] + cost[k + 1, j] + 2 * sides[i] * sides[k + 1] * sides[j + 1]
+                for k in range(i, j)
+            )
+    assert count_planned(title) == cost[0, len(sides) - 2]
+
+
+def test_the_worst_order_of_a_known_one_is_dearer() -> None:
+    """From the left, the quadratic term takes O^4 V^4."""
+    title = "CCD, quadratic"
+    assert count_planned(title) * 20 < 2 * prod(KNOWN[title].extents.values())
+
+
+def test_networks_are_connected_and_their_extents_distinct() -> None:
+    for network in NETWORKS.values():
+        assert len({*network.extents.values()}) == len(network.extents)
+        met = {*network.terms[0]}
+        for _ in network.terms:
+            met = met.union(*(term for term in network.terms if met & {*term}))
+        assert met == {*network.extents}
+    assert max(len(network.terms) for network in NETWORKS.values()) == 12
+
+
+def count_by_torch(made: Built, sizes: Mapping[str, int]) -> int:
+    """The operations of all matrix products that one call makes."""
+    inputs = draw_inputs(made.system, sizes, dtype=torch.float32)
+    with FlopCounterMode(display=False) as counter:
+        made.function(**inputs)
+    return int(counter.get_total_flops())
+
+
+# What is left beside the products of matrices, an operation an element.
+CONTRACTIONS = [
+    ("head_projection", "B3 S5 T7 N2 D4", ""),
+    ("head_projection_merged", "B3 S5 T7 N2 D4", ""),
+    ("matrix_chain", "K9 L2 M8 N3 P7 Q6", ""),
+    ("rotated_stiffness", "N5", ""),
+    ("linear", "B3 I5 O4", "BO"),
+    ("cp_bilinear", "B3 I9 J8 O7 R5", "BR"),
+    ("swiglu", "B2 S3 D5 F7", "BSF BSF"),
+    ("triangle_multiplication", "N4 C3", "NNC"),
+]
+
+
+@pytest.mark.parametrize(("name", "extents", "beside"), CONTRACTIONS)
+def test_torch_counts_the_same_operations(name: str, extents: str, beside: str) -> None:
+    sizes = read(extents)
+    made = build(find_formula(name), sizes=sizes)
+    rest = sum(prod(sizes[letter] for letter in term) for term in beside.split())
+    assert made.plan.at_sizes(made.plan.flops) == count_by_torch(made, sizes) + rest
+
+
+@pytest.mark.parametrize("title", CHAINS | KNOWN)
+def test_torch_counts_no_more_than_the_plan_of_a_network(title: str) -> None:
+    """Products without a sum are no products of matrices; chains have none of them."""
+    planned = count_planned(title)
+    counted = count_by_torch(built(title), built(title).plan.sizes)
+    assert planned == counted if title in CHAINS else planned >= counted > planned / 2

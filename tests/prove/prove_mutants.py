@@ -1,0 +1,210 @@
+"""Systems changed at one place, and what both give on random inputs: evidence against a prover."""
+
+from fractions import Fraction
+
+import torch
+
+from derive.ir.nodes import (
+    MINUS_ONE,
+    TRUE,
+    Access,
+    Add,
+    Along,
+    And,
+    Call,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Mul,
+    Not,
+    Number,
+    Or,
+    Pow,
+    Reduce,
+    System,
+    Where,
+)
+from derive.ir.polynomial import is_same_extent
+from derive.ir.walk import find_bound, find_free, map_children, substitute, walk
+from derive.judge.evaluate import evaluate_system
+from derive.judge.samples import choose_sizes, draw_inputs
+
+RELATIONS = ["<", "<=", ">", ">=", "==", "!="]
+FUNCTIONS = ["exp", "sin", "tanh", "sigmoid", "relu", "abs", "softplus", "silu", "cos"]
+KINDS = ["sum", "max", "min", "mean", "logsumexp", "var"]
+
+
+def find_mutants(system, random, count):
+    """Systems that differ from this one at one node of one equation."""
+    found = []
+    for _ in range(count * 20):
+        k = random.randrange(len(system.equations))
+        equation = system.equations[k]
+        here = random.choice(list(walk(equation.value)))
+        letters = _find_letters(equation)
+        new = _mutate(here, random, system, letters)
+        if new is None or new is here:
+            continue
+        value = _put(equation.value, here, new)
+        if value is equation.value or not set(find_free(value)) <= set(find_free(equation.target)):
+            continue
+        equations = list(system.equations)
+        equations[k] = Equation(equation.target, value)
+        if not _is_clear(value):
+            continue
+        made = System(
+            system.name,
+            system.inputs,
+            system.sizes,
+            tuple(equations),
+            system.results,
+            system.empty_row,
+        )
+        found.append(made)
+        if len(found) == count:
+            break
+    return found
+
+
+def _put(expr, old, new):
+    """One node of the tree in place of another, whatever is bound around it."""
+    if expr is old:
+        return new
+    return map_children(expr, lambda child: _put(child, old, new))
+
+
+def _find_letters(equation):
+    letters = dict.fromkeys(find_free(equation.target))
+    for here in walk(equation.value):
+        letters |= dict.fromkeys(find_bound(here))
+        if isinstance(here, (Index, Along)):
+            letters[here if isinstance(here, Index) else here.index] = None
+    return list(letters)
+
+
+def _is_clear(value):
+    """Is no letter bound inside its own scope?"""
+    for here in walk(value):
+        if isinstance(here, (Reduce, Along)):
+            bound = here.bound if isinstance(here, Reduce) else (here.index,)
+            for part in (here.body, here.condition):
+                for inner in walk(part):
+                    if set(bound) & set(find_bound(inner)):
+                        return False
+                    if isinstance(inner, Along) and inner.index in bound and inner is not here:
+                        return False
+    return True
+
+
+def _alike(index, letters):
+    return [i for i in letters if i is not index and is_same_extent(i.extent, index.extent)]
+
+
+def _mutate(here: Expr, random, system, letters):
+    match here:
+        case Number(value):
+            return Number(random.choice([value + 1, -value, value * 2, value - 1, value / 2]))
+        case Index():
+            others = _alike(here, letters)
+            return random.choice(others) if others else None
+        case Access():
+            return _mutate_access(here, random, system, letters)
+        case Add(parts) | Mul(parts) | And(parts) | Or(parts):
+            k = random.randrange(len(parts))
+            rest = parts[:k] + parts[k + 1 :]
+            if random.random() < 0.3 and isinstance(here, (And, Or)):
+                return (Or if isinstance(here, And) else And)(parts)
+            if random.random() < 0.3 and isinstance(here, Add):
+                return Add((*rest, Mul((MINUS_ONE, parts[k]))))
+            if random.random() < 0.2:
+                return type(here)((*parts, parts[k]))
+            return rest[0] if len(rest) == 1 else type(here)(rest)
+        case Pow(base, _):
+            return random.choice([base, Pow(base, Number(Fraction(2))), Pow(here, MINUS_ONE)])
+        case Call(function, (argument,)) if function in FUNCTIONS:
+            return random.choice([argument, Call(random.choice(FUNCTIONS), (argument,))])
+        case Call("floordiv" | "mod" as function, arguments):
+            return Call("mod" if function == "floordiv" else "floordiv", arguments)
+        case Where(condition, then, other):
+            return random.choice(
+                [Where(condition, other, then), then, Where(Not(condition), then, other)]
+            )
+        case Compare(_, left, right):
+            return random.choice([Compare(random.choice(RELATIONS), left, right), Not(here)])
+        case Not(part):
+            return part
+        case Reduce() | Along():
+            return _mutate_row(here, random, letters)
+    return None
+
+
+def _mutate_access(here, random, system, letters):
+    tensor, places = here.tensor, here.places
+    if places and random.random() < 0.4:
+        k = random.randrange(len(places))
+        if isinstance(places[k], Index):
+            others = _alike(places[k], letters)
+            if others:
+                return Access(tensor, (*places[:k], random.choice(others), *places[k + 1 :]))
+    if len(places) > 1 and random.random() < 0.6:
+        one, two = random.sample(range(len(places)), 2)
+        if is_same_extent(tensor.shape[one], tensor.shape[two]):
+            new = list(places)
+            new[one], new[two] = new[two], new[one]
+            return Access(tensor, tuple(new))
+    if tensor.kind != "real":
+        return None
+    known = {e.target.tensor for e in system.equations}
+    others = [
+        other
+        for other in system.inputs
+        if getattr(other, "shape", None) is not None
+        and other is not tensor
+        and other not in known
+        and other.kind == tensor.kind
+        and len(other.shape) == len(tensor.shape)
+        and all(map(is_same_extent, other.shape, tensor.shape))
+    ]
+    if others and random.random() < 0.7:
+        return Access(random.choice(others), places)
+    return random.choice([Mul((here, here)), Mul((MINUS_ONE, here)), Call("exp", (here,))])
+
+
+def _mutate_row(here, random, letters):
+    bound = here.bound if isinstance(here, Reduce) else (here.index,)
+    index = random.choice(bound)
+    if here.condition is not TRUE and random.random() < 0.4:
+        condition = random.choice([TRUE, Not(here.condition)])
+        if isinstance(here, Reduce):
+            return Reduce(here.kind, here.bound, condition, here.body)
+        return Along(here.kind, here.index, condition, here.body)
+    if isinstance(here, Reduce):
+        if any(isinstance(inner, Along) for inner in walk(here.body)):
+            return None
+        if here.kind not in KINDS or random.random() < 0.3:
+            body = substitute(here.body, {index: Number(Fraction(0))})
+            return body if len(bound) == 1 and here.condition is TRUE else None
+        return Reduce(random.choice(KINDS), here.bound, here.condition, here.body)
+    others = _alike(index, letters)
+    if others and random.random() < 0.6:
+        return Along(here.kind, random.choice(others), here.condition, here.body)
+    kinds = ["softmax", "log_softmax", "cumsum"]
+    return Along(random.choice(kinds), here.index, here.condition, here.body)
+
+
+def find_difference(one, other, draws=3, sizes=None):
+    """Where the results differ on random inputs, in words; None where they agree."""
+    if sizes is None:
+        sizes = choose_sizes(other, count=draws)
+    for number, each in enumerate(sizes):
+        inputs = draw_inputs(other, each, number, empty_row=number == 2)
+        values = [evaluate_system(system, inputs, each) for system in (one, other)]
+        for ours, theirs in zip(one.results, other.results, strict=True):
+            left, right = values[0][ours.name], values[1][theirs.name]
+            left, right = left.double(), right.double()
+            same = torch.isclose(left, right, rtol=1e-7, atol=1e-9, equal_nan=True)
+            if not bool(same.all()):
+                place = tuple((~same).nonzero()[0].tolist())
+                return f"{each}: {ours.name}{place} {left[place]} {right[place]}"
+    return None

@@ -1,0 +1,162 @@
+"""Proofs: what they rest on, what they refuse, and random evidence that they are never wrong."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+from prove_mutants import find_difference, find_mutants
+from strategies import formulas
+from test_prove_right import PAIRS
+
+from derive.compiler import to_system
+from derive.formulas import load_formulas
+from derive.frontend.from_text import parse
+from derive.ir.nodes import Add, Equation, Expr, Index, Mul, Reduce, System
+from derive.ir.walk import map_children, substitute
+from derive.prove import Proof, prove
+
+ONE_LAYER = """X[B, N, E]; W_q, W_k, W_v[E, H, D]; W_o[H*D, E]; g, c[E]; U[E, F]; V[F, E]
+scalar eps
+index i, j < N; index x, y < E
+q[b,h,i,d] = sum[x](X[b,i,x] * W_q[x,h,d])
+k[b,h,j,d] = sum[x](X[b,j,x] * W_k[x,h,d])
+v[b,h,j,d] = sum[x](X[b,j,x] * W_v[x,h,d])
+a[b,h,i,j] = softmax[j, j <= i](sum[d](q[b,h,i,d] * k[b,h,j,d]) / sqrt(D))
+o[b,i,h,d] = sum[j](a[b,h,i,j] * v[b,h,j,d])
+r[b,i,y] = X[b,i,y] + sum[h, d](o[b,i,h,d] * W_o[h*D + d, y])
+m[b,i] = mean[y](r[b,i,y])
+l[b,i,y] = (r[b,i,y] - m[b,i]) / sqrt(var[x](r[b,i,x]) + eps) * g[y] + c[y]
+f[b,i,z] = gelu(sum[y](l[b,i,y] * U[y,z]))
+Z[b,i,y] = l[b,i,y] + sum[z](f[b,i,z] * V[z,y])"""
+
+AS_CODED = """X[B, N, E]; W_q, W_k, W_v[E, H, D]; W_o[H*D, E]; g, c[E]; U[E, F]; V[F, E]
+scalar eps
+index i, j, t, u < N; index w < H*D; index x, y < E
+q[b,h,i,d] = sum[x](W_q[x,h,d] * X[b,i,x]) / sqrt(D)
+k[b,h,j,d] = sum[x](X[b,j,x] * W_k[x,h,d])
+v[b,h,j,d] = sum[x](X[b,j,x] * W_v[x,h,d])
+s[b,h,i,j] = where(j > i, -oo, sum[d](q[b,h,i,d] * k[b,h,j,d]))
+e[b,h,i,j] = exp(s[b,h,i,j] - max[t](s[b,h,i,t]))
+a[b,i,j,h] = e[b,h,i,j] / sum[u](e[b,h,i,u])
+o[b,i,w] = sum[j](a[b,i,j,w // D] * v[b,w // D,j,w % D])
+r[b,i,y] = sum[w](o[b,i,w] * W_o[w,y]) + X[b,i,y]
+m[b,i] = sum[y](r[b,i,y]) / E
+n[b,i] = mean[y]((r[b,i,y] - m[b,i])**2)
+l[b,i,y] = (r[b,i,y] - m[b,i]) * (n[b,i] + eps)**(-1/2) * g[y] + c[y]
+p[b,i,z] = sum[y](l[b,i,y] * U[y,z])
+f[b,i,z] = p[b,i,z] / 2 * (1 + erf(p[b,i,z] / sqrt(2)))
+Z[b,i,y] = l[b,i,y] + sum[z](f[b,i,z] * V[z,y])"""
+
+
+def system(text, **more):
+    return to_system(parse(text, **more))
+
+
+def test_a_layer_of_a_transformer():
+    proof = prove(system(AS_CODED), system(ONE_LAYER))
+    assert proof is not None
+    assert proof.every_size
+    assert ("a", "a") in proof.cuts  # though the order of its places differs
+    assert ("f", "f") in proof.cuts
+
+
+@pytest.mark.parametrize("slip", [("/ sqrt(D)", ""), ("j > i", "j >= i"), (" / E", " / D")])
+def test_a_slip_in_a_layer_is_not_proved(slip):
+    assert prove(system(AS_CODED.replace(*slip)), system(ONE_LAYER)) is None
+
+
+@pytest.mark.parametrize("name", load_formulas())
+def test_every_formula_of_the_library_equals_itself(name):
+    whole = to_system(load_formulas()[name])
+    assert prove(_rename(whole), whole) == Proof(True)
+
+
+def _rename(whole):
+    """The system under other letters, its sums and products turned round."""
+
+    def turn(expr: Expr) -> Expr:
+        expr = map_children(expr, turn)
+        match expr:
+            case Add(terms):
+                return Add(terms[::-1])
+            case Mul(factors):
+                return Mul(factors[::-1])
+            case Reduce(kind, bound, condition, body) if kind != "argmax":
+                new = {index: Index(f"{index.name}0", index.extent) for index in bound}
+                parts = (substitute(part, new) for part in (condition, body))
+                return Reduce(kind, tuple(new.values())[::-1], *parts)
+        return expr
+
+    equations = tuple(Equation(e.target, turn(e.value)) for e in whole.equations)
+    return System(whole.name, whole.inputs, whole.sizes, equations, whole.results, whole.empty_row)
+
+
+def test_numbers_in_place_of_sizes_are_no_proof_for_all_sizes():
+    formula = system("x[N, D]; z[n] = sum[d](x[n,d]) / D")
+    code = system("x[4, 7]; z[n] = mean[d](x[n,d])")
+    assert prove(code, formula) == Proof(False)
+    assert prove(system("x[4, 7]; z[n] = sum[d](x[n,d]) / 4"), formula) is None
+
+
+def test_shapes_that_differ_are_not_proved():
+    formula = system("x[N, M]; z[i,j] = x[i,j]")
+    assert prove(system("x[N, M]; z[j,i] = x[i,j]"), formula) is None
+    assert prove(system("x[M, N]; z[i,j] = x[i,j]"), formula) is None
+    assert prove(system("x[N, M]; z[i,j] = x[i,j]; y = x[0,0]; return z, y"), formula) is None
+
+
+def test_results_are_compared_in_order():
+    formula = system("x[N]; a[i] = 2*x[i]; b[i] = x[i]; return a, b")
+    assert prove(system("x[N]; p[i] = x[i]; q[i] = x[i] + p[i]; return q, p"), formula)
+    assert prove(system("x[N]; p[i] = x[i]; q[i] = x[i] + p[i]; return p, q"), formula) is None
+
+
+def test_empty_rows_count():
+    text = "s[N, M]; bool m[N, M]; p[i,j] = softmax[j, m[i,j]](s[i,j])"
+    assert prove(system(text, empty_row="zeros"), system(text, empty_row="zeros"))
+    assert prove(system(text), system(text))
+    assert prove(system(text, empty_row="zeros"), system(text)) is None
+
+
+def test_empty_rows_do_not_matter_where_there_are_none():
+    text = "s[N, N]; p[i,j] = softmax[j, j <= i](s[i,j])"
+    assert prove(system(text, empty_row="zeros"), system(text))
+
+
+def test_domains_are_used():
+    positive = "x, y[N] > 0; "
+    same = ("z[i] = log(x[i] * y[i])", "z[i] = log(x[i]) + log(y[i])")
+    assert prove(*(system(positive + text) for text in same))
+    roots = ("z[i] = sqrt(x[i] * y[i])", "z[i] = sqrt(y[i]) * sqrt(x[i])")
+    assert prove(*(system(positive + text) for text in roots))
+    assert prove(*(system("x, y[N]; " + text) for text in roots)) is None
+
+
+def test_a_product_too_long_to_multiply_out_ends():
+    terms = " * ".join(f"(x[i] + {k}*y[i] + z[i]**{k} + sin({k}*x[i]))" for k in range(1, 9))
+    text = f"x, y, z[N]; index i < N; w[i] = {terms}"
+    assert prove(system(text), system(text)) is not None
+    assert prove(system(text), system(text.replace("sin(8*", "sin(9*"))) is None
+
+
+@given(formulas(), st.integers(0, 10**6))
+@settings(max_examples=40, deadline=None)
+@seed(0)
+def test_mutants_of_random_formulas_are_proved_only_where_they_agree(formula, number):
+    whole = system(formula.text, empty_row=formula.empty_row)
+    again = prove(_rename(whole), whole)
+    assert again is None or again.every_size
+    sizes = [dict(formula.sizes), {**dict(formula.sizes), "N": 1}, {**dict(formula.sizes), "D": 1}]
+    for mutant in find_mutants(whole, Random(number), 2):
+        if prove(mutant, whole) is not None:
+            assert find_difference(mutant, whole, sizes=sizes) is None
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_mutants_of_right_formulas_are_proved_only_where_they_agree(name):
+    declared, one, other = PAIRS[name]
+    formula, code = (system(f"{declared}\n{text}") for text in (one, other))
+    for mutant in find_mutants(code, Random(name), 4):
+        if prove(mutant, formula) is not None:
+            assert find_difference(mutant, formula) is None

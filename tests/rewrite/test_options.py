@@ -1,0 +1,400 @@
+"""Each option does what its example says, leaves alone what it must, and leads to equal systems."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import formulas
+from test_random_formulas import check_close
+
+from derive.analysis.checks import find_mistakes
+from derive.compiler import build
+from derive.formulas import find_formula, load_formulas
+from derive.frontend.from_sympy import from_sympy
+from derive.frontend.from_text import parse
+from derive.ir.nodes import Reduce
+from derive.ir.text import to_lines, to_text
+from derive.ir.walk import walk
+from derive.judge.evaluate import evaluate_system
+from derive.judge.loops import evaluate_loops
+from derive.judge.samples import choose_sizes, draw_inputs
+from derive.plan.build import make_plan
+from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
+from derive.rewrite.recipes import RULES, prepare
+from derive.rewrite.rule import apply_rules
+
+ALL = (*OPTIONS, *LOSSY)
+RULE = {rule.name: rule for rule in ALL}
+each_rule = pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.name)
+
+
+def read(text, empty_row="nan"):
+    """The system of a text."""
+    return from_sympy(parse(text, empty_row=empty_row))
+
+
+def show(system):
+    return [to_text(equation) for equation in system.equations]
+
+
+def apply(system, rule):
+    """The equations of a system after all that one rule can do."""
+    if rule.across is None:
+        values = [(e.target, apply_rules(e.value, (rule,))) for e in system.equations]
+        return [(target, value) for target, value in values]
+    while found := next(iter(find_rewritings(system, (rule,))), None):
+        system = found.system
+    return [(equation.target, equation.value) for equation in system.equations]
+
+
+def evaluate(text, system, inputs):
+    return evaluate_loops(parse(text, empty_row=system.empty_row), inputs)
+
+
+def check_values(one, other, system, count=3):
+    """Both texts have the same values at pairwise distinct sizes, and at a size 1."""
+    for seed, sizes in enumerate(choose_sizes(system, count=count)):
+        inputs = draw_inputs(system, sizes, seed)
+        expected = as_tensors(evaluate(one, system, inputs))
+        check_close(as_tensors(evaluate(other, system, inputs)), expected, f"{one}\n{other}")
+
+
+def as_tensors(found):
+    parts = found if isinstance(found, tuple) else (found,)
+    return tuple(torch.as_tensor(part, dtype=torch.float64) for part in parts)
+
+
+def write(system):
+    return "\n".join(to_lines(system))
+
+
+# The examples.
+
+
+def test_rules_have_names_of_their_own():
+    names = [rule.name for rule in (*RULES, *ALL)]
+    assert len(set(names)) == len(names)
+
+
+def test_what_loses_digits_is_no_option():
+    assert not any(rule.loses for rule in (*RULES, *OPTIONS))
+    assert all(rule.loses for rule in LOSSY)
+
+
+@each_rule
+def test_example_is_rewritten(rule):
+    before, after = read(rule.before), read(rule.after)
+    found = apply(before, rule)
+    assert [to_text(value) for _, value in found] == [to_text(e.value) for e in after.equations]
+    assert found == [(e.target, e.value) for e in after.equations]
+    assert show(before) != show(after), "nothing happened"
+
+
+@each_rule
+def test_example_is_settled_after_once(rule):
+    assert apply(read(rule.after), rule) == [
+        (e.target, e.value) for e in read(rule.after).equations
+    ]
+
+
+@each_rule
+def test_refusal_is_left_alone(rule):
+    system = read(rule.refuses)
+    assert apply(system, rule) == [(e.target, e.value) for e in system.equations]
+
+
+@each_rule
+def test_both_sides_have_equal_values(rule):
+    check_values(rule.before, rule.after, read(rule.before))
+
+
+@each_rule
+def test_both_sides_keep_their_values_under_the_recipe(rule):
+    for text in (rule.before, rule.after, rule.refuses):
+        prepared, _ = prepare(read(text))
+        check_values(text, write(prepared), read(text), count=2)
+
+
+# What looks alike and is not.
+
+
+def read_refusals():
+    """(rule, formula) for each line of the table."""
+    text = (Path(__file__).parent / "option_refusals.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    shapes, *rest = lines
+    name = ""
+    for line in rest:
+        if line.startswith(" "):
+            yield name, f"{shapes}; {line.split('  #')[0].strip()}"
+        else:
+            name = line
+
+
+REFUSED = list(read_refusals())
+each_refused = pytest.mark.parametrize(("name", "text"), REFUSED)
+
+
+def test_every_rule_has_something_to_refuse():
+    assert {name for name, _ in REFUSED} == set(RULE)
+
+
+@each_refused
+def test_what_looks_alike_is_left_alone(name, text):
+    found = [r.system for r in find_rewritings(read(text), (RULE[name],))]
+    assert [show(system) for system in found] == []
+
+
+# Rows of nothing.
+
+WEIGHTS = "x[M, 4]; v[4, D]; y[i,d] = sum[j](softmax[j](x[i,j]) * v[j,d])"
+TRIANGLE = "x[4, 4]; v[4, D]; y[i,d] = sum[j, j <= i](softmax[j, j <= i](x[i,j]) * v[j,d])"
+
+
+@pytest.mark.parametrize("text", [WEIGHTS, TRIANGLE])
+@pytest.mark.parametrize("empty_row", ["nan", "zeros"])
+def test_a_row_of_minus_infinity_stays_what_it_is(text, empty_row):
+    """It is nan by a division that waits; where zeros are asked for it does not wait."""
+    system = read(text, empty_row)
+    x = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[1] = -torch.inf
+    inputs = dict(x=x, v=torch.ones(4, 2, dtype=torch.float64))
+    expected = evaluate(text, system, inputs)
+    assert bool(expected[1].isnan().all()) is (empty_row == "nan")
+    found = list(find_rewritings(system, (RULE["delay_division"],)))
+    assert bool(found) is (empty_row == "nan")
+    for rewriting in found:
+        value = evaluate(write(rewriting.system), system, inputs)
+        torch.testing.assert_close(value, expected, equal_nan=True)
+
+
+def test_a_row_without_entries_is_not_divided_late():
+    """There is no largest of nothing in torch: the file that came of it raised IndexError."""
+    text = WEIGHTS.replace("4", "N")
+    system = read(text)
+    assert list(find_rewritings(system, (RULE["delay_division"],))) == []
+    inputs = dict(x=torch.zeros(3, 0), v=torch.zeros(0, 2))
+    expected = evaluate(text, system, inputs)
+    assert not expected.any()
+    for found in [system, *(r.system for r in find_rewritings(system, ALL))]:
+        function = build(parse(write(found))).function
+        torch.testing.assert_close(function(**inputs).double(), expected)
+
+
+# What the search is given.
+
+
+def test_each_site_is_rewritten_by_itself():
+    system = read("a[M]; A, B[M, N]; y[i] = max[j](a[i] + A[i,j]) * max[j](a[i] + B[i,j])")
+    found = list(find_rewritings(system, ALL))
+    assert [to_text(r.after) for r in found] == [
+        "(a[i] + max[j](A[i,j])) * max[j](a[i] + B[i,j])",
+        "max[j](a[i] + A[i,j]) * (a[i] + max[j](B[i,j]))",
+    ]
+    assert {r.equation for r in found} == {"y"}
+    assert all(r.before is system.equations[0].value for r in found)
+    assert all(r.system.equations[0].value is r.after for r in found)
+
+
+def test_nothing_is_found_in_places_and_conditions():
+    text = "x[N]; int t[N] < N; y[i] = where(max[j](1 + x[j]) > 0, x[t[i]], 0)"
+    assert list(find_rewritings(read(text), ALL)) == []
+
+
+def test_no_system_is_met_twice():
+    systems = [from_sympy(formula) for formula in load_formulas().values()]
+    for system in [*systems, *(prepare(system)[0] for system in systems)]:
+        found = [r.system for r in find_rewritings(system, (*ALL, *ALL))]
+        assert len(set(found)) == len(found)
+        assert system not in found
+        assert [r.system for r in find_rewritings(system, (*ALL, *ALL))] == found
+
+
+def test_fresh_letters_are_no_names_of_tensors_or_of_other_extents():
+    text = (
+        "x[M, 4]; v[4, L]; k[4]; index l < L; y[i,d] = sum[j](softmax[j](x[i,j]) * v[j,d] * k[j])"
+        " + sum[l](v[0,l])"
+    )
+    (found,) = find_rewritings(read(text), (RULE["delay_division"],))
+    assert "max[m](x[i,m])" in to_text(found.after)
+    check_values(text, write(found.system), read(text))
+
+
+def test_a_letter_is_not_bound_again_inside_its_scope():
+    text = (
+        "q[N, D]; k, v[N, N]; s[i,j] = sum[d](q[i,d] * k[j,d]); index d < D; "
+        "z[d] = max[i](q[i,d] * sum[j](s[i,j] * v[j,0]))"
+    ).replace("k, v[N, N]", "k[N, D]; v[N, N]")
+    (found,) = find_rewritings(read(text), (RULE["inline_equation"],))
+    bound = [i.name for part in walk(found.after) if isinstance(part, Reduce) for i in part.bound]
+    assert sorted(bound) == sorted({*bound} - {"d"})
+    check_values(text, write(found.system), read(text))
+
+
+def count_flops(system, sizes):
+    plan = make_plan(system, sizes)
+    return plan.at_sizes(plan.flops)
+
+
+def find_best(system, names, sizes):
+    """The fewest flops of the system itself, and after one use of one of the rules."""
+    rules = tuple(RULE[name] for name in names)
+    found = [count_flops(r.system, sizes) for r in find_rewritings(system, rules)]
+    return count_flops(system, sizes), min(found)
+
+
+def test_linear_attention_is_found():
+    text = (
+        "q, k[N, D]; v[N, E]; s[i,j] = sum[d](q[i,d] * k[j,d]); "
+        "z[i,e] = sum[j](s[i,j] * v[j,e]) / sum[j](s[i,j])"
+    )
+    before, after = find_best(read(text), ["inline_equation"], dict(N=512, D=8, E=8))
+    assert 10 * after < before
+
+
+def test_projections_are_folded():
+    """Keys of few rows: W_Q and W_K meet first."""
+    text = (
+        "X[M, D]; Y[N, D]; W_Q, W_K[D, E]; q[i,e] = sum[d](X[i,d] * W_Q[d,e]); "
+        "k[j,e] = sum[d](Y[j,d] * W_K[d,e]); s[i,j] = sum[e](q[i,e] * k[j,e])"
+    )
+    before, after = find_best(read(text), ["inline_equation"], dict(M=900, N=2, D=16, E=512))
+    assert 10 * after < before
+
+
+def test_unused_biases_of_keys_are_dropped():
+    text = (
+        "X[N, D]; W_K[D, E]; q[N, E]; b[E]; "
+        "p[i,j] = softmax[j](sum[e](q[i,e] * (sum[d](X[j,d] * W_K[d,e]) + b[e])) / sqrt(E))"
+    )
+    (found,) = find_rewritings(read(text), (RULE["drop_shift"],))
+    assert "b[e]" not in to_text(found.after)
+
+
+def test_distances_are_products():
+    system = from_sympy(find_formula("squared_distances"))
+    (found,) = find_rewritings(prepare(system)[0], LOSSY)
+    assert found.rule.name == "expand_square"
+    plan = make_plan(found.system, dict(N=64, M=64, D=16))
+    assert plan.at_sizes(plan.peak_elements) < 64 * 64 * 16
+
+
+def test_the_library_keeps_its_values():
+    for name, formula in load_formulas().items():
+        system = from_sympy(formula)
+        for form in (system, prepare(system)[0]):
+            (sizes,) = choose_sizes(form, count=1)
+            inputs = draw_inputs(form, sizes)
+            expected = evaluate_system(form, inputs, sizes)
+            for found in find_rewritings(form, ALL):
+                assert not list(find_mistakes(found.system)), (name, found.rule.name)
+                values = evaluate_system(found.system, inputs, sizes)
+                for result in form.results:
+                    check_close(values[result.name], expected[result.name], name)
+
+
+# Random formulas.
+
+
+def check_rewritings(system):
+    """Every system that one rule leads to is well formed, has the values, and hides no nan."""
+    text = write(system)
+    sizes = dict(N=3, M=2, D=2, H=2), dict(N=1, M=3, D=4, H=2)
+    draws = [draw_inputs(system, each, seed) for seed, each in enumerate(sizes)]
+    expected = [as_tensors(evaluate(text, system, inputs)) for inputs in draws]
+    for found in find_rewritings(system, ALL):
+        assert not list(find_mistakes(found.system)), to_text(found.after)
+        for inputs, wanted in zip(draws, expected, strict=True):
+            values = as_tensors(evaluate(write(found.system), system, inputs))
+            for value, want in zip(values, wanted, strict=True):
+                finite = torch.isfinite(want)
+                said = f"{found.rule.name}\n{text}\n{to_text(found.after)}"
+                check_close(value[finite], want[finite], said)
+                assert not bool((want.isnan() & value.isfinite()).any()), f"hidden: {said}"
+
+
+calm = settings(suppress_health_check=list(HealthCheck))
+
+
+@settings(calm, max_examples=30)
+@given(formulas(depth=3))
+def test_random(drawn):
+    check_rewritings(read(drawn.text, drawn.empty_row))
+
+
+# One letter of each extent twice, so that triangles and diagonals come about.
+FACTORS = (
+    *("x[i]", "x[j]", "w[j]", "A[i,j]", "A[j,i]", "B[j,a]", "B[i,a]", "u[a]", "x[i]", "x[j]"),
+    *("2", "tanh(w[j])", "[i >= 1] * x[i - 1]", "[m[j]]", "1 / x[i]", "(x[i] - w[j])**2"),
+    *("exp(x[j])", "where(m[i], x[i], 0)", "softmax[j](A[i,j] + x[i])", "[i == j]"),
+    *("sum[d](E[i,d] * E[j,d])", "sum[d, m[i]](E[j,d])", "softmax[j, j <= i](A[i,j])"),
+)
+CONDITIONS = (
+    *("j <= i", "j < i", "i <= j", "j > i", "i != j", "i == j", "j == t[i]", "m[j]", "i >= 1"),
+    *("m[i]", "x[j] > 0", "j <= i and m[j]", "i < j and i >= 1", "j != t[i]"),
+)
+SHAPES = "x, w[N]; A[N, N]; B[N, M]; E[N, D]; u[M]; int t[N] < N; bool m[N]; "
+LETTERS = "index i, j < N; index a < M; "
+
+
+@st.composite
+def masked_sums(draw):
+    """Sums of products under conditions, alone or two of them."""
+    left, bounds = draw(st.sampled_from([("y[i]", ["j", "j, a"]), ("y", ["i, j", "i, j, a"])]))
+    value = ""
+    for _ in range(draw(st.integers(1, 2))):
+        bound = draw(st.sampled_from(bounds))
+        known = [f for f in FACTORS if "a" in bound or not re.search(r"\ba\b", f)]
+        factors = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3))
+        kind = draw(st.sampled_from(["sum"] * 8 + ["max", "mean"]))
+        if kind != "sum":
+            factors.append("(A[i,j] + u[a] + x[i])" if "a" in bound else "(A[i,j] + x[i])")
+        condition = draw(st.sampled_from(("", *CONDITIONS)))
+        over = f"{bound}, {condition}" if condition else bound
+        value += draw(st.sampled_from([" + ", " - "])) if value else ""
+        value += f"{kind}[{over}]({' * '.join(f'({factor})' for factor in factors)})"
+    return f"{SHAPES}{LETTERS}{left} = {value}"
+
+
+@settings(calm, max_examples=60)
+@given(masked_sums())
+def test_random_masks(text):
+    check_rewritings(read(text))
+
+
+@pytest.mark.slow
+@settings(calm, max_examples=400)
+@given(formulas(depth=4, equations=3))
+def test_random_many(drawn):
+    check_rewritings(read(drawn.text, drawn.empty_row))
+
+
+@pytest.mark.slow
+@settings(calm, max_examples=1000)
+@given(masked_sums())
+def test_random_masks_many(text):
+    check_rewritings(read(text))
+
+
+STEEP = "x[N, D]; y[M, D]\nd[i,j] = sum[k]((x[i,k] - y[j,k])**2)\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "found"),
+    [
+        ("z[i,j] = exp(-d[i,j])", True),
+        ("z[i,j] = softmax[j](-d[i,j])", True),
+        ("z[i,j] = sqrt(d[i,j])", False),
+        ("z[i,j] = log(d[i,j] + 1)", False),
+        ("z[i,j] = 1 / (1 + 2 * d[i,j])", False),
+        ("w[i] = sum[j](d[i,j])\nz[i] = w[i]**(3/2)", False),
+    ],
+)
+def test_no_rule_that_loses_digits_under_a_root_or_a_quotient(end, found):
+    """A small negative number is nan there, or turns the sign."""
+    system = read(STEEP + end)
+    names = {each.rule.name for each in find_rewritings(system, LOSSY)}
+    assert ("expand_square" in names) is found

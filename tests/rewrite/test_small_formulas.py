@@ -1,0 +1,63 @@
+"""Small formulas with something odd in each equal their loop nests; what is left out has no say."""
+
+from math import inf, nan
+from pathlib import Path
+
+import pytest
+import torch
+from test_random_formulas import check_close, draw_inputs, in_double
+
+from derive.compiler import build
+from derive.frontend.from_text import parse
+from derive.judge.loops import evaluate_loops
+
+TABLE = Path(__file__).with_name("small_formulas.txt").read_text(encoding="utf-8").splitlines()
+FORMULAS = [line for line in TABLE if line and not line.startswith("#")]
+SIZES = (
+    dict(M=3, N=4, D=2, W=1, tuple=3, len=2, shape=3, ndim=4),
+    dict(M=1, N=3, D=5, W=2, tuple=1, len=2, shape=2, ndim=3),
+    dict(M=4, N=1, D=1, W=0, tuple=2, len=1, shape=2, ndim=1),
+)
+# Values that a mask leaves out: no sum, product, maximum or softmax may meet them.
+MASKED = (
+    "z = sum[i, m[i]](x[i])",
+    "z = sum[i, m[i]](2*x[i] + 1)",
+    "z = prod[i, m[i]](x[i])",
+    "z = max[i, m[i]](x[i])",
+    "z = min[i, m[i]](x[i])",
+    "z = mean[i, m[i]](x[i])",
+    "z = var[i, m[i]](x[i])",
+    "z = logsumexp[i, m[i]](x[i])",
+    "z[i] = softmax[i, m[i]](x[i])",
+    "z[i] = log_softmax[i, m[i]](x[i])",
+    "z[i] = cumsum[i, m[i]](x[i])",
+    "z = sum[i](x[i] * y[i] * [m[i]])",
+    "z = sum[i](where(m[i], x[i], 0) * y[i])",
+    "z[i] = where(m[i], x[i] / y[i], y[i])",
+    "z[j] = sum[i, m[i]](x[i] * y[j])",
+    "z[i] = [m[i]] * x[i]**2 / x[i]",
+    "z = sum[i](x[i]**2 * [m[i]]) / sum[i]([m[i]])",
+)
+
+
+@pytest.mark.parametrize("line", FORMULAS)
+def test_equals_its_loops(line):
+    built = build(parse(line.replace("; ", "\n")))
+    for seed, sizes in enumerate(SIZES):
+        inputs = draw_inputs(built.system, sizes, seed)
+        expected = evaluate_loops(built.formula, inputs)
+        with in_double():
+            check_close(built.function(**inputs), expected, built.source)
+    built.judge()
+
+
+@pytest.mark.parametrize("line", MASKED)
+def test_what_is_left_out_has_no_say(line):
+    built = build(parse(f"x, y[N]; bool m[N]\n{line}"))
+    mask = torch.tensor([True, False, True, False])
+    y = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+    x = torch.tensor([1.0, nan, 2.0, inf], dtype=torch.float64)
+    clean = torch.where(mask, x, 7)
+    value = built.function(x, y, mask)
+    torch.testing.assert_close(value, built.function(clean, y, mask))
+    check_close(value, evaluate_loops(built.formula, dict(x=x, y=y, m=mask)), built.source)

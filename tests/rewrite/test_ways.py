@@ -1,0 +1,152 @@
+"""However a row is written, the same calls of torch come of it, and no exponential overflows."""
+
+import re
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+import torch
+
+from derive.compiler import build
+from derive.frontend.from_sympy import from_sympy
+from derive.frontend.from_text import parse
+from derive.ir.text import to_lines
+from derive.judge.evaluate import evaluate_system
+from derive.judge.loops import evaluate_loops
+from derive.judge.samples import choose_sizes, draw_inputs
+from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
+from derive.rewrite.recipes import prepare
+
+ROWS = Path(__file__).with_name("softmax_ways.txt").read_text(encoding="utf-8").splitlines()
+HUGE = 1e4
+ALL = (*OPTIONS, *LOSSY)
+
+
+def read_ways():
+    """(group, how the notation says it, another way) for each line of the table."""
+    lines = [line for line in ROWS if not line.startswith("#")]
+    for filled, block in groupby(lines, bool):
+        if filled:
+            group, first, *others = block
+            yield from ((group, first.strip(), other.strip()) for other in others)
+
+
+each_way = pytest.mark.parametrize(("group", "first", "other"), list(read_ways()))
+
+
+def find_calls(built):
+    """What the body of a function calls, in order of name."""
+    body = built.source.split("_check_shapes(", 1)[1].split("def _check_shapes")[0]
+    code = [line for line in body.splitlines() if not line.strip().startswith("#")]
+    return sorted(re.findall(r"torch\.[\w.]+|\.\w+(?=\()", "\n".join(code)))
+
+
+@each_way
+def test_every_way_makes_the_same_calls(group, first, other):
+    wanted, found = (build(parse(text)) for text in (first, other))
+    assert find_calls(found) == find_calls(wanted), found.source
+    assert found.judge().agrees
+
+
+@each_way
+def test_no_way_overflows(group, first, other):
+    """The first way is stable; the others are no worse where exponentials overflow."""
+    wanted, found = (build(parse(text)) for text in (first, other))
+    (sizes,) = choose_sizes(wanted.system, count=1)
+    inputs = draw_inputs(wanted.system, sizes, 0)
+    for name in ("x", "q"):
+        if name in inputs:
+            inputs[name] = HUGE * inputs[name]
+    expected = wanted.function(**inputs)
+    assert bool(expected.isnan().any()) is False
+    torch.testing.assert_close(found.function(**inputs), expected)
+
+
+# What is no part of one softmax alone, or would be done twice, keeps its name.
+KEPT = (
+    "x[M, N]; e[i,j] = exp(x[i,j]); y[i,j] = e[i,j] / sum[k](e[i,k]); return y, e",
+    "x[M, N]; e[i,j] = exp(x[i,j]); y[i,j] = e[i,j] / sum[k](e[i,k]) + e[i,0]",
+    "p, q[M, N]; l[i,j] = log_softmax[j](p[i,j]); y = sum[i, j](exp(l[i,j]) * (l[i,j] - q[i,j]))",
+    "x[M, N]; m[i] = max[j](x[i,j]); y[i,j] = x[i,j] - m[i]",
+    "x[M, N]; p[i,j] = softmax[j](x[i,j]); u[i,k] = sum[j](p[i,j] * x[k,j]); y[i] = sum[k](u[i,k])",
+    "x[M, N]; e[i,j] = exp(x[i,j]); y[i,j] = e[i,j] / sum[k](x[i,k])",
+)
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_other_names_are_kept(text):
+    system = from_sympy(parse(text))
+    prepared, _ = prepare(system)
+    assert [e.target for e in prepared.equations] == [e.target for e in system.equations]
+
+
+def test_a_bracket_does_not_guard_what_its_name_stands_beside():
+    """The quotient of an empty row is 0/0, not 0: the bracket is in the definition of e."""
+    text = (
+        "x[M, N]; bool m[M, N]; e[i,j] = [m[i,j]] * exp(x[i,j]); y[i,j] = e[i,j] / sum[k](e[i,k])"
+    )
+    prepared, _ = prepare(from_sympy(parse(text)))
+    assert to_lines(prepared)[-1] == "y[i,j] = softmax[j, m[i,j]](x[i,j])"
+    built = build(parse(text))
+    value = built.function(x=torch.zeros(1, 2), m=torch.zeros(1, 2, dtype=torch.bool))
+    assert bool(value.isnan().all())
+
+
+# An empty row is 0/0 where it is written so, whatever a softmax of nothing is.
+EMPTY = (
+    "x[M, N]; bool m[M, N]; y[i,j] = where(m[i,j], exp(x[i,j]), 0) / sum[k, m[i,k]](exp(x[i,k]))",
+    "x[M, N]; bool m[M, N]; e[i,j] = [m[i,j]] * exp(x[i,j]); y[i,j] = e[i,j] / sum[k](e[i,k])",
+    "x[M, N]; v[N]; bool m[M, N]; "
+    "y[i] = sum[j, m[i,j]](exp(x[i,j]) * v[j]) / sum[j, m[i,j]](exp(x[i,j]))",
+    "x[M, N]; v[N]; bool m[M, N]; y[i] = sum[j, m[i,j]](x[i,j] * v[j]) / sum[j, m[i,j]](1)",
+    "x[M, N]; v[N]; bool m[M, N]; y[i] = sum[j]([m[i,j]] * v[j]) / sum[j]([m[i,j]]) * x[i,0]",
+)
+
+
+@pytest.mark.parametrize("text", EMPTY)
+@pytest.mark.parametrize("empty_row", ["nan", "zeros"])
+def test_quotients_of_nothing_are_nan(text, empty_row):
+    built = build(parse(text, empty_row=empty_row))
+    assert built.judge().agrees
+    inputs = draw_inputs(built.system, dict(M=3, N=4), 0)
+    inputs["m"][1] = False
+    value = built.function(**inputs)
+    assert bool(value[1].isnan().all())
+    assert bool(value[0].isfinite().all())
+
+
+# Where a factor may not go: past a guard, or into a sum of nothing. Each is a formula whose first
+# row is masked out, and what the value is there.
+GUARDED = (
+    ("y[i] = log(c) * (sum[j]([q[i]] * w[j] * A[i,j]) / sum[j]([m[i,j]]))", "nan"),
+    ("y[i] = sum[j, q[i]](exp(A[i,j]) * w[j]) / sum[j, m[i,j]](exp(A[i,j]))", "nan"),
+    ("y[i] = sum[j, m[i,j] and q[i]](exp(A[i,j]) * w[j]) / sum[j, m[i,j]](exp(A[i,j]))", "nan"),
+    ("y[i] = sum[j, m[i,j]](w[j]) * log(-c)", "nan"),
+    ("y[i] = sum[j, m[i,j]](w[j] * A[i,j]) / sum[j](c - 1)", "nan"),
+    ("y[i] = sum[j](w[j] * clip(A[i,j] / x[i], 0, 1)) * [q[i]]", "0"),
+    ("y[i] = exp(-1 / ([q[i]] * x[i]))", "0"),
+    ("e[i,j] = [m[i,j]] * w[j]; y[i] = sum[j](e[i,j]) / sum[j](e[i,j])", "nan"),
+)
+
+
+@pytest.mark.parametrize(("text", "wanted"), GUARDED)
+def test_no_factor_moves_past_a_guard(text, wanted):
+    """By the recipe, and by every option after it."""
+    shapes = "x[M]; w[N]; A[M, N]; bool m[M, N]; bool q[M]; scalar c = 1; "
+    formula = parse(shapes + text)
+    system = from_sympy(formula)
+    inputs = draw_inputs(system, dict(M=3, N=4), 0)
+    inputs = {name: value.clone() for name, value in inputs.items() if name != "c"}
+    for name in ("m", "q"):
+        if name in inputs:
+            inputs[name][:] = True
+            inputs[name][0] = False
+    if "x" in inputs:
+        inputs["x"][:] = torch.tensor([-1.0, 1.0, 2.0], dtype=torch.float64)
+    expected = evaluate_loops(formula, inputs)
+    assert str(float(expected[0])) == str(float(wanted))
+    prepared, _ = prepare(system)
+    for form in (prepared, *(found.system for found in find_rewritings(prepared, ALL))):
+        value = evaluate_system(form, {**inputs, "c": 1.0}, dict(M=3, N=4))["y"]
+        torch.testing.assert_close(value, expected, equal_nan=True)
+    torch.testing.assert_close(build(formula).function(**inputs), expected, equal_nan=True)
