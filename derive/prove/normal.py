@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from derive.analysis.affine_form import Affine
 from derive.analysis.affine_sizes import ONE as UNIT
 from derive.ir.nodes import Expr, Index, System
-from derive.prove import functions, powers, products, replace
+from derive.prove import functions, powers, products, substitution
 from derive.prove.conditions import decide_normal
 from derive.prove.labels import Labeller, find_anonymous, shorten
 from derive.prove.literals import decide as decide_literal
@@ -169,7 +169,7 @@ class Workshop:
 
     def replace(self, poly: Poly, new: Mapping[Index, Affine]) -> Poly:
         """The terms with indices put in place of others."""
-        return replace.replace(self, poly, new)
+        return substitution.replace(self, poly, new)
 
     def is_total(self, piece: Piece) -> bool:
         """Is it finite for all finite inputs?"""
