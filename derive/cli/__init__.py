@@ -166,7 +166,8 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     if code:
         from derive.cli.code import find_checked
 
-        order = Order((find_checked(code, inputs, name, tuple(where or ())),), out, options)
+        found = find_checked(code, inputs, name, options.sizes, tuple(where or ()))
+        order = Order((found,), out, options)
     else:
         order = find_order(where or (), out, name, options)
     raise typer.Exit((check_all if check else write_all)(order, as_json))

@@ -154,7 +154,7 @@ def _share_sizes(order: Order) -> dict[str, dict[str, int]]:
     every: list[str] = []
     for found in order.found:
         own = find_sizes(to_system(found.formula))
-        every += own
+        every += (*own, *found.fixed)
         shares[found.name] = {name: n for name, n in given.items() if name in own}
     check_sizes(given, every)
     return shares

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ from derive.errors import DeriveError, refuse, suggest
 from derive.notation.formula import check_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from derive.compiler import Built
     from derive.notation.formula import Formula
 
@@ -44,6 +46,7 @@ class Found:
     given: str = ""  # what the command needs besides
     family: str = ""  # of the library
     notes: tuple[str, ...] = ()  # what a formula out of code rests on
+    fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that are numbers in that code
 
 
 def find_library() -> dict[str, Found]:
@@ -106,13 +109,14 @@ def build_found(found: Found, options: Options = NONE, out: str = "") -> Built:
     """The formula's file, which names its origin and the command that makes it again."""
     from derive.compiler import build
 
+    told = options.at({**found.fixed, **options.sizes})
     try:
         return build(
             found.formula,
             sizes=dict(options.sizes) or None,
             name=found.name,
             origin=found.origin,
-            rebuild=f"{found.rebuild}{out}{options.to_text()}{found.given}",
+            rebuild=f"{found.rebuild}{out}{told.to_text()}{found.given}",
             **options.to_arguments(),
         )
     except DeriveError as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def find_shown(where: str, inputs: str, options: Options) -> tuple[Found, Options]:
     """The formula that is named, or that of a function, and the options for it."""
     if is_code(where):
-        return find_code(where, inputs), options
+        return find_code(where, inputs, sizes=options.sizes), options
     return find_asked(where, options)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError, refuse
 from derive.frontend.torch.collect import collect
-from derive.frontend.torch.heard import find_globals, heard_numbers
+from derive.frontend.torch.heard import heard_numbers
 from derive.frontend.torch.judge import (
     call_plainly,
     find_other_draws,
@@ -184,7 +184,7 @@ def _run(
             torch.manual_seed(_SEED)
             given = {name: _make(trace, entry) for name, entry in arguments.items()}
             values = _keep(arguments, given)
-            with heard_numbers(find_globals(function)), make_mode(trace, path):
+            with heard_numbers(function), make_mode(trace, path):
                 found = function(**given)
     except PoisonedError as error:
         raise error.error from error

@@ -1,5 +1,7 @@
 """Code as equations: proved equal to its formula for all sizes, readable, refused where unsure."""
 
+from types import SimpleNamespace
+
 import pytest
 from lift_code import (
     ATTENTION,
@@ -91,8 +93,10 @@ def test_the_equations_read_as_a_person_would_write_them(function, text, lines):
 
 
 def test_a_size_that_is_used_unheard_is_the_only_one_that_becomes_a_number():
+    unheard = SimpleNamespace(one=1.0)
+
     def scale(Q, K, V):
-        scores = Q @ K.transpose(-2, -1) * (1.0 / Q.shape[-1]) * Q.shape[-1] ** 0.5
+        scores = Q @ K.transpose(-2, -1) * (unheard.one / Q.shape[-1]) * Q.shape[-1] ** 0.5
         return scores.softmax(-1) @ V
 
     formula, lifted = lift_against(scale, ATTENTION)

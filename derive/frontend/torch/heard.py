@@ -1,18 +1,24 @@
-"""Python's own functions of numbers while code is lifted: they hear which sizes they are given.
+"""Python's own numbers and functions of them while code is lifted: they hear the sizes they meet.
 
-`math.sqrt(D)` keeps what the size carries; for `math.gcd(S, 4)` and `range(H)`, which read a plain
-number out of a subclass of int and tell nobody, the size counts as lost: it becomes a number.
+math.sqrt(D)  len(x)  float(D)  int(S)  np.sqrt(D)     keep what the size carries
+1.0 / S                                                too: a literal of the code leaves
+                                                       the work to the size
+math.gcd(S, 4)  range(H)                               read a plain number out of a subclass of
+                                                       int and tell nobody: the size is lost,
+                                                       it becomes a number
 """
 
 from __future__ import annotations
 
 import builtins
+import dis
 import inspect
 import math
-from contextlib import contextmanager
+import sys
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import partial
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from derive.frontend.torch.exprs import power
@@ -26,16 +32,24 @@ _KEEPING = ("sqrt", "exp", "log", "sin", "cos", "tanh")
 _ASKING = ("ceil", "floor", "trunc", "prod")  # they call the number's own methods
 
 
-def take_function(name: str, value: Any, *rest: Any, plain_function: Callable[..., Any]) -> Any:
+def take_function(
+    name: str, value: Any, *rest: Any, plain_function: Callable[..., Any], **named: Any
+) -> Any:
     """`math.sqrt` and its like of a number; what a symbolic one carries goes on."""
-    if rest:
-        return lose_numbers(plain_function, value, *rest)
-    number = plain_function(plain(value))
+    if rest or named:
+        return lose_numbers(plain_function, value, *rest, **named)
     if not isinstance(value, (SymbolicInt, SymbolicFloat)):
-        return number
+        return plain_function(value)
+    number = plain_function(plain(value))
     expr = to_expr(value)
     root = power(expr, Number(Fraction(1, 2))) if name == "sqrt" else Call(name, (expr,))
     return SymbolicFloat(number, root, value.watch)
+
+
+def _raise_to(one: Any, two: Any, *, plain_function: Callable[..., Any]) -> Any:
+    """`math.pow` of two numbers."""
+    symbolic = isinstance(one, SymbolicInt | SymbolicFloat), isinstance(two, SymbolicInt)
+    return one**two if any(symbolic) else plain_function(one, two)
 
 
 def lose_numbers(plain_function: Callable[..., Any], *values: Any, **named: Any) -> Any:
@@ -47,43 +61,175 @@ def lose_numbers(plain_function: Callable[..., Any], *values: Any, **named: Any)
     return plain_function(*map(plain, values), **named)
 
 
-def find_globals(function: Callable[..., Any]) -> dict[str, Any]:
-    """The names that a function's file has: of a module, those of its `forward`."""
+@contextmanager
+def heard_numbers(function: Callable[..., Any]) -> Iterator[None]:
+    """In here the function, and what its file defines, work with numbers that hear sizes."""
     inner: Any = inspect.unwrap(function)
     inner = getattr(inner, "forward", inner)
-    found: dict[str, Any] = getattr(getattr(inner, "__func__", inner), "__globals__", {})
-    return found
+    inner = getattr(inner, "__func__", inner)
+    names = getattr(inner, "__globals__", {})
+    functions = _find_functions(inner, names)
+    with ExitStack() as stack:
+        for module in (math, sys.modules.get("numpy")):
+            if isinstance(module, ModuleType):
+                stack.enter_context(_heard_functions(vars(module), names))
+        for each in functions:
+            stack.enter_context(_heard_literals(each))
+        numbers = {n: HeardFloat(value) for n, value in names.items() if type(value) is float}
+        stack.enter_context(_put_in(names, {**numbers, **_find_builtins(functions, names)}))
+        stack.enter_context(_put_in(vars(builtins), {"range": HeardRange}))
+        yield
 
 
 @contextmanager
-def heard_numbers(names: dict[str, Any]) -> Iterator[None]:
-    """In here `range` and the functions of `math` hear which sizes they are given.
-
-    `names` are those of the user's file, which may have taken functions out of `math`.
-    """
-    before = {name: act for name, act in vars(math).items() if callable(act)}
-    heard = {name: _hear(name, act) for name, act in before.items()}
-    taken = {name: act for name, act in names.items() if _is_of_math(act, before)}
-    vars(math).update(heard)
-    names.update({name: heard[act.__name__] for name, act in taken.items()})
-    counting = builtins.range
-    builtins.range = HeardRange  # type: ignore[misc]
+def _put_in(names: dict[str, Any], new: dict[str, Any]) -> Iterator[None]:
+    """In here the names have these values."""
+    before = {name: names[name] for name in new if name in names}
+    names.update(new)
     try:
         yield
     finally:
-        builtins.range = counting  # type: ignore[misc]
-        vars(math).update(before)
-        names.update(taken)
+        for name in new:
+            del names[name]
+        names.update(before)
+
+
+def _find_functions(function: Any, names: dict[str, Any]) -> list[FunctionType]:
+    """The function and all others of its file that it may call."""
+    path = getattr(getattr(function, "__code__", None), "co_filename", None)
+    found: dict[FunctionType, None] = {}
+    todo, seen = [function, *names.values()], set[int]()
+    while todo:
+        value = todo.pop()
+        value = getattr(value, "__func__", getattr(value, "fget", value))
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, FunctionType) and value.__code__.co_filename == path:
+            found[value] = None
+            todo += [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+            todo.append(getattr(value, "__wrapped__", None))
+        elif isinstance(value, type) and value.__module__ == names.get("__name__"):
+            todo += vars(value).values()
+    return list(found)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+class HeardFloat(float):
+    """A literal of the code: with a symbolic number it leaves the work to that one."""
+
+    __slots__ = ()
+
+
+def _yield_to_sizes(name: str) -> Callable[[Any, Any], Any]:
+    plain_method = getattr(float, name)
+
+    def act(self: float, other: Any) -> Any:
+        if isinstance(other, (SymbolicInt, SymbolicFloat)):
+            return NotImplemented
+        found = plain_method(self, other)
+        return HeardFloat(found) if type(found) is float else found
+
+    return act
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    for _method in (f"__{_name}__", f"__r{_name}__"):
+        setattr(HeardFloat, _method, _yield_to_sizes(_method))
+for _method in ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"):
+    setattr(HeardFloat, _method, _yield_to_sizes(_method))
+HeardFloat.__neg__ = lambda self: HeardFloat(float.__neg__(self))  # type: ignore[method-assign]
+HeardFloat.__hash__ = float.__hash__  # type: ignore[method-assign]
+
+
+@contextmanager
+def _heard_literals(function: FunctionType) -> Iterator[None]:
+    """In here the decimal numbers in a function's code hear sizes."""
+    before = function.__code__, function.__defaults__, function.__kwdefaults__
+    function.__code__ = _hear_code(before[0])
+    function.__defaults__ = before[1] and tuple(map(_hear_literal, before[1]))
+    function.__kwdefaults__ = before[2] and {n: _hear_literal(v) for n, v in before[2].items()}
+    try:
+        yield
+    finally:
+        function.__code__, function.__defaults__, function.__kwdefaults__ = before
+
+
+def _hear_code(code: CodeType) -> CodeType:
+    return code.replace(co_consts=tuple(map(_hear_literal, code.co_consts)))
+
+
+def _hear_literal(value: Any) -> Any:
+    if isinstance(value, CodeType):
+        return _hear_code(value)
+    return HeardFloat(value) if type(value) is float else value
+
+
+def _find_builtins(functions: list[FunctionType], names: dict[str, Any]) -> dict[str, Any]:
+    """What `len`, `float` and `int` are in the file, as far as it only ever calls them."""
+    used = {name for each in functions for name in _find_uncalled(each.__code__)}
+    told = {"len": _hear_length, "float": _hear_float, "int": _hear_int}
+    return {n: act for n, act in told.items() if n not in names and n not in used}
+
+
+def _find_uncalled(code: CodeType) -> Iterator[str]:
+    """The global names that code reads for something else than to call them at once."""
+    for step in dis.get_instructions(code):
+        if step.opname == "LOAD_GLOBAL" and step.arg is not None and not step.arg & 1:
+            yield str(step.argval)
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield from _find_uncalled(value)
+
+
+def _hear_length(value: Any) -> int:
+    shape: Any = getattr(value, "shape", None)
+    known = shape[0] if shape and hasattr(value, "new_empty") else None
+    return known if isinstance(known, SymbolicInt) else len(value)
+
+
+def _hear_float(*given: Any) -> float:
+    if len(given) == 1 and isinstance(given[0], SymbolicInt):
+        return SymbolicFloat(float(plain(given[0])), to_expr(given[0]), given[0].watch)
+    if len(given) == 1 and isinstance(given[0], SymbolicFloat):
+        return given[0]
+    return HeardFloat(*given)
+
+
+def _hear_int(*given: Any, **named: Any) -> int:
+    if len(given) == 1 and isinstance(given[0], (SymbolicInt, SymbolicFloat)):
+        return math.trunc(given[0])
+    return int(*given, **named)
+
+
+@contextmanager
+def _heard_functions(home: dict[str, Any], names: dict[str, Any]) -> Iterator[None]:
+    """In here the functions of a module hear sizes, also where the user's file took them out."""
+    is_math = home is vars(math)
+    before = {n: act for n, act in home.items() if callable(act) and (is_math or n in _KEEPING)}
+    heard = {name: _hear(name, act) for name, act in before.items()}
+    taken = {name: act for name, act in names.items() if _is_of(act, before)}
+    with _put_in(home, heard), _put_in(names, {n: heard[a.__name__] for n, a in taken.items()}):
+        yield
 
 
 def _hear(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
     if name in _KEEPING:
         return partial(take_function, name, plain_function=act)
+    if name == "pow":
+        return partial(_raise_to, plain_function=act)
     return act if name in _ASKING or name.startswith("_") else partial(lose_numbers, act)
 
 
-def _is_of_math(value: Any, before: dict[str, Any]) -> bool:
-    return isinstance(value, BuiltinFunctionType) and before.get(value.__name__) is value
+def _is_of(value: Any, home: dict[str, Any]) -> bool:
+    known = isinstance(value, BuiltinFunctionType) or type(value).__name__ == "ufunc"
+    return known and home.get(value.__name__) is value
 
 
 _counting = range

@@ -21,6 +21,7 @@ from derive.frontend.torch.memory import (
     is_reading_what_it_writes,
 )
 from derive.frontend.torch.names import name_of
+from derive.frontend.torch.numbers import plain
 from derive.frontend.torch.queries import answer_query, is_query
 from derive.frontend.torch.reenter import is_open, open_functional
 from derive.frontend.torch.shadow import Poison, Shadow, kind_of
@@ -77,9 +78,18 @@ def _answer(
             return args[0].copy_(base.definition(*args, **named))
     written = find_written(name, known.is_write if known else None, args, named)
     problem = _prepare(trace, name, written, args, named) if written else None
-    out = function(*args, **named)
+    out = function(*_strip(args), **_strip(named))  # what numbers carry is the op's to read
     _tie_all(Call(trace, name, args, named, out), known, written, problem)
     return out
+
+
+def _strip(value: Any) -> Any:
+    """Arguments with plain numbers."""
+    if type(value) in {tuple, list}:
+        return type(value)(map(_strip, value))
+    if type(value) is dict:
+        return {name: _strip(each) for name, each in value.items()}
+    return plain(value)
 
 
 def _prepare(
