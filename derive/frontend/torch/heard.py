@@ -97,21 +97,21 @@ def _put_in(names: dict[str, Any], new: dict[str, Any]) -> Iterator[None]:
 def _find_functions(function: Any, names: dict[str, Any]) -> list[FunctionType]:
     """The function and all others of its file that it may call."""
     path = getattr(getattr(function, "__code__", None), "co_filename", None)
-    found: dict[FunctionType, None] = {}
-    todo, seen = [function, *names.values()], set[int]()
+    found: dict[FunctionType | type, None] = {}
+    todo = [function, *names.values()]
     while todo:
         value = todo.pop()
         value = getattr(value, "__func__", getattr(value, "fget", value))
-        if id(value) in seen:
+        if not isinstance(value, (FunctionType, type)) or value in found:
             continue
-        seen.add(id(value))
-        if isinstance(value, FunctionType) and value.__code__.co_filename == path:
+        if isinstance(value, type) and value.__module__ == names.get("__name__"):
+            found[value] = None
+            todo += vars(value).values()
+        elif isinstance(value, FunctionType) and value.__code__.co_filename == path:
             found[value] = None
             todo += [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
             todo.append(getattr(value, "__wrapped__", None))
-        elif isinstance(value, type) and value.__module__ == names.get("__name__"):
-            todo += vars(value).values()
-    return list(found)
+    return [each for each in found if isinstance(each, FunctionType)]
 
 
 def _is_filled(cell: Any) -> bool:
