@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import keyword
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from derive.plan.ops import (
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
 LONGEST = 24
+CUT = LONGEST + len("_scaled") + 1  # what is longer is too long with and without that ending
 RESERVED = {"torch", "Tensor", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
 _WORDS = {"+": "plus", "-": "minus", "<": "mask", "<=": "mask", ">": "mask", ">=": "mask"}
 _WORDS |= {"==": "mask", "!=": "mask", "and": "mask", "or": "mask", "not": "mask", "neg": "minus"}
@@ -54,7 +56,13 @@ def name_part(part: Op, whole: Op, target: str) -> str:
     return name_op(part, target)
 
 
+@lru_cache(maxsize=1 << 14)
 def _describe(op: Op) -> str:
+    """The words of an operation, cut where they are too long for a name anyhow."""
+    return _find_words(op)[:CUT]
+
+
+def _find_words(op: Op) -> str:
     match op:
         case Source(name, _, _):
             return name

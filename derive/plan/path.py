@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from opt_einsum import DynamicProgramming
 
     from derive.ir.nodes import Index
     from derive.plan.ops import Op
@@ -17,7 +17,8 @@ EXHAUSTIVE = 8  # operands up to which the optimal search takes milliseconds
 OUTER = 12  # operands up to which outer products are tried too
 FLOPS = "flops"
 FEW = "combo"  # operations and, 64 times as dear, elements that are written: fewer, larger products
-CROWDED = 3  # neighbours of an operand beyond which dynamic programming grows without bound
+MOST_COMPARED = 100_000  # pairs that dynamic programming compares for more operands than that
+GREEDY = 64  # greedy orders that are tried where it compares more; the first is the plain one
 
 Path = tuple[tuple[int, ...], ...]
 
@@ -80,32 +81,51 @@ def _search(
     minimize: str = FLOPS,
 ) -> Path:
     """The order that opt_einsum finds: the best, or where that takes too long a good one."""
+    letters: dict[Index, int] = {}
+    for index in (*(i for axes in operands for i in axes), *output):
+        letters.setdefault(index, len(letters))
+    inputs = tuple(frozenset(letters[i] for i in axes) for axes in operands)
+    shape = tuple(max(1, extents[i]) for i in letters)
+    return _search_numbered(inputs, frozenset(letters[i] for i in output), shape, minimize)
+
+
+@lru_cache(maxsize=1 << 10)
+def _search_numbered(
+    inputs: tuple[frozenset[int], ...],
+    output: frozenset[int],
+    shape: tuple[int, ...],
+    minimize: str,
+) -> Path:
+    """The search with numbers for letters, so that no hash of a text has a say in a tie."""
     import opt_einsum
 
-    letters: dict[Index, str] = {}
-    for index in (*(i for axes in operands for i in axes), *output):
-        letters.setdefault(index, opt_einsum.get_symbol(len(letters)))
-    inputs = ",".join("".join(letters[i] for i in axes) for axes in operands)
-    shapes = [tuple(max(1, extents[i]) for i in axes) for axes in operands]
-    path, _ = opt_einsum.contract_path(
-        f"{inputs}->{''.join(letters[i] for i in output)}",
-        *shapes,
-        shapes=True,
-        optimize=_choose_search(operands, minimize),
-    )
+    problem = (list(inputs), output, dict(enumerate(shape)))
+    if minimize != FLOPS or EXHAUSTIVE < len(inputs) <= OUTER:
+        path = opt_einsum.DynamicProgramming(minimize=minimize, search_outer=True)(*problem)
+    elif len(inputs) <= EXHAUSTIVE:
+        path = opt_einsum.paths.optimal(*problem)
+    else:
+        path = _search_many(problem)
     return tuple(tuple(sorted(step)) for step in path)
 
 
-def _choose_search(operands: Sequence[Sequence[Index]], minimize: str) -> str | DynamicProgramming:
+def _search_many(problem: tuple[Any, ...]) -> Sequence[Sequence[int]]:
+    """The best order without outer products, or the best of many that are found greedily."""
     import opt_einsum
 
-    count = len(operands)
-    if minimize != FLOPS:
-        return opt_einsum.DynamicProgramming(minimize=minimize, search_outer=True)
-    if count <= EXHAUSTIVE:
-        return "optimal"
-    if count <= OUTER:
-        return opt_einsum.DynamicProgramming(minimize="flops", search_outer=True)
-    sets = [frozenset(axes) for axes in operands]
-    meetings = sum(bool(one & other) for at, one in enumerate(sets) for other in sets[at + 1 :])
-    return "greedy" if meetings > CROWDED * count and count > 2 * EXHAUSTIVE else "dp"
+    compare, _ = opt_einsum.paths._parse_minimize(FLOPS)
+    steps = count(1)
+
+    def compare_counted(*state: Any) -> None:
+        if next(steps) > MOST_COMPARED:
+            raise _TooManyError
+        compare(*state)
+
+    try:
+        return opt_einsum.DynamicProgramming(minimize=compare_counted)(*problem)
+    except (_TooManyError, OverflowError):  # it takes the product of all extents for a float
+        return opt_einsum.RandomGreedy(max_repeats=GREEDY)(*problem)
+
+
+class _TooManyError(Exception):
+    """Dynamic programming has compared as many orders as it may."""
