@@ -145,6 +145,8 @@ def evaluate_extent(extent: Expr, sizes: Mapping[str, int]) -> int:
     Raises KeyError with the name of a size that is not given, and DeriveError where the sizes make
     it a fraction.
     """
+    if isinstance(extent, Size):
+        return sizes[extent.name]
     value = _evaluate(extent, sizes)
     if value.denominator != 1:
         given = dict.fromkeys(a.name for a in walk(extent) if isinstance(a, Size))

@@ -72,6 +72,7 @@ def _walk_inner(whole: Op, given: tuple[Op, ...]) -> Iterator[Op]:
             yield from _walk_inner(arg, given)
 
 
+@lru_cache(maxsize=1 << 14)
 def find_true_axes(op: Op) -> tuple[Index, ...]:
     """The axes without those that have size 1 for alignment."""
     match op:

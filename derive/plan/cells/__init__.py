@@ -55,12 +55,14 @@ def use_cells(
     """
     done = tuple(steps)
     names = {*taken, *(step.name for step in steps)}
+    opener = Opener(done, results, memory, inputs)
     for place in reversed(range(len(done))):
-        opener = Opener(done, results, memory, inputs)
         step = done[place]
         found = _match_inside(step.op, opener)
-        made = _name_parts(found, step.name, names) if found is not step.op else [step]
-        done = (*done[:place], *made, *done[place + 1 :])
+        if found is not step.op:
+            made = _name_parts(found, step.name, names)
+            done = (*done[:place], *made, *done[place + 1 :])
+            opener = Opener(done, results, memory, inputs)
     return done, done != tuple(steps)
 
 

@@ -49,25 +49,33 @@ def match_linear(op: Op, opener: Opener) -> Op | None:
         return None
     terms = split_sum(op, opener.peel)
     for place, term in enumerate(terms):
+        product, alpha = _read_product(term, op.axes, opener)
+        if product is None:
+            continue
         others = [*terms[:place], *terms[place + 1 :]]
         for number, other in enumerate(others):
-            cell = _add(term, other, op.axes, opener)
+            cell = _add(product, alpha, other)
             if cell is not None:
                 rest = [*others[:number], *others[number + 1 :]]
                 return arrange(join_sum([Signed(cell), *rest], op.axes), op.axes)
     return None
 
 
-def _add(term: Signed, other: Signed, order: tuple[Index, ...], opener: Opener) -> Op | None:
-    """The call for one term, if it is a contraction, and another."""
+def _read_product(
+    term: Signed, order: tuple[Index, ...], opener: Opener
+) -> tuple[Product | None, Fraction]:
+    """A term as a contraction, if it is one, and the number that scales it."""
     inner, alpha = split_scale(term, opener)
     if not isinstance(inner, Einsum) or len(inner.args) != 2:
-        return None
+        return None, alpha
     (one, first), (two, second) = (split_scale(Signed(arg)) for arg in inner.args)
-    alpha = alpha * first * second
-    product = _find_product(one, two, inner.axes, order)
+    return _find_product(one, two, inner.axes, order), alpha * first * second
+
+
+def _add(product: Product, alpha: Fraction, other: Signed) -> Op | None:
+    """The call for a contraction and another term."""
     addend, beta = split_scale(other)
-    if product is None or isinstance(addend, Num):
+    if isinstance(addend, Num):
         return None
     found = find_true_axes(addend)
     if alpha == beta == 1 and not product.batch and set(found) == set(product.columns):

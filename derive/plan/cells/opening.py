@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from derive.plan.steps import Step
     from derive.plan.strides import Memory
 
+MOST_SPELLED = 1000  # operations of a step, written out with all it reads, that are looked through
 PLAIN = (Source, Num, Arrange, Expand, Cast, Apply, Reduction)  # what the algebra looks into
 
 
@@ -53,15 +54,25 @@ class Opener:
             each.name: each.below for each in inputs if isinstance(each, Tensor) and each.below
         }
         self._reads = count_reads(steps, results)
+        self._spelled: dict[str, int] = {}  # the operations of each step with all it reads
+        for step in steps:
+            self._spelled[step.name] = sum(
+                self._spelled.get(part.name, 1) if isinstance(part, Source) else 1
+                for part in walk_ops(step.op)
+            )
 
     def open(self, op: Op) -> Op:
         """What a name stands for, under the letters of its reader, if nothing else reads it."""
         while isinstance(op, Source) and self._reads[op.name] == 1 and op.name in self.steps:
-            op = self.look(op)
+            op = self._read(op)
         return op
 
     def look(self, op: Op) -> Op:
-        """What a name stands for, whoever reads it."""
+        """What a name stands for, whoever reads it; of what is too much to write out, the name."""
+        is_light = isinstance(op, Source) and self._spelled.get(op.name, 0) <= MOST_SPELLED
+        return self._read(op) if is_light else op
+
+    def _read(self, op: Op) -> Op:
         if not isinstance(op, Source) or op.name not in self.steps:
             return op
         step = self.steps[op.name]
@@ -128,7 +139,7 @@ class Opener:
     def _find_opened(self, op: Op, opened: dict[str, Op]) -> None:
         for part in walk_ops(op):
             step = self._write_out(part)
-            if isinstance(part, Source) and step is not None:
+            if isinstance(part, Source) and step is not None and opened.get(part.name) is not step:
                 opened[part.name] = step
                 self._find_opened(step, opened)
 
@@ -137,6 +148,8 @@ class Opener:
         if not isinstance(op, Source) or op.name not in self.steps:
             return None
         opened = self.look(op)
+        if opened is op:
+            return None
         return opened if len({*op.axes}) == len(op.axes) and is_plain(opened) else None
 
 
