@@ -109,7 +109,7 @@ def _search_numbered(
     return tuple(tuple(sorted(step)) for step in path)
 
 
-def _search_many(problem: tuple[Any, ...]) -> Sequence[Sequence[int]]:
+def _search_many(problem: tuple[Any, ...]) -> Any:
     """The best order without outer products, or the best of many that are found greedily."""
     import opt_einsum
 
