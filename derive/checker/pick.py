@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from derive.checker.judge import find_expected, run_quietly
+from derive.checker.judge import MOST_STEPS, count_steps, find_expected, run_quietly
 from derive.checker.load import CannotRunError
 from derive.checker.ties import Failures
 from derive.checker.tries import Attempt, Task, find_attempts
@@ -15,7 +16,7 @@ from derive.judge.compare import compare_values
 from derive.judge.evaluate import evaluate_system
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from derive.checker.draws import Draw, Draws
     from derive.checker.load import Code
@@ -74,6 +75,8 @@ def _try_attempt(attempt: Attempt, best: _Best, failures: Failures) -> bool:
             continue
         if best.picked is None or agrees or (fits and not best.fits):
             best.picked = _pick(program, first, attempt.draws)
+            if fits:
+                best.picked = _pick_wider(best.picked, attempt.wider, agrees)
         best.fits |= fits
         if agrees or (fits and not program.guessed):
             return True
@@ -91,6 +94,24 @@ def _pick(program: Program, first: Draw, draws: Draws) -> Picked:
         except CannotRunError:
             lost.append(fixed)
     return Picked(program, tuple(kept), tuple(explain_draws(kept, lost, draws.told)))
+
+
+def _pick_wider(own: Picked, wider: Iterable[Draws], agrees: bool) -> Picked:
+    """A script at sizes that are not its own, if it is the same there as it is at its own.
+
+    One that differs is explained at its own sizes, unless those are large.
+    """
+    if not agrees and count_steps(own.draws[0]) <= MOST_STEPS:
+        return own
+    for draws in wider:
+        first = _fix_scalars(own.program, draws.first)
+        with suppress(CannotRunError):
+            if _try_program(own.program, first) == (True, agrees):
+                picked = _pick(own.program, first, draws)
+                at = " ".join(f"{name}={size}" for name, size in own.draws[0].sizes.items())
+                says = f"what is said holds at the script's own sizes too, {at}"
+                return replace(picked, findings=(*picked.findings, Diagnostic("own-sizes", says)))
+    return own
 
 
 def _fix_scalars(program: Program, draw: Draw) -> Draw:

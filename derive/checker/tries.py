@@ -36,10 +36,14 @@ MOST_AT_TIES = 12  # programs, and ways to fill in integers, at sizes that are t
 
 @dataclass(frozen=True)
 class Attempt:
-    """Programs, the likeliest first, and the draws at which they are tried."""
+    """Programs, the likeliest first, and the draws at which they are tried.
+
+    `wider` are draws at other sizes than a script's own, for one that does not depend on those.
+    """
 
     programs: Iterable[Program]
     draws: Draws
+    wider: Iterable[Draws] = ()
 
 
 @dataclass(frozen=True)
@@ -233,7 +237,8 @@ def _try_script(task: Task) -> Iterator[Attempt]:
         numbers = find_numbers(code)
         solutions = solve_sizes(system, match.arguments, shaped, numbers, told)
         for solved in islice(solutions, MOST_SIZES):
-            yield Attempt([program], make_draws(system, solved))
+            wider = find_draws(system, told, (), Failures())
+            yield Attempt([program], make_draws(system, solved), islice(wider, 1))
 
 
 def _to_slot(code: Code, name: str, required: bool) -> Slot:

@@ -13,12 +13,19 @@ of the index language, and computes one element at a time: in float64, or exactl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from sympy import Indexed
 
 from derive.errors import DeriveError, refuse, suggest
 from derive.judge.loops import rows as loops_rows
+from derive.judge.loops.entries import (
+    StepsOverError,
+    make_entry_namespace,
+    open_entries,
+    write_entries,
+)
 from derive.judge.loops.extents import read_names
 from derive.judge.loops.lines import INDENT, fold_line
 from derive.judge.loops.names import (
@@ -40,8 +47,9 @@ from derive.judge.loops.values import bind, to_result
 from derive.notation.formula import check_formula
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from derive.judge.loops.runtime import Value
     from derive.notation.formula import Formula
 
 MOST_LOOPS = 16  # in one another; Python takes 20
@@ -100,6 +108,35 @@ def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = F
         for name in results
     )
     return found[0] if len(found) == 1 else found
+
+
+def evaluate_entries(
+    formula: Formula,
+    tensors: Mapping[str, Any],
+    wanted: Mapping[str, Sequence[tuple[int, ...]]],
+    steps: int,
+) -> dict[str, dict[tuple[int, ...], Value]]:
+    """These entries of the results, and of what they are made of only what they need.
+
+    The entries of all results are computed in turn until the loops have taken so many steps; what
+    is not reached by then is left out.
+    """
+    names = read_names(check_formula(formula))
+    found: dict[str, dict[tuple[int, ...], Value]] = {name: {} for name in wanted}
+    namespace = make_entry_namespace(steps)
+    values = bind(formula, names, tensors, False, open_entries)
+    namespace |= {names.python[name]: value for name, value in values.items()}
+    turns = zip_longest(*([(name, at) for at in places] for name, places in wanted.items()))
+    try:
+        exec(compile_text(write_entries(formula, names), False), namespace)  # our own text
+        for name, place in (each for turn in turns for each in turn if each is not None):
+            value = namespace[names.python[name]]
+            found[name][place] = value[place if len(place) > 1 else place[0]] if place else value
+    except StepsOverError:
+        return found
+    except OutsideError as error:
+        raise _outside(error, namespace, names) from None
+    return found
 
 
 def _to_text(formula: Formula, names: Names) -> str:

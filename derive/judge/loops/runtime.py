@@ -231,7 +231,7 @@ IRRATIONAL: dict[str, Any] = {
 
 def find_names() -> frozenset[str]:
     """The names that the text uses itself, which no tensor can have in it."""
-    return frozenset(make_namespace(exact=False))
+    return frozenset(make_namespace(exact=False)) | {"entries_", "fill_", "keep_"}
 
 
 def compile_text(text: str, exact: bool) -> CodeType:

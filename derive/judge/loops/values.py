@@ -19,17 +19,26 @@ from derive.judge.loops.names import label_of
 from derive.judge.loops.runtime import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from derive.judge.loops.names import Names
     from derive.notation.formula import Formula
 
 
-def bind(formula: Formula, names: Names, given: Mapping[str, Any], exact: bool) -> dict[str, Any]:
-    """The value of every tensor, size and scalar."""
+def bind(
+    formula: Formula,
+    names: Names,
+    given: Mapping[str, Any],
+    exact: bool,
+    open_tensor: Callable[..., Tensor] | None = None,
+) -> dict[str, Any]:
+    """The value of every tensor, size and scalar.
+
+    `open_tensor(shape, elements, convert)` makes a tensor whose elements are converted when read.
+    """
     _check_names(names, given)
     scalars = {name: _find_scalar(name, names, given, exact) for name in names.scalars}
-    tensors = {name: _read(name, names, given[name], exact) for name in names.inputs}
+    tensors = {name: _read(name, names, given[name], exact, open_tensor) for name in names.inputs}
     sizes = _find_sizes(formula, names, given, tensors)
     return {**sizes, **scalars, **tensors}
 
@@ -70,7 +79,13 @@ def _find_scalar(name: str, names: Names, given: Mapping[str, Any], exact: bool)
     return _convert(name, "real", elements[0], exact)
 
 
-def _read(name: str, names: Names, value: Any, exact: bool) -> Any:
+def _read(
+    name: str,
+    names: Names,
+    value: Any,
+    exact: bool,
+    open_tensor: Callable[..., Tensor] | None,
+) -> Any:
     """A given tensor as elements by place; of no index, the number itself."""
     shape, elements = _open(name, value)
     kind = getattr(names.bases[name], "kind", "real")
@@ -81,6 +96,8 @@ def _read(name: str, names: Names, value: Any, exact: bool) -> Any:
             "rank-differs",
             f"{name} has {rank} indices, [{wanted}], and what was given has shape {shape}",
         )
+    if open_tensor is not None and rank:
+        return open_tensor(shape, elements, lambda element: _convert(name, kind, element, exact))
     converted = [_convert(name, kind, element, exact) for element in elements]
     if not rank:
         return converted[0]
