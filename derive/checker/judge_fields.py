@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.judge import find_expected
+from derive.checker.judge import MOST_STEPS, count_steps, find_expected
 from derive.checker.load import CannotRunError
 from derive.checker.program import precisely
 from derive.errors import DeriveError
@@ -56,7 +56,8 @@ def judge_fields(
     total = Exactness()
     for draw in draws:
         number = 0
-        while number < (_ORDERED_TOWERS if total.ordered else _TOWERS):
+        towers = _TOWERS if count_steps(draw) <= MOST_STEPS else 1
+        while number < (_ORDERED_TOWERS if total.ordered else towers):
             if is_over():
                 total.same, total.reason = None, "no time was left for random fields"
                 return total

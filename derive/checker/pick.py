@@ -86,7 +86,10 @@ def _try_attempt(attempt: Attempt, best: _Best, failures: Failures) -> bool:
 def _pick(program: Program, first: Draw, draws: Draws) -> Picked:
     """The program with the draws at which it runs, the first of which it does."""
     kept, lost = [first], []
+    is_long = count_steps(first) > MOST_STEPS  # then once at the same sizes is enough
     for draw in draws.make_others():
+        if is_long and draw.sizes == first.sizes:
+            continue
         fixed = _fix_scalars(program, draw)
         try:
             run_quietly(program, fixed.make_inputs(), fixed.sizes)
