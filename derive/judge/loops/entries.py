@@ -11,7 +11,7 @@ read first, and kept.
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from math import prod
 from operator import mul
@@ -23,7 +23,6 @@ from derive.judge.loops.runtime import (
     FilledTwiceError,
     OutsideError,
     Tensor,
-    Value,
     count,
     make_namespace,
     to_extent,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from derive.judge.loops.names import Names
+    from derive.judge.loops.numbers import Value
     from derive.notation.formula import Formula
 
 
@@ -104,7 +104,7 @@ def fill(
                 for other in table.get(place, ())
                 if all(one.get(letter, value) == value for letter, value in other.items())
             ]
-        return [lambda w=way: compute(*(w[k] for k in range(len(lengths)))) for way in found]
+        return [partial(compute, *(way[k] for k in range(len(lengths)))) for way in found]
 
     tensor.ways.append(find_ways)
 
