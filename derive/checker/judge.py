@@ -102,7 +102,7 @@ def count_steps(draw: Draw) -> int:
     total = 0
     for equation in draw.system.equations:
         nodes = (*walk(equation.value), *(i for p in equation.target.places for i in walk(p)))
-        indices = {node for node in nodes if isinstance(node, Index)}
+        indices = dict.fromkeys(node for node in nodes if isinstance(node, Index))
         total += prod(evaluate_extent(index.extent, draw.sizes) for index in indices)
     return total
 
