@@ -18,6 +18,7 @@ from derive.plan.scales import absorb_scales
 from derive.plan.share import share_ops, split_long
 from derive.plan.steps import Plan, Step, find_reads, walk_ops
 from derive.plan.strides import Memory
+from derive.rewrite.guards import mark_harmful
 from derive.rewrite.recipes import prepare
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def lower_in(context: Context, draft: Draft, *, cells: bool) -> Plan:
     """The plan of a draft; the context then knows the orders of contraction."""
     system, prepared, sizes = draft.system, draft.prepared, context.sizes
     sources: dict[str, tuple[Equation, Source]] = {}
-    for equation in prepared.equations:
+    for equation in mark_harmful(prepared).equations:
         sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
     results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
     steps = drop_unused(tuple(context.steps), results)

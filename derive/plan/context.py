@@ -25,9 +25,10 @@ from derive.plan.ops import (
 )
 from derive.plan.path import FLOPS
 from derive.plan.steps import Step
+from derive.rewrite.protect import guard_unless_finite, is_variable, protect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from derive.ir.nodes import Expr, System
     from derive.plan.path import Order
@@ -55,6 +56,18 @@ class Context:
     def lower(self, expr: Expr, order: tuple[Index, ...]) -> Op:
         """An inner expression as an operation, its heavy parts in steps of their own."""
         return self.lower_in(expr, self, order)
+
+    def protect(self, expr: Expr, condition: Expr, *, whole: bool = False) -> Expr:
+        """An expression that is read where a condition holds, made harmless elsewhere."""
+        return protect(expr, condition, whole=whole, zeros=self.system.empty_row == "zeros")
+
+    def protect_factors(self, factors: Sequence[Expr], condition: Expr) -> list[Expr]:
+        """The factors of a product that is read where a condition holds."""
+        zeros = self.system.empty_row == "zeros"
+        found = [self.protect(factor, condition) for factor in factors]
+        if sum(map(is_variable, found)) < 2:
+            return found
+        return [guard_unless_finite(factor, condition, zeros=zeros) for factor in found]
 
     def extent(self, index: Index) -> int:
         """The extent at the sizes the plan is made for."""

@@ -90,8 +90,7 @@ def _rewrite_all(system: System) -> Iterator[Use]:
 
 
 def _carry_guards(system: System) -> Iterator[Use]:
-    guarded = carry_guards(system.equations, system.results)
-    yield from _replace_each(*GUARD, system, replace(system, equations=guarded), backwards=True)
+    yield from _replace_each(*GUARD, system, carry_guards(system), backwards=True)
 
 
 def _rewrite(

@@ -8,6 +8,7 @@ gradient of the root is infinite, and 0 * inf is nan.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from derive.analysis.reads import find_brackets
@@ -20,16 +21,19 @@ from derive.ir.nodes import (
     Equation,
     Expr,
     Index,
+    Infinity,
     Mul,
     Not,
     Or,
     Reduce,
+    System,
     Tensor,
     Where,
 )
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_children, find_free, substitute
-from derive.rewrite.protect import protect
+from derive.rewrite.protect import is_harmless, protect
+from derive.rewrite.tame import find_wild, mark_wild
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -37,33 +41,53 @@ if TYPE_CHECKING:
 Guards = tuple[Expr, ...]
 
 
-def carry_guards(
-    equations: tuple[Equation, ...], results: Collection[Tensor]
-) -> tuple[Equation, ...]:
-    """The equations, each protected by the condition under which all later ones read it."""
+def carry_guards(system: System) -> System:
+    """The system with each definition protected by the condition under which it is needed."""
+    wild, conditions = find_wild(system), _find_conditions(system)
+    tame = {likeness: tensor for tensor, likeness in wild.items()}
+    equations = []
+    for equation in system.equations:
+        value, condition = mark_wild(equation.value, wild), conditions[equation.target.tensor]
+        value = protect(value, condition, zeros=system.empty_row == "zeros")
+        equations.append(Equation(equation.target, mark_wild(value, tame)))
+    return replace(system, equations=tuple(equations))
+
+
+def mark_harmful(system: System) -> System:
+    """The tensors marked as infinite that may be so, or nan, where no one needs their value."""
+    conditions = _find_conditions(system)
+    harmful: dict[Tensor, Tensor] = {}
+    equations: list[Equation] = []
+    for equation in system.equations:
+        value, tensor = mark_wild(equation.value, harmful), equation.target.tensor
+        if not is_harmless(value, conditions[tensor], zeros=system.empty_row == "zeros"):
+            harmful[tensor] = replace(tensor, upper=Infinity(False))
+        equations.append(Equation(equation.target, value))
+    return replace(system, equations=tuple(equations))
+
+
+def _find_conditions(system: System) -> dict[Tensor, Expr]:
+    """Where each tensor that is defined is needed, over the letters of its definition.
+
+    A result is needed everywhere; another one where a later equation reads it and is itself needed.
+    """
+    found: dict[Tensor, Expr] = dict.fromkeys(system.results, TRUE)
     later: list[Equation] = []
-    for number, equation in reversed(list(enumerate(equations))):
-        guarded = equation
-        if equation.target.tensor not in results:
-            undefined = {e.target.tensor for e in equations[number:]}
-            condition = _find_condition(equation.target, later, undefined)
-            guarded = Equation(equation.target, protect(equation.value, condition))
-        later.insert(0, guarded)
-    return tuple(later)
-
-
-def _find_condition(
-    target: Access, later: Collection[Equation], undefined: Collection[Tensor]
-) -> Expr:
-    """Where any of the equations reads the tensor, over the letters of its own definition."""
-    conditions: dict[Expr, None] = {}
-    for equation in later:
-        for access, guards in find_reads(equation.value, ()):
-            if access.tensor is target.tensor:
-                conditions[_rename(guards, access, target, undefined)] = None
-    if not conditions or TRUE in conditions:
-        return TRUE
-    return Or(tuple(conditions)) if len(conditions) > 1 else next(iter(conditions))
+    for equation in reversed(system.equations):
+        target = equation.target
+        undefined = {target.tensor, *(each.target.tensor for each in later)}
+        conditions: dict[Expr, None] = {}
+        for reader in later:
+            needed = found[reader.target.tensor]
+            for access, guards in find_reads(reader.value, () if needed is TRUE else (needed,)):
+                if access.tensor is target.tensor:
+                    conditions[_rename(guards, access, target, undefined)] = None
+        if target.tensor not in found:
+            is_always = not conditions or TRUE in conditions
+            several = Or(tuple(conditions)) if len(conditions) > 1 else next(iter(conditions), TRUE)
+            found[target.tensor] = TRUE if is_always else several
+        later.insert(0, equation)
+    return found
 
 
 def _rename(guards: Guards, access: Access, target: Access, undefined: Collection[Tensor]) -> Expr:

@@ -78,8 +78,8 @@ def prepare(system: System) -> tuple[System, tuple[str, ...]]:
     opened = open_parts(replace(system, equations=opened))
     settle = make_settler(replace(system, equations=opened), used)
     equations = tuple(Equation(each.target, settle(each.value)) for each in opened)
-    guarded = carry_guards(equations, system.results)
-    settled = settle_system(replace(system, equations=guarded), system)
+    guarded = carry_guards(replace(system, equations=equations))
+    settled = settle_system(guarded, system)
     told = tuple(f"{each.name}: {each.law}" for each in TOLD if each in used)
     return settled, told
 

@@ -19,17 +19,19 @@ from derive.ir.nodes import (
     Size,
 )
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import find_free, map_children, substitute, walk
+from derive.ir.walk import find_accesses, find_free, map_children, substitute, walk
 
 
 def is_never_empty(condition: Expr, index: Index) -> bool:
-    """Does it hold for some value of the index, whatever the others are?
+    """Does it hold for some value of the index, whatever the others and all tensors are?
 
     The first and the last position are tried, and the places of the other letters of its extent.
     """
     last = Polynomial.of(index.extent) - Polynomial.of(1)
     if condition is TRUE or not is_nonnegative(last):
         return is_nonnegative(last)
+    if find_accesses(condition):
+        return False
     letters = [i for i in find_free(condition) if is_same_extent(i.extent, index.extent)]
     tried = (ZERO, last.to_expr(), *(i for i in letters if i is not index))
     return any(_is_law(substitute(condition, {index: place})) for place in tried)

@@ -18,6 +18,7 @@ from derive.analysis.ranges import Facts, is_nonnegative
 from derive.analysis.reads import find_guarded
 from derive.ir.nodes import (
     MINUS_INFINITY,
+    ONE,
     TRUE,
     Access,
     Add,
@@ -68,7 +69,12 @@ def is_settled(expr: Expr) -> bool:
 
 def is_tame(expr: Expr) -> bool:
     """Can it be read at all indices, and is it finite for all finite inputs?"""
-    return _Finite(strict=True).ask(expr) and is_readable(expr)
+    return is_finite(expr) and is_readable(expr)
+
+
+def is_finite(expr: Expr, *, zeros: bool = False) -> bool:
+    """Is it finite for all finite inputs? `zeros`: the softmax of nothing is 0, not nan."""
+    return _Finite(strict=True, zeros=zeros).ask(expr)
 
 
 def is_positive(expr: Expr) -> bool:
@@ -80,11 +86,13 @@ def is_positive(expr: Expr) -> bool:
             return True
         case Access(Tensor(lower=Number(value), strict=(is_strict, _))):
             return value > 0 or (value == 0 and is_strict)
-        case Add(parts) | Mul(parts):
-            return all(map(is_positive, parts))
+        case Add(parts) | Mul(parts) if all(map(is_positive, parts)):
+            return True
         case Pow(base, Number()):
             return is_positive(base)
-    return False
+        case Access():
+            return False
+    return is_nonnegative(Polynomial.of(expr) - _ONE)
 
 
 def _is_inside(access: Access, facts: Facts) -> bool:
@@ -102,6 +110,7 @@ class _Finite:
     """The question whether an expression is finite; `strict`: its quotients too."""
 
     strict: bool
+    zeros: bool = False
 
     def ask(self, expr: Expr) -> bool:
         """Is it finite?"""
@@ -118,7 +127,7 @@ class _Finite:
                 return self._ask_power(base, exponent)
             case Call(function, arguments):
                 known = function in _TOTAL or (function in _OPEN and not self.strict)
-                return known and all(map(self.ask, arguments))
+                return (known and all(map(self.ask, arguments))) or set(arguments) == {ONE}
             case Where(condition, then, other):
                 return all(map(self.ask, (condition, then, other)))
             case Reduce(kind, _, condition, body):
@@ -127,6 +136,7 @@ class _Finite:
                 return is_full and counted and self.ask(condition) and self.ask(body)
             case Along(kind, _, condition, body):
                 is_full = condition is TRUE or kind == "cumsum"
+                is_full = is_full or (kind == "softmax" and self.zeros)
                 if kind == "softmax" and not self.strict:
                     return True  # between 0 and 1, or nan
                 return is_full and self.ask(condition) and self.ask(body)

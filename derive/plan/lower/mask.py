@@ -38,7 +38,6 @@ from derive.plan.ops import (
     Triangle,
     axes_of,
 )
-from derive.rewrite.protect import protect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,8 +180,8 @@ def lower_choice(
     if condition in (TRUE, FALSE):
         return context.lower(then if condition is TRUE else other, order)
     mask = lower_condition(condition, context, order)
-    taken = context.lower(protect(then, condition), order)
-    left = context.lower(protect(other, Not(condition)), order)
+    taken = context.lower(context.protect(then, condition), order)
+    left = context.lower(context.protect(other, Not(condition)), order)
     if isinstance(left, Num):
         if isinstance(taken, Num):
             if (taken.value, left.value) == (ONE, ZERO):
@@ -201,7 +200,10 @@ def fill(op: Op, mask: Op, value: Num, where: bool, order: tuple[Index, ...]) ->
     if isinstance(op, Num):
         op = NumTensor(op.value)
     if set(axes_of(mask)) <= set(axes_of(op)):
-        return Fill(op, arrange(mask, axes_of(op)), value, where)
+        mask = arrange(mask, axes_of(op))
+        if isinstance(op, Fill) and op.mask is mask and op.where is where:
+            op = op.arg  # a number that harms nowhere is not needed below this one
+        return Fill(op, mask, value, where)
     mask, op = align([mask, op], order)
     axes = find_union([mask, op], order)
     then, other = (value, op) if where else (op, value)

@@ -11,12 +11,11 @@ from fractions import Fraction
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from derive.analysis.ranges import is_nonnegative
 from derive.ir.nodes import ONE, Add, Call, Expr, Mul, Number, Pow, Scalar, Size
-from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_children, walk
 from derive.plan.ops import Apply, Cast, Num, NumTensor, Op
 from derive.plan.steps import walk_ops
+from derive.rewrite.tame import is_positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,13 +96,13 @@ def _is_safe(expr: Expr) -> bool:
         case Pow(base, exponent) if _is_tensor(base) or _is_tensor(exponent):
             return True
         case Pow(base, Number(power)) if power.denominator != 1 or power < 0:
-            return _is_positive(base)
+            return is_positive(base)
         case Mul() | Pow(_, Number()):
             return _count_bits(expr) <= FLOAT_BITS
         case Pow():
             return False
         case Call("floordiv" | "mod", (_, under)):
-            return _is_tensor(under) or _is_positive(under)
+            return _is_tensor(under) or is_positive(under)
         case _:
             return True
 
@@ -111,23 +110,6 @@ def _is_safe(expr: Expr) -> bool:
 def _is_tensor(expr: Expr) -> bool:
     """Is it a tensor in the generated code, as every scalar inside powers is made?"""
     return any(isinstance(part, Scalar) for part in walk(expr))
-
-
-def _is_positive(expr: Expr) -> bool:
-    match expr:
-        case Number(value):
-            return value > 0
-        case Size() | Call("pi", ()):
-            return True
-        case Pow(base, _):
-            return _is_positive(base)
-        case Add() | Mul():
-            parts = find_children(expr)
-        case _:
-            parts = ()
-    if parts and all(map(_is_positive, parts)):
-        return True
-    return is_nonnegative(Polynomial.of(expr) - Polynomial.of(1))
 
 
 def _count_bits(expr: Expr) -> int:

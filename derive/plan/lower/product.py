@@ -32,7 +32,7 @@ from derive.ir.walk import find_free
 from derive.plan.align import align, arrange, find_union, sort_axes
 from derive.plan.context import is_truth
 from derive.plan.lower.mask import fill, lower_condition
-from derive.plan.lower.number import lower_number
+from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.sum import lower_sum
 from derive.plan.numbers import is_number
 from derive.plan.ops import (
@@ -47,7 +47,6 @@ from derive.plan.ops import (
 )
 from derive.plan.path import Order, find_path
 from derive.plan.steps import walk_ops
-from derive.rewrite.protect import protect
 from derive.rewrite.rules.products import is_bracket, join_conditions
 
 if TYPE_CHECKING:
@@ -101,8 +100,8 @@ def lower_product(
         scaled = push_number(product, context)
         if scaled:
             return lower_sum(scaled, context, order)
-    product.over = [protect(f, product.condition) for f in product.over]
-    product.under = [protect(f, product.condition, whole=True) for f in product.under]
+    product.over = context.protect_factors(product.over, product.condition)
+    product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
     inner = (*(i for i in order if i not in bound), *bound)
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
     natural = () if bound and len(product.over) > 1 else inner  # a contraction takes any order
@@ -127,7 +126,7 @@ def lower_product(
 def sort_factor(factor: Expr, product: Product) -> None:
     """One factor to the numbers, the operands, the divisors or the condition."""
     match factor:
-        case _ if is_number(factor):
+        case _ if is_number(factor) and is_steady(factor):
             product.numbers.append(factor)
         case Mul(inner):
             for part in inner:

@@ -13,6 +13,7 @@ from derive.ir.nodes import (
     ZERO,
     Add,
     Along,
+    Call,
     Expr,
     Index,
     Infinity,
@@ -26,7 +27,6 @@ from derive.plan.align import arrange, sort_axes
 from derive.plan.lower.mask import fill, lower_condition
 from derive.plan.ops import Along as AlongOp
 from derive.plan.ops import Apply, Expand, Num, NumTensor, Op, Reduction, axes_of
-from derive.rewrite.protect import protect
 from derive.rewrite.rules.products import rename_bound
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def lower_reduce(reduce: Reduce, context: Context, order: tuple[Index, ...]) -> 
     if reduce.condition is not TRUE and reduce.kind not in NEUTRAL:
         return context.lower(spell_out(reduce), order)
     inner = (*(i for i in order if i not in reduce.bound), *reduce.bound)
-    arg = context.lower(protect(reduce.body, reduce.condition), inner)
+    arg = context.lower(context.protect(reduce.body, reduce.condition), inner)
     if reduce.condition is not TRUE:
         mask = lower_condition(reduce.condition, context, inner)
         arg = fill(arg, mask, Num(NEUTRAL[reduce.kind]), False, inner)
@@ -73,16 +73,16 @@ def spell_out(reduce: Reduce) -> Expr:
     taken = {i.name for i in reduce.bound}
     bound, condition, body = rename_bound(reduce, taken)
     spread_out = Pow(Add((body, Mul((MINUS_ONE, average)))), TWO)
-    left = ONE if reduce.kind == "sample_var" else ZERO
-    entries = Add((count, Mul((MINUS_ONE, left)))) if left is ONE else count
-    return Mul((Reduce("sum", bound, condition, spread_out), Pow(entries, MINUS_ONE)))
+    if reduce.kind == "sample_var":
+        count = Call("max", (Add((count, MINUS_ONE)), ZERO))  # of nothing 0 / 0, as of one entry
+    return Mul((Reduce("sum", bound, condition, spread_out), Pow(count, MINUS_ONE)))
 
 
 def lower_along(along: Along, context: Context, order: tuple[Index, ...]) -> Op:
     """softmax, log_softmax or cumsum with its index last, where torch is fastest."""
     index = along.index
     inner = (*(i for i in order if i is not index), index)
-    arg = context.lower(protect(along.body, along.condition), inner)
+    arg = context.lower(context.protect(along.body, along.condition), inner)
     mask = None
     if along.condition is not TRUE:
         mask = lower_condition(along.condition, context, inner)
