@@ -66,7 +66,7 @@ def spread(op: Op, indices: tuple[Index, ...], order: tuple[Index, ...]) -> Op:
 def spell_out(reduce: Reduce) -> Expr:
     """A mean or a variance over some of the entries, by sums over those entries."""
     total = Reduce("sum", reduce.bound, reduce.condition, reduce.body)
-    count = Reduce("sum", reduce.bound, reduce.condition, ONE)
+    count: Expr = Reduce("sum", reduce.bound, reduce.condition, ONE)
     average = Mul((total, Pow(count, MINUS_ONE)))
     if reduce.kind == "mean":
         return average
