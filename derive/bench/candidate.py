@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.program import flatten_results
+from derive.checker.runs import flatten_results
 from derive.errors import refuse
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.bench.candidate import Candidate, to_backward, to_forward
 from derive.bench.memory import find_failure, say_failure
-from derive.checker.program import flatten_results
+from derive.checker.runs import flatten_results
 from derive.errors import refuse
 from derive.ir.nodes import TRUE, Access, Index, Mul, Reduce
 

@@ -15,7 +15,7 @@ from derive.bench.candidate import Candidate, to_backward, to_forward
 from derive.bench.candidates import is_near
 from derive.bench.measure import time_calls
 from derive.bench.memory import say_failure
-from derive.checker.program import flatten_results
+from derive.checker.runs import flatten_results
 from derive.errors import refuse
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from derive.bench.measure import find_timings
-from derive.checker.program import flatten_results
+from derive.checker.runs import flatten_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable

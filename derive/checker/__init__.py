@@ -6,29 +6,32 @@
     stability   float32 and bfloat16 at logits of 1 and of 1e4
     explain     where code departs from its formula, and the edit   trace, edits
 
-Somebody's code runs in a child process (`child`), which sends the verdict so far after each stage:
-what is slow or hangs costs the later stages, never an answer that is already had.
+Three processes: the caller's; the judge, its `child`, which sends the verdict so far after each
+stage; and the `runner`, which alone runs somebody's code and answers what the judge asks of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.child import run_in_child
-from derive.checker.job import Job
-from derive.checker.load import CannotRunError, load
+from derive.checker.child import log_error, run_in_child
+from derive.checker.job import Job, Report
+from derive.checker.load import CannotRunError
 from derive.checker.sources import parse_binds
 from derive.checker.stages import judge, refine
 from derive.checker.verdict import Verdict
-from derive.errors import refuse
+from derive.errors import DeriveError, refuse
 from derive.frontend.system import to_system
 from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from derive.checker.load import Code
     from derive.notation.formula import Formula
 
 __all__ = ["Verdict", "check"]
@@ -47,8 +50,8 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     `code` is a function, a torch module or a class of modules, `file.py:name`, an einsum string, or
     Python text; `formula` a Formula, a name of the library, or text in the notation. `bind` says
     what arguments are given where names do not tell, `{"query": "Q", "W_q.weight": "W_Q.T"}`;
-    `sizes` fixes sizes; `backward` judges gradients too. The code runs in a child process for at
-    most `seconds` seconds. Raises DeriveError for what cannot be read; code that does not run is
+    `sizes` fixes sizes; `backward` judges gradients too. The code runs in a process of its own for
+    at most `seconds` seconds. Raises DeriveError for what cannot be read; code that does not run is
     "unknown", never the same.
     """
     if seconds <= 0:
@@ -63,15 +66,21 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
             facts=(f"its sizes are {', '.join(find_sizes(system))}",),
         )
     binds = parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
-    job = Job(code, wanted, system, binds, dict(sizes or {}), backward, seconds)
-    found, ended = run_in_child(partial(_work, job), seconds)
-    verdict: Verdict = job.start() if found is None else found
+    job = Job(_find_place(code), wanted, system, binds, dict(sizes or {}), backward, seconds)
+    with TemporaryDirectory(prefix="derive-", ignore_cleanup_errors=True) as folder:
+        found, ended = run_in_child(partial(_work, job, folder), classes=(Verdict,))
+    verdict: Verdict = found if isinstance(found, Verdict) else job.start()
     if not ended:
         return verdict
-    why = f"the code was still running after {seconds:g} s" if ended == "time" else ended
-    if verdict.same is None:
-        return replace(verdict, reasons=(*verdict.reasons, why))
-    return replace(verdict, reasons=(*verdict.reasons, f"stopped before the end: {why}"))
+    return replace(verdict, reasons=(*verdict.reasons, f"the judge did not finish: {ended}"))
+
+
+def _find_place(code: Any) -> Any:
+    """The code; a file by its whole path, since it is run in another folder."""
+    path, colon, name = str(code).rpartition(":") if str(code).count(".py:") else (code, "", "")
+    if not isinstance(code, (str, Path)) or "\n" in str(code) or not str(path).endswith(".py"):
+        return code
+    return f"{Path(path).absolute()}{colon}{name}"
 
 
 def find_formula(formula: Formula | str) -> Formula:
@@ -87,19 +96,35 @@ def find_formula(formula: Formula | str) -> Formula:
     return find_in_library(formula)
 
 
-def _work(job: Job, send: Callable[[Verdict], None]) -> None:
+def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
     """All stages; each sends the verdict so far."""
     import torch
 
+    from derive.checker.remote import EndedError
+    from derive.checker.runner import start_runner
+
     torch.set_num_threads(1)
-    verdict = job.start()
-    send(verdict)
+    with start_runner(job, folder) as link:
+        report = Report(send, job.start())
+        try:
+            judge_job(job, partial(link.ask, "load"), report)
+        except EndedError as error:
+            report.end(str(error))
+        except DeriveError:
+            raise
+        except Exception as error:  # a mistake of ours takes nothing from what is known already
+            log_error(error)
+            report.end(f"derive itself failed, {type(error).__name__}: {error}")
+
+
+def judge_job(job: Job, load: Callable[[], Code], report: Report) -> None:
+    """All stages with the code, wherever it lives."""
+    report(job.start())
     try:
-        code = load(job.code, job.system.name)
-        verdict = replace(verdict, code=code.name, source=code.source, findings=code.findings)
-        send(verdict)
-        picked, verdict = judge(job, code, verdict, send)
+        code = load()
+        report(replace(job.start(), code=code.name, source=code.source, findings=code.findings))
+        picked, verdict = judge(job, code, report.verdict, report)
     except CannotRunError as error:
-        send(job.say_cannot_run(error, verdict))
+        report(job.say_cannot_run(error, report.verdict))
         return
-    refine(job, picked, verdict, send)
+    refine(job, picked, verdict, report)

@@ -18,7 +18,7 @@ from derive.checker.load import Code
 from derive.checker.program import Program
 from derive.checker.slots import (
     Slot,
-    find_arguments,
+    find_constructor_slots,
     find_core,
     find_slots,
     fold,
@@ -302,6 +302,6 @@ def write_order(name: str, order: tuple[int, ...]) -> str:
 
 def find_constructor(code: Code, binds: Mapping[str, str]) -> list[Slot]:
     """What the class of a module has to be told to be made."""
-    slots = [slot for slot in find_arguments(code.target.__init__) if slot.name != "self"]
+    slots = find_constructor_slots(code.target)
     required = [slot for slot in slots if slot.required or slot.name in binds]
     return required or [slot for slot in slots if type(slot.default) is int]

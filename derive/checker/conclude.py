@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from derive.checker.pick import Picked
     from derive.checker.verdict import Verdict
 
-_LEAST_SECONDS = 2.0  # kept for what comes after
-
 _SOFT_MASK = Diagnostic(
     "finite-mask",
     "a finite number stands for -inf in the mask",
@@ -25,11 +23,7 @@ _SOFT_MASK = Diagnostic(
 
 def judge_exactly(job: Job, picked: Picked, verdict: Verdict, off: float) -> Verdict:
     """The verdict after random fields; `off` is the largest relative difference in float64."""
-
-    def is_over() -> bool:
-        return job.left < _LEAST_SECONDS
-
-    exactness = judge_fields(picked.program, picked.draws, is_over, backward=job.backward)
+    exactness = judge_fields(picked.program, picked.draws, backward=job.backward)
     if exactness.soft_mask:
         verdict = replace(verdict, findings=(*verdict.findings, _SOFT_MASK))
     if exactness.same:

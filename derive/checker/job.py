@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,34 @@ from derive.checker.verdict import Verdict
 from derive.errors import Diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from derive.ir.nodes import System
     from derive.notation.formula import Formula
+
+
+class Report:
+    """The verdict so far, which each stage sends when it has one, and the stage that is under way.
+
+    What ends a stage costs what it would have found, never what is found already, and is told.
+    """
+
+    def __init__(self, send: Callable[[Verdict], None], verdict: Verdict) -> None:
+        self._send, self.verdict, self.stage = send, verdict, "loading the code"
+
+    def __call__(self, verdict: Verdict) -> None:
+        """The verdict from now on."""
+        self.verdict = verdict
+        self._send(verdict)
+
+    def begin(self, stage: str) -> None:
+        """Another stage is under way."""
+        self.stage = stage
+
+    def end(self, why: str) -> None:
+        """The stage did not finish."""
+        said = f"{self.stage} did not finish: {why}"
+        self(replace(self.verdict, reasons=(*self.verdict.reasons, said)))
 
 
 @dataclass(frozen=True)
@@ -29,7 +52,6 @@ class Job:
     sizes: Mapping[str, int]
     backward: bool
     seconds: float
-    begun: float = field(default_factory=time.monotonic)
 
     def start(self) -> Verdict:
         """What is known before anything has run."""
@@ -51,8 +73,3 @@ class Job:
             reasons=("the code cannot run",),
             findings=(said, *verdict.findings),
         )
-
-    @property
-    def left(self) -> float:
-        """The seconds that are left."""
-        return self.begun + self.seconds - time.monotonic()

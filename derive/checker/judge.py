@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from math import prod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.load import CannotRunError
-from derive.checker.program import precisely
-from derive.errors import DeriveError
+from derive.checker.runs import How, weigh_results
+from derive.checker.sources import find_names
 from derive.ir.nodes import Call, Index, Reduce
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
@@ -52,28 +51,16 @@ def find_expected(program: Program, found: dict[str, Any]) -> tuple[tuple[str, A
     )
 
 
-def run_quietly(program: Program, values: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
-    """The results in float64; CannotRunError for whatever the code raises."""
-    given = {k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()}
-    try:
-        with warnings.catch_warnings(), precisely():
-            warnings.simplefilter("ignore")
-            return program.run(given, sizes), given
-    except (CannotRunError, DeriveError):
-        raise
-    except (Exception, SystemExit) as error:
-        raise program.cannot_run(error) from error
-
-
 def judge_floats(
     program: Program, formula: Formula, draw: Draw, *, empty_row: bool = False
 ) -> Outcome:
     """float64 against the direct loops at one draw."""
     values = draw.make_inputs(empty_row=empty_row)
-    results, given = run_quietly(program, values, draw.sizes)
-    outcome = compare_results(program, results, find_wanted(formula, draw, values))
-    changed = [name for name, value in values.items() if _is_changed(value, given[name])]
-    outcome.reasons = [f"changes {name}" for name in changed]
+    answer = program.run(values, draw.sizes)
+    outcome = compare_results(program, answer.results, find_wanted(formula, draw, values))
+    sources = {**program.arguments, **program.parameters}
+    changed = [name for slot in answer.changed for name in find_names(sources[slot])]
+    outcome.reasons = [f"changes {name}" for name in dict.fromkeys(changed)]
     return outcome
 
 
@@ -105,15 +92,6 @@ def count_steps(draw: Draw) -> int:
         indices = dict.fromkeys(node for node in nodes if isinstance(node, Index))
         total += prod(evaluate_extent(index.extent, draw.sizes) for index in indices)
     return total
-
-
-def _is_changed(before: Any, after: Any) -> bool:
-    import torch
-
-    if not isinstance(before, torch.Tensor):
-        return False
-    same = (before == after) | (before != before)
-    return not bool(same.all())
 
 
 def compare_results(program: Program, results: Sequence[Any], wanted: dict[str, Any]) -> Outcome:
@@ -165,7 +143,7 @@ def _judge_at(program: Program, draw: Draw, values: Mapping[str, Any], what: str
 
     found = evaluate_system(draw.system, values, draw.sizes)
     try:
-        results, _ = run_quietly(program, values, draw.sizes)
+        results = program.run(values, draw.sizes).results
     except CannotRunError:
         return Outcome(None)
     wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
@@ -206,37 +184,33 @@ def judge_gradients(program: Program, draw: Draw) -> Outcome:
     values = draw.make_inputs()
     names = [n for n, v in values.items() if isinstance(v, torch.Tensor) and v.is_floating_point()]
 
-    returned = [len(draw.system.results)]  # what the code does not return is left out
+    how = How(weights=draw.seed, most=len(draw.system.results))
 
-    def differentiate(of_code: bool) -> tuple[Any, ...]:
+    def make_leaves() -> dict[str, Any]:
         leaves = {k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()}
         for name in names:
             leaves[name].requires_grad_()
-        if of_code:
-            with precisely():
-                results = program.run(leaves, draw.sizes)
-            returned.append(len(results))
-        else:
-            found = evaluate_system(draw.system, leaves, draw.sizes)
-            wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
-            results = tuple(value for _, value in find_expected(program, wanted))
-        generator = torch.Generator().manual_seed(draw.seed)
-        total = torch.zeros((), dtype=torch.float64)
-        for result in results[: min(returned)]:
-            weight = torch.randn(result.shape, generator=generator, dtype=torch.float64)
-            total = total + (result * weight).sum()
-        return torch.autograd.grad(total, [leaves[name] for name in names], allow_unused=True)
+        return leaves
 
     try:
-        pairs = zip(names, differentiate(True), differentiate(False), strict=True)
-    except (Exception, SystemExit) as error:  # whatever the user's backward raises
-        return Outcome(None, reasons=[f"no gradient: {program.cannot_run(error)}"])
+        returned, here = program.differentiate(make_leaves(), draw.sizes, how)
+    except CannotRunError as error:  # whatever the user's backward raises
+        return Outcome(None, reasons=[f"no gradient: {error}"])
+    leaves = make_leaves()
+    found = evaluate_system(draw.system, leaves, draw.sizes)
+    wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
+    results = [value for _, value in find_expected(program, wanted)][:returned]
+    total = weigh_results(results, how)
+    there: tuple[Any, ...] = torch.autograd.grad(
+        total, [leaves[name] for name in names], allow_unused=True
+    )
+    pairs = zip(names, (here[name] for name in names), there, strict=True)
     for name, one, other in pairs:
         if one is None and other is None:
             continue
         nothing = torch.zeros((one if one is not None else other).shape, dtype=torch.float64)
-        here, there = (nothing if grad is None else grad for grad in (one, other))
-        off, where = compare_values(f"gradient by {name}", here, there)
+        own, right = (nothing if grad is None else grad for grad in (one, other))
+        off, where = compare_values(f"gradient by {name}", own, right)
         if where:
             return Outcome(False, where, off)
     return Outcome(True)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.judge import MOST_STEPS, count_steps, find_expected
 from derive.checker.load import CannotRunError
-from derive.checker.program import precisely
-from derive.errors import DeriveError
-from derive.judge.exactly import copy_values, draw_over, evaluate_over, find_difference
+from derive.checker.runs import How, weigh_results
+from derive.verify.exactly import copy_values, draw_over, evaluate_over, find_difference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from derive.checker.draws import Draw
     from derive.checker.program import Program
@@ -48,19 +47,15 @@ class Exactness:
 def judge_fields(
     program: Program,
     draws: Sequence[Draw],
-    is_over: Callable[[], bool],
     *,
     backward: bool = False,
 ) -> Exactness:
-    """The code and the formula over random towers at every draw; None once the time is over."""
+    """The code and the formula over random towers at every draw."""
     total = Exactness()
     for draw in draws:
         number = 0
         towers = _TOWERS if count_steps(draw) <= MOST_STEPS else 1
         while number < (_ORDERED_TOWERS if total.ordered else towers):
-            if is_over():
-                total.same, total.reason = None, "no time was left for random fields"
-                return total
             _judge_tower(total, program, draw, 97 * draw.seed + number, backward)
             if total.same is not True:
                 return total
@@ -87,10 +82,6 @@ def _judge_tower(total: Exactness, program: Program, draw: Draw, seed: int, back
                 total.reason = f"{error} is not modelled over fields"
             except CannotRunError as error:
                 total.reason = f"over fields the code stops: {error}"
-            except DeriveError:
-                raise
-            except (Exception, SystemExit) as error:  # whatever the code makes of such tensors
-                total.reason = f"over fields the code stops: {program.cannot_run(error)}"
             else:
                 return
             total.same = None
@@ -103,17 +94,20 @@ def _run_tower(total: Exactness, program: Program, draw: Draw, how: tuple[int, i
 
     seed, depth, backward = how
     tower = draw_tower(seed, depth)
-    with warnings.catch_warnings(), precisely(), exact(tower) as usage:
+    run = How(tower=(seed, depth), most=len(draw.system.results))
+    with warnings.catch_warnings(), exact(tower) as usage:
         warnings.simplefilter("ignore")
         try:
             values = draw_over(tower, draw.system, draw.make_inputs(), seed)
             found = evaluate_over(tower, draw.system, values, draw.sizes)
-            results = program.run(copy_values(values), draw.sizes)
+            answer = program.run(values, draw.sizes, run)
+            total.take(answer.usage or usage)
             wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
-            said = _compare_fields(program, results, wanted)
+            said = _compare_fields(program, answer.results, wanted)
             total.has_numbers |= any(has_finite(value) for value in wanted.values())
             if backward and not said:
-                said = _compare_gradients(program, draw, tower, values)
+                weighed = replace(run, weights=7 * draw.seed)
+                said = _compare_gradients(program, draw, weighed, tower, values)
         finally:
             total.take(usage)
     total.same, total.difference, total.reason = not said, said, ""
@@ -128,34 +122,33 @@ def _compare_fields(program: Program, results: Sequence[Any], wanted: dict[str, 
     return next(filter(None, said), "")
 
 
-def _compare_gradients(program: Program, draw: Draw, tower: Any, values: Mapping[str, Any]) -> str:
+def _compare_gradients(
+    program: Program, draw: Draw, how: How, tower: Any, values: Mapping[str, Any]
+) -> str:
     """The gradients of the results, weighted at random, by every real tensor."""
     import torch
 
-    from derive.judge.fields import FieldTensor, draw_field, find_differences, to_field
+    from derive.verify.fields import FieldTensor, find_differences, to_field
 
     names = [name for name, value in values.items() if isinstance(value, FieldTensor)]
 
-    returned = [len(draw.system.results)]  # what the code does not return is left out
-
-    def differentiate(of_code: bool) -> tuple[Any, ...]:
+    def make_leaves() -> dict[str, Any]:
         leaves = copy_values(values)
         for name in names:
             leaves[name] = leaves[name].detach().requires_grad_()
-        if of_code:
-            results = program.run(dict(leaves), draw.sizes)
-            returned.append(len(results))
-        else:
-            found = evaluate_over(tower, draw.system, leaves, draw.sizes)
-            wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
-            results = tuple(value for _, value in find_expected(program, wanted))
-        total = to_field(tower, 0)
-        for number, result in enumerate(results[: min(returned)]):
-            weight = draw_field(tower, tuple(result.shape), 7 * draw.seed + number)
-            total = total + (result * weight).sum()
-        return torch.autograd.grad(total, [leaves[name] for name in names], allow_unused=True)
+        return leaves
 
-    for name, one, other in zip(names, differentiate(True), differentiate(False), strict=True):
+    returned, found = program.differentiate(make_leaves(), draw.sizes, how)
+    leaves = make_leaves()
+    known = evaluate_over(tower, draw.system, leaves, draw.sizes)
+    wanted = {tensor.name: known[tensor.name] for tensor in draw.system.results}
+    results = [value for _, value in find_expected(program, wanted)][:returned]
+    total = weigh_results(results, how)
+    right: tuple[Any, ...] = torch.autograd.grad(
+        total, [leaves[name] for name in names], allow_unused=True
+    )
+    for name, other in zip(names, right, strict=True):
+        one: Any = found[name]
         if one is None and other is None:
             continue
         nothing = to_field(tower, torch.zeros((one if one is not None else other).shape))

@@ -17,6 +17,8 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.remote import CannotRunError as CannotRunError  # noqa: PLC0414 - loading raises it
+from derive.checker.remote import where_it_lives
 from derive.checker.script import Script, find_unused, makes_tensor, read_script, to_function
 from derive.errors import DeriveError, Diagnostic, Mark, refuse, suggest
 
@@ -29,14 +31,6 @@ FEWEST_STATEMENTS = 3  # that compute outside of functions, in a script; fewer a
 _EINSUM = re.compile(r"\s*[A-Za-z., ]*[A-Za-z.][A-Za-z., ]*(->[A-Za-z. ]*)?\s*")
 # What snippets take for granted.
 _PRELUDE = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
-
-
-class CannotRunError(Exception):
-    """The code does not run; `line` is the line of the user's file, if it is known."""
-
-    def __init__(self, says: str, line: int | None = None) -> None:
-        super().__init__(says)
-        self.line = line
 
 
 @dataclass(frozen=True)
@@ -241,6 +235,7 @@ def _from_script(tree: ast.Module, text: str, path: str, shown: str) -> Code:
     return Code(shown, None, path, text, script, findings, names)
 
 
+@where_it_lives
 def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
     """The script as a function of these of its names."""
     assert code.script is not None
@@ -271,6 +266,12 @@ def run_tree(tree: ast.Module, path: str, shown: str, text: str) -> dict[str, An
         sys.path.remove(folder)
     _ = text
     return module.__dict__
+
+
+def is_incurable(error: BaseException) -> bool:
+    """Is it an error that no other sizes cure?"""
+    lacking = (NameError, AttributeError, ImportError, TypeError)
+    return isinstance(error, lacking) and not isinstance(error, UnboundLocalError)
 
 
 def find_line(error: BaseException, path: str) -> int | None:

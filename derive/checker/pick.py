@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from derive.checker.judge import MOST_STEPS, count_steps, find_expected, run_quietly
+from derive.checker.judge import MOST_STEPS, count_steps, find_expected
 from derive.checker.load import CannotRunError
 from derive.checker.ties import Failures
 from derive.checker.tries import Attempt, Task, find_attempts
@@ -92,7 +92,7 @@ def _pick(program: Program, first: Draw, draws: Draws) -> Picked:
             continue
         fixed = _fix_scalars(program, draw)
         try:
-            run_quietly(program, fixed.make_inputs(), fixed.sizes)
+            program.run(fixed.make_inputs(), fixed.sizes)
             kept.append(fixed)
         except CannotRunError:
             lost.append(fixed)
@@ -128,7 +128,7 @@ def _fix_scalars(program: Program, draw: Draw) -> Draw:
 def _try_program(program: Program, draw: Draw) -> tuple[bool, bool]:
     """Do the results have the formula's shapes, and its values?"""
     values = draw.make_inputs()
-    results, _ = run_quietly(program, values, draw.sizes)
+    results = program.run(values, draw.sizes).results
     found = evaluate_system(draw.system, values, draw.sizes)
     wanted = find_expected(program, {t.name: found[t.name] for t in draw.system.results})
     if not results:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.program import Program
+from derive.checker.remote import where_it_lives
 from derive.frontend.from_torch import lift
-from derive.ir.nodes import Size
-from derive.judge.samples import find_sizes
-from derive.prove import prove
+from derive.ir.nodes import Size, System
+from derive.rewrite.prove import prove
+from derive.verify.samples import find_sizes
 
 if TYPE_CHECKING:
     from derive.checker.job import Job
@@ -23,24 +27,40 @@ def find_proof(job: Job, picked: Picked) -> str | None:
     if program.results:
         return None  # results in another layout than the formula's
     names = find_sizes(job.system)
-
-    def call(**given: Any) -> Any:
-        values = {name: value for name, value in given.items() if name not in names}
-        return program.call(values, {name: given[name] for name in names})
-
-    call.__wrapped__ = program.code.target  # type: ignore[attr-defined]
-    arguments: dict[str, Any] = {entry.name: entry for entry in job.system.inputs}
-    arguments |= {name: Size(name) for name in names}
     numbers: list[str] = []
     for draw in picked.draws[::2]:  # the one between has a size 1
-        lifted = lift(call, arguments, dict(draw.sizes), path=program.code.path)
+        lifted = lift_program(program, job.system.inputs, dict(draw.sizes))
         if prove(lifted.system, job.system, lifted.fixed) is None:
             return None
         given = f" with {' and '.join(lifted.notes)}" if lifted.notes else ""
-        if lifted.every_size:
+        if not lifted.fixed:
             return f"for all sizes{given}"
         if all(name in lifted.fixed for name in names):
             return None
         numbers.append(" ".join(f"{name}={value}" for name, value in lifted.fixed.items()))
     told = "; ".join(dict.fromkeys(numbers))
     return f"at {told}, which the code takes as numbers, for all other sizes"
+
+
+@dataclass(frozen=True)
+class Equations:
+    """The system that code computes; sizes that it takes as numbers; what it asks of the others."""
+
+    system: System
+    fixed: Mapping[str, int]
+    notes: tuple[str, ...]
+
+
+@where_it_lives
+def lift_program(program: Program, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Equations:
+    """The equations of code, traced at these sizes; DeriveError where it cannot be."""
+
+    def call(**given: Any) -> Any:
+        values = {name: value for name, value in given.items() if name not in sizes}
+        return program.call(values, {name: given[name] for name in sizes})
+
+    call.__wrapped__ = program.code.target  # type: ignore[attr-defined]
+    arguments: dict[str, Any] = {entry.name: entry for entry in inputs}
+    arguments |= {name: Size(name) for name in sizes}
+    lifted = lift(call, arguments, sizes, path=program.code.path)
+    return Equations(lifted.system, dict(lifted.fixed), lifted.notes)

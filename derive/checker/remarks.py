@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.checker.judge import run_quietly
+from derive.checker.remote import find_kind
 from derive.checker.slots import Slot, find_slots
 from derive.checker.sources import find_names, find_tensors
 from derive.errors import Diagnostic
@@ -37,7 +37,7 @@ def find_remarks(system: System, picked: Picked) -> Iterator[Diagnostic]:
             )
     yield from _find_layouts(program)
     draw = picked.draws[0]
-    results, _ = run_quietly(program, draw.make_inputs(), draw.sizes)
+    results = program.run(draw.make_inputs(), draw.sizes).results
     missing = [tensor.name for tensor in system.results[len(results) :]]
     if missing and results:
         yield Diagnostic("not-returned", f"the code does not return {', '.join(missing)}")
@@ -59,14 +59,13 @@ def find_loose_ends(system: System, program: Program) -> str:
 
 def find_unbound(program: Program) -> list[Slot]:
     """The parameters of a module, and the arguments without a number as default, left unbound."""
-    import torch
-
     target = program.code.target
-    if target is None or isinstance(target, type):
+    kind = find_kind(target)
+    if target is None or kind == "class":
         return []
     arguments, parameters = find_slots(target)
     free = [slot for slot in arguments if slot.default is None and not slot.is_number]
-    if not isinstance(target, torch.nn.Module):
+    if kind != "module":
         parameters = []
     return [
         slot

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from derive.checker.remote import where_it_lives
+
 _EMPTY = inspect.Parameter.empty
 _NOISE = {"w", "weight", "proj", "projection", "linear", "lin", "to", "layer", "fc", "matrix"}
 _SAME = {
@@ -64,6 +66,7 @@ class Slot:
         return self.hint in {"int", "float", "bool", "str"}
 
 
+@where_it_lives
 def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
     """The arguments and the parameters that a function or a module asks for."""
     import torch
@@ -77,6 +80,12 @@ def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
         linear = isinstance(owner, torch.nn.Linear) and name.endswith("weight")
         parameters.append(Slot(name, shape=tuple(value.shape), linear=linear))
     return find_arguments(target.forward), parameters
+
+
+@where_it_lives
+def find_constructor_slots(target: Any) -> list[Slot]:
+    """The arguments that a class of modules is made with."""
+    return [slot for slot in find_arguments(target.__init__) if slot.name != "self"]
 
 
 def find_arguments(function: Any) -> list[Slot]:

@@ -6,10 +6,11 @@ range of the shorter type, the code has to be finite too.
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.judge import find_expected, scale_value
+from derive.checker.load import CannotRunError
+from derive.checker.runs import How
 from derive.errors import Diagnostic
 from derive.ir.nodes import Along, Call, Expr, Reduce
 from derive.ir.walk import walk
@@ -94,10 +95,8 @@ def _find_loss(program: Program, draw: Draw, dtype: Any, scale: float) -> Diagno
     wanted = {t.name: evaluator.values[t.name] for t in draw.system.results}
     short = str(dtype).removeprefix("torch.")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            results = program.run(given, draw.sizes)
-    except Exception as error:  # a type that the code cannot run in is a remark of its own
+        results = program.run(given, draw.sizes, How(double=False)).results
+    except CannotRunError as error:  # a type that the code cannot run in is a remark of its own
         if dtype is torch.float32:
             text = " ".join(str(error).split())
             return Diagnostic("not-in-float32", f"the code does not run in float32: {text}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from derive.checker.child import log_error
 from derive.checker.conclude import judge_exactly
@@ -17,26 +17,23 @@ from derive.checker.judge import (
     judge_floats,
     judge_gradients,
     judge_whole,
-    run_quietly,
 )
 from derive.checker.load import CannotRunError, Code, find_literals
 from derive.checker.pick import Picked, pick_program
 from derive.checker.prove import find_proof
 from derive.checker.remarks import find_loose_ends, find_remarks
+from derive.checker.runs import How, has_dropout
 from derive.checker.stability import find_unstable
 from derive.errors import DeriveError, Diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from derive.checker.job import Job
+    from derive.checker.job import Job, Report
     from derive.checker.verdict import Verdict
 
-    Send = Callable[[Verdict], None]
 
-
-def judge(job: Job, code: Code, verdict: Verdict, send: Send) -> tuple[Picked, Verdict]:
+def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked, Verdict]:
     """The verdict by values: float64 against the loops, then further draws."""
+    send.begin("the first run")
     picked = pick_program(code, job.system, job.binds, job.sizes)
     verdict = replace(
         verdict,
@@ -45,6 +42,7 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Send) -> tuple[Picked, V
         findings=(*verdict.findings, *picked.findings, *find_remarks(job.system, picked)),
         source=picked.program.code.source,
     )
+    send.begin("the runs in float64")
     random = _find_randomness(picked)
     if random:
         return picked, _say(verdict, send, None, "unknown", random)
@@ -58,19 +56,23 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Send) -> tuple[Picked, V
         return picked, _say(verdict, send, False, "different")
     if not floats.same:
         verdict = _say(verdict, send, None, "unknown", f"float64: {floats.difference}")
+        send.begin("random fields")
         verdict = judge_exactly(job, picked, verdict, floats.off)
         send(verdict)
         return picked, verdict
-    verdict = _say(verdict, send, True, "agrees")
+    send.begin("further inputs and sizes")
+    verdict = replace(verdict, same=True, grade="agrees", reasons=())
     verdict = _judge_further(job, picked, verdict, send)
     if not verdict.same:
         return picked, verdict
+    send(verdict)  # all its draws are done
+    send.begin("random fields")
     verdict = judge_exactly(job, picked, verdict, floats.off)
     send(verdict)
     return picked, verdict
 
 
-def _judge_further(job: Job, picked: Picked, verdict: Verdict, send: Send) -> Verdict:
+def _judge_further(job: Job, picked: Picked, verdict: Verdict, send: Report) -> Verdict:
     """Whole numbers, large inputs, sizes beyond the code's numbers; gradients if asked for."""
     for draw in picked.draws:
         outcome = judge_whole(picked.program, draw)
@@ -95,7 +97,7 @@ def _judge_further(job: Job, picked: Picked, verdict: Verdict, send: Send) -> Ve
     return verdict
 
 
-def _say(verdict: Verdict, send: Send, same: bool | None, grade: str, *reasons: str) -> Verdict:
+def _say(verdict: Verdict, send: Report, same: bool | None, grade: str, *reasons: str) -> Verdict:
     verdict = replace(verdict, same=same, grade=grade, reasons=reasons)
     send(verdict)
     return verdict
@@ -123,16 +125,11 @@ def _add_changes(verdict: Verdict, outcome: Outcome) -> Verdict:
 
 def _find_randomness(picked: Picked) -> str:
     """Why the code gives something else at each call, if it does."""
-    import torch
-
     draw = picked.draws[0]
     values = draw.make_inputs()
-    first: Any = None
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        results, _ = run_quietly(picked.program, values, draw.sizes)
-        if first is None:
-            first = results
+    first, results = (
+        picked.program.run(values, draw.sizes, How(seed=seed)).results for seed in (1, 2)
+    )
     same = len(first) == len(results) and all(
         one.shape == two.shape and bool(((one == two) | (one != one)).all())
         for one, two in zip(first, results, strict=True)
@@ -140,22 +137,12 @@ def _find_randomness(picked: Picked) -> str:
     if same:
         return ""
     source = picked.program.code.source.lower()
-    if "dropout" in source or _has_dropout(picked.program.code.target):
+    if "dropout" in source or has_dropout(picked.program.code.target):
         return "the code draws random numbers: dropout in training mode; call .eval()"
     return "the code gives something else at each call: random numbers, or a state that it keeps"
 
 
-def _has_dropout(target: Any) -> bool:
-    import torch
-
-    if not isinstance(target, torch.nn.Module):
-        return False
-    return any(
-        isinstance(part, torch.nn.Dropout) and part.training and part.p for part in target.modules()
-    )
-
-
-def refine(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
+def refine(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     """What comes after the judgement: findings and a proof, or an explanation."""
     if verdict.same:
         verdict = _add_findings(job, picked, verdict, send)
@@ -164,7 +151,8 @@ def refine(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
         _explain(job, picked, verdict, send)
 
 
-def _add_findings(job: Job, picked: Picked, verdict: Verdict, send: Send) -> Verdict:
+def _add_findings(job: Job, picked: Picked, verdict: Verdict, send: Report) -> Verdict:
+    send.begin("the runs in short floats")
     found = list(find_unstable(picked.program, picked.draws[0]))
     found += _find_empty_rows(job, picked)
     verdict = replace(verdict, findings=(*verdict.findings, *found))
@@ -172,10 +160,11 @@ def _add_findings(job: Job, picked: Picked, verdict: Verdict, send: Send) -> Ver
     return verdict
 
 
-def _prove(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
+def _prove(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     """Proved, if the code can be lifted and both sides have one normal form."""
     if job.backward:
         return
+    send.begin("the proof")
     try:
         proof = find_proof(job, picked)
     except (CannotRunError, DeriveError):
@@ -200,9 +189,10 @@ def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:
     return []
 
 
-def _explain(job: Job, picked: Picked, verdict: Verdict, send: Send) -> None:
+def _explain(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     """The line and the edit of code that differs."""
     from derive.checker.tell import tell
 
+    send.begin("the explanation")
     with suppress(CannotRunError):
         send(tell(job, picked, verdict))

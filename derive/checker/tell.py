@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from derive.checker.draws import Draw
 from derive.checker.explain import Case, Explanation, explain
-from derive.checker.judge import LARGE, judge_far, run_quietly, scale_value
+from derive.checker.judge import LARGE, judge_far, scale_value
+from derive.checker.trace import Trace, record_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +44,7 @@ def tell(job: Job, picked: Picked, verdict: Verdict) -> Verdict:
 def _leave_out_missing(job: Job, picked: Picked) -> Job:
     """The job without the results of the formula that the code does not return."""
     draw = picked.draws[0]
-    results, _ = run_quietly(picked.program, draw.make_inputs(), draw.sizes)
+    results = picked.program.run(draw.make_inputs(), draw.sizes).results
     if not 0 < len(results) < len(job.system.results):
         return job
     return replace(job, system=replace(job.system, results=job.system.results[: len(results)]))
@@ -60,14 +61,17 @@ def _make_case(job: Job, picked: Picked, draw: Draw, scale: float) -> Case:
     program = picked.program
 
     def run(values: Mapping[str, Any]) -> tuple[Any, ...]:
-        results: tuple[Any, ...] = run_quietly(program, values, draw.sizes)[0]
-        return results
+        return program.run(values, draw.sizes).results
 
     def make(seed: int) -> Mapping[str, Any]:
         values = Draw(job.system, draw.sizes, seed, draw.defaulted).make_inputs()
         return {name: scale_value(draw, name, value, scale) for name, value in values.items()}
 
-    return Case(job.system, run, make, draw.sizes, program.code.path, program.code.source)
+    def trace(values: Mapping[str, Any]) -> Trace:
+        return record_program(program, values, draw.sizes)
+
+    code = program.code
+    return Case(job.system, run, make, draw.sizes, code.path, code.source, trace=trace)
 
 
 def _is_confirmed(picked: Picked, draws: Sequence[Draw], scale: float, edited: System) -> bool:

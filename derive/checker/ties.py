@@ -41,7 +41,6 @@ _CLASHES = (
     re.compile(r"input batch_size \((\d+)\) to match target batch_size \((\d+)\)"),
 )
 _TWO_SHAPES = ("to be: [", "same number of elements", "equal size", "shape of the mask")
-_INCURABLE = (NameError, AttributeError, ImportError, TypeError)  # at whatever sizes
 
 
 @dataclass
@@ -72,9 +71,8 @@ class Failures:
     def add(self, error: CannotRunError, *, counts: bool = True) -> None:
         """Keep an error of a call and, if it counts, the numbers that clash in it."""
         self.first = self.first or error
-        cause = error.__cause__
         self._calls += 1
-        self._blind += isinstance(cause, _INCURABLE) and not isinstance(cause, UnboundLocalError)
+        self._blind += error.is_incurable
         if counts:
             self.clashes += read_clashes(str(error))
 

@@ -18,6 +18,8 @@ from derive.checker.bind import (
 from derive.checker.draws import Draws, find_draws, make_draws
 from derive.checker.load import CannotRunError, Code, finish_script
 from derive.checker.program import Program
+from derive.checker.remote import find_kind, where_it_lives
+from derive.checker.runs import describe_error
 from derive.checker.shapes import find_misfits, find_sources, solve_sizes
 from derive.checker.slots import Slot, find_slots, rank_sizes
 from derive.checker.sources import evaluate_source, find_letters, find_tensors
@@ -59,13 +61,12 @@ class Task:
 
 def find_attempts(task: Task) -> Iterator[Attempt]:
     """What to try, the likeliest first; the failures say what comes next."""
-    import torch
-
+    kind = find_kind(task.code.target)
     if task.code.script is not None:
         yield from _try_script(task)
-    elif isinstance(task.code.target, type):
+    elif kind == "class":
         yield from _try_class(task)
-    elif isinstance(task.code.target, torch.nn.Module):
+    elif kind == "module":
         yield from _try_module(task)
     else:
         yield from _try_function(task)
@@ -116,7 +117,7 @@ def _try_module(task: Task) -> Iterator[Attempt]:
     """A module that is made: its shapes say the sizes."""
     system, binds = task.system, task.binds
     _, parameters = find_slots(task.code.target)
-    numbers = _find_attributes(task.code.target)
+    numbers = find_attributes(task.code.target)
     for program in find_programs(task.code, system, binds):
         given = {**program.parameters, **program.arguments}
         told = find_fixed(system, task.sizes, program)
@@ -132,7 +133,8 @@ def _place(program: Program, sources: Mapping[str, str]) -> Program:
     return replace(program, parameters={**program.parameters, **sources})
 
 
-def _find_attributes(module: Any) -> dict[str, int]:
+@where_it_lives
+def find_attributes(module: Any) -> dict[str, int]:
     """Whole numbers that a module and its parts keep."""
     found: dict[str, int] = {}
     for part in module.modules():
@@ -162,32 +164,35 @@ def _try_class(task: Task) -> Iterator[Attempt]:
         return
     try:  # a class that needs no arguments, with the sizes that it has in it
         module = _construct(makers[0] if makers else maker, draws)
-    except Exception:  # whatever the user's constructor raises; that no sizes fit is said already
+    except CannotRunError:  # that no sizes fit is said already
         return
-    yield from _try_module(replace(inner, code=replace(code, target=module.eval())))
+    yield from _try_module(replace(inner, code=replace(code, target=module)))
 
 
 def _construct(maker: Program, draws: Draws) -> Any:
     sizes = draws.first.sizes
     values = draws.first.make_inputs()
     made = {n: evaluate_source(s, values, sizes, {}) for n, s in maker.constructor.items()}
-    return maker.code.target(**made)
+    return construct(maker.code.target, made, maker.code.path)
+
+
+@where_it_lives
+def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
+    """A module of a class, as it is used; CannotRunError where it cannot be made so."""
+    try:
+        return target(**made).eval()
+    except (Exception, SystemExit) as error:  # whatever the user's constructor raises
+        raise describe_error(error, path) from error
 
 
 def _make_modules(task: Task, makers: Iterable[Program], draws: Draws) -> Iterator[Program]:
     """The programs of a class, for every way to fill in its integers."""
     values = draws.first.make_inputs()
     for maker in makers:
-        made = {
-            name: evaluate_source(source, values, draws.first.sizes, {})
-            for name, source in maker.constructor.items()
-        }
         try:
-            module = maker.code.target(**made)
-        except Exception as error:  # integers that do not fit are not the ones that are meant
-            said = maker.cannot_run(error)
-            said.__cause__ = error
-            task.failures.add(said)
+            module = _construct(maker, draws)
+        except CannotRunError as error:  # integers that do not fit are not the ones that are meant
+            task.failures.add(error)
             continue
         inner = replace(task, code=replace(maker.code, target=module))
         for program in _fit_module(inner, draws, values):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from derive.checker.program import precisely
+from derive.checker.runs import precisely
 from derive.frontend.from_text import parse
 from derive.frontend.from_torch import lift
 from derive.frontend.system import to_system

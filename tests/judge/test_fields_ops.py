@@ -8,8 +8,8 @@ from fields_attention import ATTENTION
 from fields_identities import IDENTITIES
 from fields_sums import SUMS
 
-from derive.checker.program import precisely
-from derive.judge.fields import (
+from derive.checker.runs import precisely
+from derive.verify.fields import (
     DEEPEST,
     TooDeepError,
     UnluckyError,

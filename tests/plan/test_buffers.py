@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from derive import check
-from derive.checker.program import convert_buffers, find_dtype
+from derive.checker.runs import convert_buffers, find_dtype
 
 FORMULA = """
 x[B, C, T]; g, c[C]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from derive.checker.draws import Draw
-from derive.checker.program import precisely
+from derive.checker.runs import precisely
 from derive.compiler import build
 from derive.errors import DeriveError
 from derive.frontend.from_sympy import from_sympy

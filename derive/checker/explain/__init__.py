@@ -28,8 +28,8 @@ from derive.checker.explain.results import (
     find_inner_survivor,
     find_result_edit,
 )
-from derive.checker.trace import record
-from derive.checker.trace.nodes import is_condition
+from derive.checker.trace import Trace, record
+from derive.checker.trace_nodes import is_condition
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import find_free, walk
 
@@ -58,6 +58,7 @@ class Case:
     source: str = ""
     others: tuple[Case, ...] = ()
     confirm: Callable[[System], bool] | None = None
+    trace: Callable[[Mapping[str, Any]], Trace] | None = None  # where `run` cannot be watched
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
 
 def _explain_at(case: Case, steps: int) -> Explanation:
     """The explanation at the sizes of this case; the others judge an edit."""
-    trace = record(case.run, case.draw(DRAWS[0]), case.path)
+    values = case.draw(DRAWS[0])
+    trace = case.trace(values) if case.trace else record(case.run, values, case.path)
     judge = _make_judge(case)
     try:
         base = judge.bases[0] if judge.runs else None

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from derive.checker.program import Program
+from derive.checker.remote import where_it_lives
+
 MOST_EVENTS = 600
 MOST_ELEMENTS = 1 << 20
 
@@ -101,6 +104,12 @@ def record(run: Callable[[Mapping[str, Any]], tuple[Any, ...]], values: Any, pat
     except Exception as error:  # what was seen before it stopped is of use
         trace.error = str(error)
     return trace
+
+
+@where_it_lives
+def record_program(program: Program, values: Mapping[str, Any], sizes: Mapping[str, int]) -> Trace:
+    """The trace of one run of a program on inputs of the formula."""
+    return record(lambda given: program.run(given, sizes).results, values, program.code.path)
 
 
 def _find_line(path: str) -> int | None:

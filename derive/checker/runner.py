@@ -1,0 +1,190 @@
+"""The process that runs somebody's code, and nothing else: it answers what the judge asks of it.
+
+    judge --- socket --- guardian, which has made the namespaces --- runner, the first in them
+
+Whatever the code does in it, to torch or to us, it can but answer: what it answers are values of
+the code, and the judge compares them elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from derive.checker import load, prove, runs, slots, trace, tries
+from derive.checker.child import MOST_MEMORY, log_error, name_exit
+from derive.checker.contain import (
+    be_quiet,
+    close_others,
+    end_children,
+    end_with_parent,
+    enter,
+    guard,
+    isolate,
+    limit_memory,
+)
+from derive.checker.load import CannotRunError, Code
+from derive.checker.program import Program
+from derive.checker.remote import Failure, Link, find_kind
+from derive.checker.script import Script
+from derive.checker.wire import HEAD, Kept, Reader, Writer, name_classes
+from derive.errors import DeriveError
+from derive.verify.fields_parts import Usage
+from derive.verify.fields_tower import Tower
+
+if TYPE_CHECKING:
+    from derive.checker.job import Job
+
+CLASSES = name_classes(
+    *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, prove.Equations),
+    *(runs.Given, runs.How, runs.Answer, trace.Event, trace.Trace),
+)
+SERVED: dict[str, Callable[..., Any]] = {
+    each.__name__: each
+    for each in (
+        *(slots.find_slots, slots.find_constructor_slots, tries.find_attributes, tries.construct),
+        *(load.finish_script, runs.run_target, runs.has_dropout),
+        *(prove.lift_program, trace.record_program),
+    )
+}
+
+
+@contextmanager
+def start_runner(job: Job, folder: str) -> Iterator[Link]:
+    """The way to a runner of the job's code; it and all that it starts end with this."""
+    here, there = socket.socketpair()
+    guard()
+    guardian = os.fork()
+    if guardian == 0:
+        try:
+            _be_guardian(there, job, folder)
+        finally:
+            os._exit(1)
+    there.close()
+    link = Link(here, CLASSES, job.seconds)
+    said: list[str] = []
+
+    def find_end() -> str:
+        if not said:
+            said.append(_end(guardian, here))
+        return said[0]
+
+    link.find_end = find_end
+    try:
+        yield link
+    finally:
+        find_end()
+
+
+def _end(guardian: int, here: socket.socket) -> str:
+    """How the runner ended; it is made to, if it has not."""
+    ended, status = os.waitpid(guardian, os.WNOHANG)
+    if not ended:
+        for _ in range(20):
+            with suppress(OSError):
+                here.settimeout(0.005)
+                here.recv(1)
+            ended, status = os.waitpid(guardian, os.WNOHANG)
+            if ended:
+                break
+    here.close()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(guardian, signal.SIGKILL)
+    end_children()
+    if not ended:
+        return "the process that ran the code closed its channel"
+    return (
+        f"the process that ran the code ended with {name_exit(os.waitstatus_to_exitcode(status))}"
+    )
+
+
+def _be_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
+    """Make the namespaces and the runner in them, and end as the runner does."""
+    os.setsid()
+    end_with_parent()
+    close_others(end.fileno())
+    be_quiet()
+    contained = isolate()
+    runner = os.fork()
+    if runner == 0:
+        code = 1
+        try:
+            end_with_parent()
+            enter(folder)
+            limit_memory(MOST_MEMORY)
+            serve(end, job, contained)
+            code = 0
+        except BaseException as error:  # the last word of this process
+            log_error(error)
+        finally:
+            os._exit(code)
+    end.close()
+    code = os.waitstatus_to_exitcode(os.waitpid(runner, 0)[1])
+    if code < 0:
+        with suppress(OSError, ValueError):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
+    """Answer until the judge has no more questions."""
+    objects: list[Any] = []
+
+    def keep(value: Any) -> Kept:
+        objects.append(value)
+        return Kept(len(objects) - 1, find_kind(value))
+
+    def find(kept: Kept) -> Any:
+        return objects[kept.number]
+
+    own: dict[str, Callable[..., Any]] = {
+        "load": lambda: _load(job),
+        "tell_contained": lambda: contained,
+    }
+    while True:
+        head = _receive(end, HEAD.size)
+        if not head:
+            return
+        length, behind = HEAD.unpack(head)
+        header, data = _receive(end, length), _receive(end, behind)
+        reader = Reader(CLASSES, find)
+        try:
+            name, _, args, named = reader.read_frame(header, data)
+            answer = {**SERVED, **own}[name](*args, **named)
+        except DeriveError as error:
+            answer = Failure("DeriveError", "", diagnostic=error.diagnostic)
+        except CannotRunError as error:
+            answer = Failure("CannotRunError", str(error), error.line, error.is_incurable)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            answer = Failure(type(error).__name__, load.say(error))
+        end.sendall(Writer(CLASSES, keep).frame(answer))
+
+
+def _load(job: Job) -> Code:
+    """The code with what its names tell: numbers, and shapes of tensors."""
+    import torch
+
+    code = load.load(job.code, job.system.name)
+    names: dict[str, Any] = {}
+    for name, value in code.names.items():
+        if isinstance(value, (bool, int, float)):
+            names[name] = value
+        elif hasattr(value, "dtype") and hasattr(value, "shape"):
+            names[name] = torch.empty(tuple(value.shape), device="meta")
+    return replace(code, names=names)
+
+
+def _receive(end: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = end.recv(min(count - len(parts), 1 << 20))
+        if not part:
+            return b""
+        parts += part
+    return bytes(parts)

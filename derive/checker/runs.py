@@ -1,0 +1,291 @@
+"""One run of somebody's code: what it is given, the state of torch that it runs in, what it gives.
+
+Done where the code lives. Whatever the code raises is a CannotRunError with its line; what our
+own numbers raise, where they cannot go on, passes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from derive.checker.load import CannotRunError, find_line, is_incurable, say
+from derive.checker.remote import where_it_lives
+from derive.errors import DeriveError
+
+if TYPE_CHECKING:
+    from derive.verify.fields_parts import Usage
+
+MOST_PARTS = 64  # of a result that is a nest of tuples and dictionaries
+
+
+@dataclass(frozen=True)
+class Given:
+    """The values of arguments, of parameters, and of the arguments of a constructor, by name."""
+
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    constructor: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class How:
+    """The state of torch in which code runs, and what is asked for beside its results."""
+
+    double: bool = True  # is every shorter float that the code asks for float64
+    seed: int | None = None  # of torch's random numbers
+    tower: tuple[int, int] | None = None  # seed and depth, where values are residues
+    weights: int | None = None  # seed of the weights of results, whose sum is differentiated
+    most: int = 0  # results that are weighed
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run gave."""
+
+    results: tuple[Any, ...]
+    changed: tuple[str, ...] = ()  # arguments that are no longer what they were
+    gradients: Mapping[str, Any] = field(default_factory=dict)  # by arguments and parameters
+    usage: Usage | None = None
+
+
+@where_it_lives
+def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
+    """The results of one run."""
+    from derive.verify.fields import NotModelledError, TooDeepError, UnluckyError
+
+    try:
+        with _prepare(how) as usage:
+            return _run(target, given, how, usage)
+    except (CannotRunError, DeriveError, NotModelledError, TooDeepError, UnluckyError):
+        raise
+    except RecursionError as error:
+        line = find_line(error, path)
+        raise CannotRunError("it calls itself without an end", line) from error
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # whatever the user's code raises
+        raise describe_error(error, path) from error
+
+
+def describe_error(error: BaseException, path: str) -> CannotRunError:
+    """The error of the user's code, with its line."""
+    line = find_line(error, path)
+    at = f"line {line}: " if line else ""
+    return CannotRunError(f"{at}{say(error)}", line, is_incurable=is_incurable(error))
+
+
+@contextmanager
+def _prepare(how: How) -> Iterator[Usage | None]:
+    import torch
+
+    from derive.verify.fields import draw_tower, exact
+
+    with warnings.catch_warnings(), ExitStack() as stack:
+        warnings.simplefilter("ignore")
+        if how.seed is not None:
+            torch.manual_seed(how.seed)
+        if how.double:
+            stack.enter_context(precisely())
+        yield stack.enter_context(exact(draw_tower(*how.tower))) if how.tower else None
+
+
+def _run(target: Any, given: Given, how: How, usage: Usage | None) -> Answer:
+    import torch
+
+    tensors = {
+        name: value
+        for name, value in (*given.arguments.items(), *given.parameters.items())
+        if isinstance(value, torch.Tensor)
+    }
+    before = {} if how.tower else {name: value.clone() for name, value in tensors.items()}
+    leaves = {n: v for n, v in tensors.items() if v.is_floating_point()}
+    if how.weights is not None:
+        for value in leaves.values():
+            value.requires_grad_()
+    found = call_target(target, given.arguments, given.parameters, given.constructor)
+    results = flatten_results(found)
+    gradients = _differentiate(results, leaves, how) if how.weights is not None else {}
+    changed = tuple(n for n, old in before.items() if _is_changed(old, tensors[n]))
+    return Answer(results, changed, gradients, usage)
+
+
+def _is_changed(before: Any, after: Any) -> bool:
+    same = (before == after) | (before != before)
+    return not bool(same.all())
+
+
+def _differentiate(
+    results: Sequence[Any], leaves: Mapping[str, Any], how: How
+) -> Mapping[str, Any]:
+    import torch
+
+    total = weigh_results(results[: how.most], how)
+    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return dict(zip(leaves, found, strict=True))
+
+
+def weigh_results(results: Sequence[Any], how: How) -> Any:
+    """The sum of all elements, each with a random weight."""
+    import torch
+
+    from derive.verify.fields import draw_field, draw_tower, to_field
+
+    assert how.weights is not None
+    if how.tower is not None:
+        tower = draw_tower(*how.tower)
+        total: Any = to_field(tower, 0)
+        for number, result in enumerate(results):
+            weight: Any = draw_field(tower, tuple(result.shape), how.weights + number)
+            total = total + (result * weight).sum()
+        return total
+    generator = torch.Generator().manual_seed(how.weights)
+    total = torch.zeros((), dtype=torch.float64)
+    for result in results:
+        weight = torch.randn(result.shape, generator=generator, dtype=torch.float64)
+        total = total + (result * weight).sum()
+    return total
+
+
+def call_target(
+    target: Any, given: Mapping[str, Any], parameters: Mapping[str, Any], made: Mapping[str, Any]
+) -> Any:
+    """The function called, or the module with these parameters; a class is made first."""
+    import torch
+
+    if isinstance(target, type) and issubclass(target, torch.nn.Module):
+        from derive.verify.fields_tensor import pause
+
+        with pause():
+            target = target(**made).eval()
+    if isinstance(target, torch.nn.Module):
+        positional, named = _order(target.forward, given)
+        with convert_buffers(target, find_dtype((*parameters.values(), *given.values()))):
+            return torch.func.functional_call(target, dict(parameters), tuple(positional), named)
+    positional, named = _order(target, given)
+    return target(*positional, **named)
+
+
+def find_dtype(values: Iterable[Any]) -> Any:
+    """The type of the first real tensor."""
+    import torch
+
+    tensors = (value for value in values if isinstance(value, torch.Tensor))
+    return next((value.dtype for value in tensors if value.is_floating_point()), None)
+
+
+@contextmanager
+def convert_buffers(module: Any, dtype: Any) -> Iterator[None]:
+    """In here the real buffers of a module have this type, as its parameters have.
+
+    A buffer that the module has changed stays changed: that it keeps a state has to be seen.
+    """
+    from derive.verify.fields_tensor import pause
+
+    swapped = []
+    for part in module.modules() if dtype is not None else ():
+        for name, old in part._buffers.items():
+            if old is not None and old.is_floating_point() and old.dtype != dtype:
+                with pause():
+                    new = old.to(dtype)
+                swapped.append((part._buffers, name, old, new, new._version))
+    for buffers, name, _, new, _ in swapped:
+        buffers[name] = new
+    try:
+        yield
+    finally:
+        for buffers, name, old, new, version in swapped:
+            if buffers.get(name) is new and new._version == version:
+                buffers[name] = old
+
+
+def _order(function: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments by position as long as none is left out, the others by name."""
+    try:
+        known = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return list(given.values()), {}
+    if not any(name in known for name in given) and any(
+        each.kind is each.VAR_POSITIONAL for each in known.values()
+    ):
+        return list(given.values()), {}
+    positional: list[Any] = []
+    left = dict(given)
+    for name, parameter in known.items():
+        if name not in left or parameter.kind is parameter.KEYWORD_ONLY:
+            break
+        positional.append(left.pop(name))
+    return positional, left
+
+
+def flatten_results(found: Any) -> tuple[Any, ...]:
+    """The tensors in what the code returned, in order."""
+    import torch
+
+    if isinstance(found, torch.Tensor):
+        return (found,)
+    if isinstance(found, (int, float, bool)):
+        return (torch.tensor(found),)
+    if type(found).__module__ == "numpy" and hasattr(found, "dtype"):
+        return (torch.as_tensor(found),)
+    if isinstance(found, Mapping):
+        found = list(found.values())
+    if isinstance(found, (tuple, list)):
+        return tuple(part for each in found[:MOST_PARTS] for part in flatten_results(each))
+    return ()
+
+
+@contextmanager
+def precisely() -> Iterator[None]:
+    """Single precision that the code asks for by name is double precision in here."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with make_precise():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def make_precise() -> Any:
+    """A mode in which every request for a shorter float is one for float64."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    short = {torch.float32, torch.float16, torch.bfloat16}
+
+    class Precise(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            named = dict(kwargs or {})
+            if getattr(function, "__name__", "") in {"float", "half", "bfloat16"} and args:
+                return args[0].double() if isinstance(args[0], torch.Tensor) else args[0]
+            if isinstance(named.get("dtype"), torch.dtype) and named["dtype"] in short:
+                named["dtype"] = torch.float64
+            args = tuple(
+                torch.float64 if isinstance(each, torch.dtype) and each in short else each
+                for each in args
+            )
+            return function(*args, **named)
+
+    return Precise()
+
+
+@where_it_lives
+def has_dropout(target: Any) -> bool:
+    """Has a module dropout that is in force?"""
+    import torch
+
+    if not isinstance(target, torch.nn.Module):
+        return False
+    return any(
+        isinstance(part, torch.nn.Dropout) and part.training and part.p for part in target.modules()
+    )
