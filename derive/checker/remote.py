@@ -89,7 +89,6 @@ class Link:
 
     def _end(self, why: str) -> None:
         self.why = why
-        self.find_end()
         raise EndedError(why)
 
     def _receive(self, count: int, begun: float) -> bytes:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from derive.checker import load, prove, runs, slots, trace, tries
@@ -53,6 +55,8 @@ SERVED: dict[str, Callable[..., Any]] = {
     )
 }
 
+_PATIENCE = 100  # looks at a process that has closed its channel and is about to leave
+
 
 @contextmanager
 def start_runner(job: Job, folder: str) -> Iterator[Link]:
@@ -67,40 +71,25 @@ def start_runner(job: Job, folder: str) -> Iterator[Link]:
             os._exit(1)
     there.close()
     link = Link(here, CLASSES, job.seconds)
-    said: list[str] = []
-
-    def find_end() -> str:
-        if not said:
-            said.append(_end(guardian, here))
-        return said[0]
-
-    link.find_end = find_end
+    link.find_end = partial(_find_end, guardian)
     try:
         yield link
     finally:
-        find_end()
+        here.close()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(guardian, signal.SIGKILL)
+        end_children()
 
 
-def _end(guardian: int, here: socket.socket) -> str:
-    """How the runner ended; it is made to, if it has not."""
-    ended, status = os.waitpid(guardian, os.WNOHANG)
-    if not ended:
-        for _ in range(20):
-            with suppress(OSError):
-                here.settimeout(0.005)
-                here.recv(1)
-            ended, status = os.waitpid(guardian, os.WNOHANG)
-            if ended:
-                break
-    here.close()
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(guardian, signal.SIGKILL)
-    end_children()
-    if not ended:
-        return "the process that ran the code closed its channel"
-    return (
-        f"the process that ran the code ended with {name_exit(os.waitstatus_to_exitcode(status))}"
-    )
+def _find_end(guardian: int) -> str:
+    """How the runner ended, which has closed its channel."""
+    for _ in range(_PATIENCE):
+        ended, status = os.waitpid(guardian, os.WNOHANG)
+        if ended:
+            how = name_exit(os.waitstatus_to_exitcode(status))
+            return f"the process that ran the code ended with {how}"
+        time.sleep(0.01)
+    return "the process that ran the code closed its channel"
 
 
 def _be_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:

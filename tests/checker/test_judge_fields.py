@@ -24,7 +24,7 @@ def judge_code(code, formula, bind=None, sizes=None, backward=False):
     """What fields say, and nothing else."""
     system = to_system(formula)
     picked = pick_program(load(code, system.name), system, dict(bind or {}), dict(sizes or {}))
-    return judge_fields(picked.program, picked.draws, lambda: False, backward=backward)
+    return judge_fields(picked.program, picked.draws, backward=backward)
 
 
 @cache
