@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.judge import MOST_STEPS, count_steps, find_expected
 from derive.checker.load import CannotRunError
 from derive.checker.runs import How, weigh_results
-from derive.verify.exactly import copy_values, draw_over, evaluate_over, find_difference
+from derive.judge.exactly import copy_values, draw_over, evaluate_over, find_difference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,7 +128,7 @@ def _compare_gradients(
     """The gradients of the results, weighted at random, by every real tensor."""
     import torch
 
-    from derive.verify.fields import FieldTensor, find_differences, to_field
+    from derive.judge.fields import FieldTensor, find_differences, to_field
 
     names = [name for name, value in values.items() if isinstance(value, FieldTensor)]
 

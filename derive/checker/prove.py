@@ -10,8 +10,8 @@ from derive.checker.program import Program
 from derive.checker.remote import where_it_lives
 from derive.frontend.from_torch import lift
 from derive.ir.nodes import Size, System
-from derive.rewrite.prove import prove
-from derive.verify.samples import find_sizes
+from derive.judge.samples import find_sizes
+from derive.prove import prove
 
 if TYPE_CHECKING:
     from derive.checker.job import Job

@@ -103,7 +103,7 @@ class Link:
 
     @staticmethod
     def _to_error(failure: Failure) -> Exception:
-        from derive.verify.fields import NotModelledError, TooDeepError, UnluckyError
+        from derive.judge.fields import NotModelledError, TooDeepError, UnluckyError
 
         if failure.diagnostic is not None:
             return DeriveError(failure.diagnostic)
@@ -115,7 +115,7 @@ class Link:
 
 def _find_tower(args: tuple[Any, ...]) -> Any:
     """The tower of the residues among the arguments, if a run over one is asked for."""
-    from derive.verify.fields_tower import draw_tower
+    from derive.judge.fields.tower import draw_tower
 
     seeds = (getattr(each, "tower", None) for each in args)
     return next((draw_tower(*seed) for seed in seeds if seed is not None), None)

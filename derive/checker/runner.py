@@ -36,8 +36,8 @@ from derive.checker.remote import Failure, Link, find_kind
 from derive.checker.script import Script
 from derive.checker.wire import HEAD, Kept, Reader, Writer, name_classes
 from derive.errors import DeriveError
-from derive.verify.fields_parts import Usage
-from derive.verify.fields_tower import Tower
+from derive.judge.fields.parts import Usage
+from derive.judge.fields.tower import Tower
 
 if TYPE_CHECKING:
     from derive.checker.job import Job

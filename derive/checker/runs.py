@@ -18,7 +18,7 @@ from derive.checker.remote import where_it_lives
 from derive.errors import DeriveError
 
 if TYPE_CHECKING:
-    from derive.verify.fields_parts import Usage
+    from derive.judge.fields.parts import Usage
 
 MOST_PARTS = 64  # of a result that is a nest of tuples and dictionaries
 
@@ -56,7 +56,7 @@ class Answer:
 @where_it_lives
 def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
     """The results of one run."""
-    from derive.verify.fields import NotModelledError, TooDeepError, UnluckyError
+    from derive.judge.fields import NotModelledError, TooDeepError, UnluckyError
 
     try:
         with _prepare(how) as usage:
@@ -81,7 +81,7 @@ def describe_error(error: BaseException, path: str) -> CannotRunError:
 def _prepare(how: How) -> Iterator[Usage | None]:
     import torch
 
-    from derive.verify.fields import draw_tower, exact
+    from derive.judge.fields import draw_tower, exact
 
     with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
@@ -131,7 +131,7 @@ def weigh_results(results: Sequence[Any], how: How) -> Any:
     """The sum of all elements, each with a random weight."""
     import torch
 
-    from derive.verify.fields import draw_field, draw_tower, to_field
+    from derive.judge.fields import draw_field, draw_tower, to_field
 
     assert how.weights is not None
     if how.tower is not None:
@@ -156,7 +156,7 @@ def call_target(
     import torch
 
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
-        from derive.verify.fields_tensor import pause
+        from derive.judge.fields.tensor import pause
 
         with pause():
             target = target(**made).eval()
@@ -182,7 +182,7 @@ def convert_buffers(module: Any, dtype: Any) -> Iterator[None]:
 
     A buffer that the module has changed stays changed: that it keeps a state has to be seen.
     """
-    from derive.verify.fields_tensor import pause
+    from derive.judge.fields.tensor import pause
 
     swapped = []
     for part in module.modules() if dtype is not None else ():

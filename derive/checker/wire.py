@@ -199,8 +199,8 @@ class Reader:
         return torch.frombuffer(bytearray(data), dtype=dtype).as_strided(shape, strides)
 
     def _read_field(self, levels: int, every: Sequence[Any]) -> Any:
-        from derive.verify.fields import FieldTensor
-        from derive.verify.fields_parts import Parts
+        from derive.judge.fields import FieldTensor
+        from derive.judge.fields.parts import Parts
 
         if levels != self.tower.levels or len({each.shape for each in every}) != 1:
             raise ValueError("parts that are not of one tensor")

@@ -9,7 +9,7 @@ from fields_identities import IDENTITIES
 from fields_sums import SUMS
 
 from derive.checker.runs import precisely
-from derive.verify.fields import (
+from derive.judge.fields import (
     DEEPEST,
     TooDeepError,
     UnluckyError,

@@ -29,7 +29,7 @@ from derive.checker.explain.results import (
     find_result_edit,
 )
 from derive.checker.trace import Trace, record
-from derive.checker.trace_nodes import is_condition
+from derive.checker.trace.nodes import is_condition
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import find_free, walk
 
