@@ -85,7 +85,7 @@ def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
 @where_it_lives
 def find_constructor_slots(target: Any) -> list[Slot]:
     """The arguments that a class of modules is made with."""
-    return [slot for slot in find_arguments(target.__init__) if slot.name != "self"]
+    return find_arguments(target)
 
 
 def find_arguments(function: Any) -> list[Slot]:

@@ -72,6 +72,11 @@ class Exact(TorchDispatchMode):
         self.usage = Usage()
         self.paused = False
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: to say so loads all of torch's compiler, which takes longer than a check."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """One operation on any tensors."""
         named = kwargs or {}
