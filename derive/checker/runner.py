@@ -36,16 +36,10 @@ from derive.checker.remote import Failure, Link, find_kind
 from derive.checker.script import Script
 from derive.checker.wire import HEAD, Kept, Reader, Writer, name_classes
 from derive.errors import DeriveError
-from derive.judge.fields.parts import Usage
-from derive.judge.fields.tower import Tower
 
 if TYPE_CHECKING:
     from derive.checker.job import Job
 
-CLASSES = name_classes(
-    *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, prove.Equations),
-    *(runs.Given, runs.How, runs.Answer, trace.Event, trace.Trace),
-)
 SERVED: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
@@ -56,6 +50,17 @@ SERVED: dict[str, Callable[..., Any]] = {
 }
 
 _PATIENCE = 100  # looks at a process that has closed its channel and is about to leave
+
+
+def list_classes() -> dict[str, type]:
+    """The records that cross between judge and runner."""
+    from derive.judge.fields.parts import Usage
+    from derive.judge.fields.tower import Tower
+
+    return name_classes(
+        *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, prove.Equations),
+        *(runs.Given, runs.How, runs.Answer, trace.Event, trace.Trace),
+    )
 
 
 @contextmanager
@@ -70,7 +75,7 @@ def start_runner(job: Job, folder: str) -> Iterator[Link]:
         finally:
             os._exit(1)
     there.close()
-    link = Link(here, CLASSES, job.seconds)
+    link = Link(here, list_classes(), job.seconds)
     link.find_end = partial(_find_end, guardian)
     try:
         yield link
@@ -124,6 +129,7 @@ def _be_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
 def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
     """Answer until the judge has no more questions."""
     objects: list[Any] = []
+    classes = list_classes()
 
     def keep(value: Any) -> Kept:
         objects.append(value)
@@ -142,7 +148,7 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
             return
         length, behind = HEAD.unpack(head)
         header, data = _receive(end, length), _receive(end, behind)
-        reader = Reader(CLASSES, find)
+        reader = Reader(classes, find)
         try:
             name, _, args, named = reader.read_frame(header, data)
             answer = {**SERVED, **own}[name](*args, **named)
@@ -152,7 +158,7 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
             answer = Failure("CannotRunError", str(error), error.line, error.is_incurable)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             answer = Failure(type(error).__name__, load.say(error))
-        end.sendall(Writer(CLASSES, keep).frame(answer))
+        end.sendall(Writer(classes, keep).frame(answer))
 
 
 def _load(job: Job) -> Code:
