@@ -30,6 +30,7 @@ class Picked:
     program: Program
     draws: tuple[Draw, ...]
     findings: tuple[Diagnostic, ...] = ()
+    stops: tuple[tuple[Draw, CannotRunError], ...] = ()  # draws at which the code does not run
 
 
 def pick_program(
@@ -85,7 +86,7 @@ def _try_attempt(attempt: Attempt, best: _Best, failures: Failures) -> bool:
 
 def _pick(program: Program, first: Draw, draws: Draws) -> Picked:
     """The program with the draws at which it runs, the first of which it does."""
-    kept, lost = [first], []
+    kept, stops = [first], []
     is_long = count_steps(first) > MOST_STEPS  # then once at the same sizes is enough
     for draw in draws.make_others():
         if is_long and draw.sizes == first.sizes:
@@ -94,9 +95,10 @@ def _pick(program: Program, first: Draw, draws: Draws) -> Picked:
         try:
             program.run(fixed.make_inputs(), fixed.sizes)
             kept.append(fixed)
-        except CannotRunError:
-            lost.append(fixed)
-    return Picked(program, tuple(kept), tuple(explain_draws(kept, lost, draws.told)))
+        except CannotRunError as error:
+            stops.append((fixed, error))
+    findings = explain_draws(kept, [draw for draw, _ in stops], draws.told)
+    return Picked(program, tuple(kept), tuple(findings), tuple(stops))
 
 
 def _pick_wider(own: Picked, wider: Iterable[Draws], agrees: bool) -> Picked:

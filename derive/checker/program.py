@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derive.checker.load import Code
+from derive.checker.remote import EndedError
 from derive.checker.runs import Answer, Given, How, call_target, describe_error, run_target
 from derive.checker.sources import evaluate_source
 from derive.errors import DeriveError
@@ -32,9 +33,17 @@ class Program:
 
         CannotRunError with the line where the code stops.
         """
-        return run_target(
-            self.code.target, self._find_own(values, sizes), how or How(), self.code.path
-        )
+        return self._ask(values, sizes, how or How())
+
+    def _ask(self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How) -> Answer:
+        import torch
+
+        found = run_target(self.code.target, self._find_own(values, sizes), how, self.code.path)
+        is_answer = isinstance(found, Answer)  # else somebody has answered in its place
+        told = (*found.results, *found.gradients.values()) if is_answer else (found,)
+        if not all(each is None or isinstance(each, torch.Tensor) for each in told):
+            raise EndedError("the process that ran the code answered what is no result")
+        return found
 
     def differentiate(
         self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How
@@ -47,7 +56,7 @@ class Program:
         import torch
 
         given = self.find_given(values, sizes)
-        answer = run_target(self.code.target, self._find_own(values, sizes), how, self.code.path)
+        answer = self._ask(values, sizes, how)
         by_name = {**given.arguments, **given.parameters}
         told = {n: g for n, g in answer.gradients.items() if g is not None}
         made = [name for name in told if by_name[name].requires_grad]

@@ -8,6 +8,7 @@ from derive.checker.remote import find_kind
 from derive.checker.slots import Slot, find_slots
 from derive.checker.sources import find_names, find_tensors
 from derive.errors import Diagnostic
+from derive.judge.evaluate import evaluate_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,11 +37,30 @@ def find_remarks(system: System, picked: Picked) -> Iterator[Diagnostic]:
                 "not-given", says, help=f"bind it, --bind {slot.name}=NAME, if it does"
             )
     yield from _find_layouts(program)
+
+
+def find_missing(system: System, picked: Picked) -> str:
+    """The results of the formula that the code does not return, in words."""
     draw = picked.draws[0]
-    results = program.run(draw.make_inputs(), draw.sizes).results
+    results = picked.program.run(draw.make_inputs(), draw.sizes).results
     missing = [tensor.name for tensor in system.results[len(results) :]]
-    if missing and results:
-        yield Diagnostic("not-returned", f"the code does not return {', '.join(missing)}")
+    if not missing:
+        return ""
+    kept = ", ".join(tensor.name for tensor in system.results[: len(results)])
+    return f"the code does not return {', '.join(missing)}" + (
+        f"; if that is meant, end the formula with: return {kept}" if kept else ""
+    )
+
+
+def find_stop(picked: Picked) -> str:
+    """Sizes at which the code stops though the formula has a value there, in words."""
+    for draw, error in picked.stops:
+        found = evaluate_system(draw.system, draw.make_inputs(), draw.sizes)
+        wanted = (found[tensor.name] for tensor in draw.system.results)
+        if not any(bool((value != value).any()) for value in wanted):
+            at = " ".join(f"{name}={size}" for name, size in draw.sizes.items())
+            return f"at {at} the code stops, {error}, where the formula has a value"
+    return ""
 
 
 def find_loose_ends(system: System, program: Program) -> str:

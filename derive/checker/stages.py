@@ -21,7 +21,7 @@ from derive.checker.judge import (
 from derive.checker.load import CannotRunError, Code, find_literals
 from derive.checker.pick import Picked, pick_program
 from derive.checker.prove import find_proof
-from derive.checker.remarks import find_loose_ends, find_remarks
+from derive.checker.remarks import find_loose_ends, find_missing, find_remarks, find_stop
 from derive.checker.runs import How, has_dropout
 from derive.checker.stability import find_unstable
 from derive.errors import DeriveError, Diagnostic
@@ -60,6 +60,10 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
         verdict = judge_exactly(job, picked, verdict, floats.off)
         send(verdict)
         return picked, verdict
+    lacking = find_missing(job.system, picked) or find_stop(picked)
+    if lacking:
+        verdict = replace(verdict, difference=lacking)
+        return picked, _say(verdict, send, False, "different")
     send.begin("further inputs and sizes")
     verdict = replace(verdict, same=True, grade="agrees", reasons=())
     verdict = _judge_further(job, picked, verdict, send)

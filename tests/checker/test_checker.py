@@ -175,8 +175,8 @@ def test_results_are_compared_one_by_one():
     assert check(with_weights, parse(both)).same is True
     assert check(wrong_weights, parse(both)).same is False
     alone = check(attend, parse(both))
-    assert alone.same is True
-    assert "not-returned" in [finding.code for finding in alone.findings]
+    assert alone.same is False
+    assert "does not return p" in alone.difference
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from derive import check, parse
 
 TWO = parse("x[N, D]; w[D, K]; h[n,k] = sum[d](x[n,d] * w[d,k]); y[n,k] = exp(h[n,k]); return y, h")
 
+ONE = parse("x[N, D]; w[D, K]; y[n,k] = exp(sum[d](x[n,d] * w[d,k]))")
+
 
 def compute(x, w):
     return torch.exp(x @ w)
@@ -23,15 +25,18 @@ def branch(A, B):
     return A @ B if A.shape[0] < 100 else A @ B + 1
 
 
-def test_what_is_not_returned_is_a_finding_alone():
+def test_what_is_not_returned_differs_and_says_what_to_do():
     verdict = check(compute, TWO)
-    assert verdict.same is True
-    assert [finding.code for finding in verdict.findings] == ["not-returned"]
+    assert verdict.same is False
+    assert verdict.difference == (
+        "the code does not return h; if that is meant, end the formula with: return y"
+    )
+    assert check(compute, ONE).same is True
 
 
 def test_gradients_are_of_what_is_returned():
-    assert check(compute, TWO, backward=True).same is True
-    assert check(stop_gradient, TWO, backward=True).same is False
+    assert check(compute, ONE, backward=True).same is True
+    assert check(stop_gradient, ONE, backward=True).same is False
 
 
 def test_a_mistake_is_explained_by_what_is_returned():
