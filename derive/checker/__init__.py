@@ -44,15 +44,17 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     sizes: Mapping[str, int] | None = None,
     backward: bool = False,
     seconds: float = 30,
+    init: str = "",
 ) -> Verdict:
     """Whether code computes a formula, how sure that is, and if not, where and what to edit.
 
     `code` is a function, a torch module or a class of modules, `file.py:name`, an einsum string, or
-    Python text; `formula` a Formula, a name of the library, or text in the notation. `bind` says
-    what arguments are given where names do not tell, `{"query": "Q", "W_q.weight": "W_Q.T"}`;
-    `sizes` fixes sizes; `backward` judges gradients too. The code runs in a process of its own for
-    at most `seconds` seconds. Raises DeriveError for what cannot be read; code that does not run is
-    "unknown", never the same.
+    Python text; `init` the arguments with which a class is made, `"Config(n_head=2)"`. `formula` is
+    a Formula, a name of the library, or text in the notation. `bind` says what arguments are given
+    where names do not tell, `{"query": "Q", "W_q.weight": "W_Q.T"}`; `sizes` fixes sizes;
+    `backward` judges gradients too. The code runs in a process of its own for at most `seconds`
+    seconds.
+    Raises DeriveError for what cannot be read; code that does not run is "unknown", never the same.
     """
     if seconds <= 0:
         raise refuse("seconds-range", "seconds has to be more than 0")
@@ -66,7 +68,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
             facts=(f"its sizes are {', '.join(find_sizes(system))}",),
         )
     binds = parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
-    job = Job(_find_place(code), wanted, system, binds, dict(sizes or {}), backward, seconds)
+    job = Job(_find_place(code), wanted, system, binds, dict(sizes or {}), backward, seconds, init)
     with TemporaryDirectory(prefix="derive-", ignore_cleanup_errors=True) as folder:
         found, ended = run_in_child(partial(_work, job, folder), classes=(Verdict,))
     verdict: Verdict = found if isinstance(found, Verdict) else job.start()

@@ -52,6 +52,7 @@ class Job:
     sizes: Mapping[str, int]
     backward: bool
     seconds: float
+    init: str = ""  # the constructor's arguments
 
     def start(self) -> Verdict:
         """What is known before anything has run."""

@@ -1,6 +1,7 @@
 """The code that is checked: a function, a module, a class of modules, out of a file or a text.
 
-file.py:function   file.py:Class   file.py       one candidate, else a name is asked for
+file.py:function   file.py:Class   file.py:Class.method   file.py:instance
+file.py              one candidate, else a name is asked for
 "bij,bjk->bik"     an einsum string
 text               Python with one function or class, or a script without any
 """
@@ -11,23 +12,26 @@ import ast
 import inspect
 import re
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.member import find_member
 from derive.checker.remote import CannotRunError as CannotRunError  # noqa: PLC0414 - loading raises it
 from derive.checker.remote import where_it_lives
 from derive.checker.script import Script, find_unused, makes_tensor, read_script, to_function
 from derive.errors import DeriveError, Diagnostic, Mark, refuse, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 STANDARD_INPUT = "standard input"
 MOST_LITERAL = 2048  # beyond it a number is no length that a draw could reach
 FEWEST_STATEMENTS = 3  # that compute outside of functions, in a script; fewer are a demonstration
+_MEMBER = re.compile(r"(?P<path>.+\.py):(?P<member>[^\W\d]\w*(\.[^\W\d]\w*)*)?")
 _EINSUM = re.compile(r"\s*[A-Za-z., ]*[A-Za-z.][A-Za-z., ]*(->[A-Za-z. ]*)?\s*")
 # What snippets take for granted.
 _PRELUDE = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
@@ -47,22 +51,50 @@ class Code:
     is_einsum: bool = False
 
 
-def load(code: Any, wanted: str = "") -> Code:
+def load(code: Any, wanted: str = "", init: str = "") -> Code:
     """The code that a person means; `wanted` is the formula's name, which decides between several.
 
+    `init` are the arguments of a class's constructor, a Python expression over the file's names.
     DeriveError for what is no code, CannotRunError for a file that does not run.
     """
+    if init and (not isinstance(code, (str, Path)) or _is_einsum(str(code))):
+        raise refuse("init-class", "--init makes an object of a class of a file or a text")
     if not isinstance(code, (str, Path)):
         return _from_object(code)
     text = str(code)
     if isinstance(code, str) and _is_einsum(text):
         return _from_einsum(text)
-    path, _, member = text.rpartition(":")
-    if path.endswith(".py") and (member.isidentifier() or not member):
-        return _from_path(Path(path), member, wanted)
-    if text.endswith(".py") and "\n" not in text:
-        return _from_path(Path(text), "", wanted)
-    return _from_text(text, f"<{STANDARD_INPUT}>", STANDARD_INPUT, "", wanted)
+    path, member = split_member(text)
+    if path:
+        return _from_path(Path(path), _Wish(member, wanted, init))
+    source = _Source(text, f"<{STANDARD_INPUT}>", STANDARD_INPUT)
+    return _from_text(source, _Wish("", wanted, init))
+
+
+def split_member(text: str) -> tuple[str, str]:
+    """The path and the name of FILE.py:NAME; two empty texts for what is no path."""
+    found = _MEMBER.fullmatch(text)
+    if found:
+        return found["path"], found["member"] or ""
+    return (text, "") if text.endswith(".py") and "\n" not in text else ("", "")
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What is asked of a file: one of its names, the formula's name, a constructor's arguments."""
+
+    member: str = ""
+    formula: str = ""
+    init: str = ""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The text of a file, the name that its frames have, and what messages call it."""
+
+    text: str
+    path: str
+    shown: str
 
 
 def _is_einsum(text: str) -> bool:
@@ -74,7 +106,8 @@ def _from_einsum(text: str) -> Code:
     names = [f"operand_{number}" for number in range(1, equation.count(",") + 2)]
     lines = [_PRELUDE, f"def contraction({', '.join(names)}):"]
     lines.append(f"    return torch.einsum({equation!r}, {', '.join(names)})\n")
-    code = _from_text("\n".join(lines), "<einsum>", f'einsum "{text.strip()}"', "contraction", "")
+    source = _Source("\n".join(lines), "<einsum>", f'einsum "{text.strip()}"')
+    code = _from_text(source, _Wish("contraction"))
     return replace(code, name=f'einsum "{text.strip()}"', is_einsum=True)
 
 
@@ -140,45 +173,65 @@ def _unused(name: str, line: int) -> Diagnostic:
     return Diagnostic("unused", f"{name} is made on line {line} and never used")
 
 
-def _from_path(path: Path, member: str, wanted: str) -> Code:
+def _from_path(path: Path, wish: _Wish) -> Code:
+    return _from_text(_Source(read_code(path), str(path), path.name), wish)
+
+
+def read_code(path: Path) -> str:
+    """The text of a file; DeriveError where it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise refuse("file-unreadable", f"{path} is not UTF-8 text") from error
-    except OSError as error:
-        raise refuse("file-unreadable", f"cannot read {path}: {error.strerror}") from error
-    return _from_text(text, str(path), path.name, member, wanted)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise refuse("file-unreadable", f"cannot read {path}: {reason}") from error
 
 
-def _from_text(text: str, path: str, shown: str, member: str, wanted: str) -> Code:
+def _from_text(source: _Source, wish: _Wish) -> Code:
+    text, path, shown = source.text, source.path, source.shown
+    tree = _parse(source)
+    candidates = find_candidates(tree)
+    if not candidates and not wish.member:
+        return _from_script(tree, text, path, shown)
+    names = run_tree(tree, path, shown)
+    known = [n for n in candidates if callable(names.get(n))]
+    name = wish.member or _choose(known, wish.formula, shown)
+    first = name.partition(".")[0]
+    if first not in names or names[first] is None:
+        raise refuse(
+            "code-missing",
+            f"{shown} has no function or class {first}",
+            facts=[f"it has {', '.join(known)}"] if known else (),
+            help=suggest(first, known),
+        )
+    with _run_by_user(path, shown):
+        target = find_member(names, name, wish.init, shown)
+    inner = inspect.unwrap(getattr(target, "forward", target))
+    findings = _find_unused_names(text, getattr(inner, "__func__", inner))
+    return Code(f"{shown}:{name}", target, path, text, None, findings, names)
+
+
+def _parse(source: _Source) -> ast.Module:
     try:
-        tree = ast.parse(text, path)
+        return ast.parse(source.text, source.path)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         at = f", line {line}" if line else ""
         said = getattr(error, "msg", str(error))
         what = f": {error.text.strip()}" if isinstance(error, SyntaxError) and error.text else ""
-        raise CannotRunError(f"{shown}{at} is no Python, {said}{what}", line) from error
-    candidates = _find_candidates(tree)
-    if not candidates and not member:
-        return _from_script(tree, text, path, shown)
-    names = run_tree(tree, path, shown, text)
-    known = [n for n in candidates if callable(names.get(n))]
-    name = member or _choose(known, wanted, shown)
-    if not callable(names.get(name)):
-        raise refuse(
-            "code-missing",
-            f"{shown} has no function or class {name}",
-            facts=[f"it has {', '.join(known)}"] if known else (),
-            help=suggest(name, known),
-        )
-    target = names[name]
-    inner = getattr(target, "forward", target) if isinstance(target, type) else target
-    findings = _find_unused_names(text, getattr(inner, "__func__", inner))
-    return Code(f"{shown}:{name}", target, path, text, None, findings, names)
+        raise CannotRunError(f"{source.shown}{at} is no Python, {said}{what}", line) from error
 
 
-def _find_candidates(tree: ast.Module) -> list[str]:
+def list_candidates(path: Path) -> list[str]:
+    """What of a file is judged where no name is told; nothing for a script, or no Python."""
+    try:
+        return find_candidates(ast.parse(read_code(path)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def find_candidates(tree: ast.Module) -> list[str]:
     """Public functions and classes of modules; a class with no forward is none."""
     found = []
     for node in tree.body:
@@ -189,6 +242,8 @@ def _find_candidates(tree: ast.Module) -> list[str]:
                 found.append(node.name)
         elif isinstance(node, ast.FunctionDef):
             found.append(node.name)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+            found += [each.id for each in node.targets if isinstance(each, ast.Name)]
     public = [name for name in found if not name.startswith("_")]
     if found and sum(map(_is_work, tree.body)) >= FEWEST_STATEMENTS:
         return []  # functions in passing, and statements that do the work: a script
@@ -198,6 +253,8 @@ def _find_candidates(tree: ast.Module) -> list[str]:
 def _is_work(node: ast.stmt) -> bool:
     """Does a statement at the outermost level compute with tensors, more than to make one?"""
     if not isinstance(node, ast.Assign) or makes_tensor(node.value):
+        return False
+    if isinstance(node.value, ast.Lambda):
         return False
     return any(
         isinstance(part, ast.Call) or (isinstance(part, ast.BinOp) and _is_product(part.op))
@@ -228,7 +285,7 @@ def _from_script(tree: ast.Module, text: str, path: str, shown: str) -> Code:
     script = read_script(tree)
     names: dict[str, Any] = {}
     if not set(script.arguments) - set(script.made):
-        names = run_tree(tree, path, shown, text)  # it runs by itself: shapes and numbers are told
+        names = run_tree(tree, path, shown)  # it runs by itself: shapes and numbers are told
     findings = tuple(
         _unused(name, line) for name, line in script.unused if name != script.results[0]
     )
@@ -240,11 +297,11 @@ def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
     """The script as a function of these of its names."""
     assert code.script is not None
     tree = to_function(code.script, arguments, result)
-    names = run_tree(tree, code.path, code.name, code.source)
+    names = run_tree(tree, code.path, code.name)
     return replace(code, target=names["script"])
 
 
-def run_tree(tree: ast.Module, path: str, shown: str, text: str) -> dict[str, Any]:
+def run_tree(tree: ast.Module, path: str, shown: str) -> dict[str, Any]:
     """The names that a file defines; CannotRunError with the line where it stops."""
     module = ModuleType("checked_code")
     module.__file__ = path
@@ -255,17 +312,24 @@ def run_tree(tree: ast.Module, path: str, shown: str, text: str) -> dict[str, An
     folder = str(Path(path).resolve().parent)
     sys.path.append(folder)
     try:
-        exec(compile(tree, path, "exec", dont_inherit=True), module.__dict__)
+        with _run_by_user(path, shown):
+            exec(compile(tree, path, "exec", dont_inherit=True), module.__dict__)
+    finally:
+        sys.path.remove(folder)
+    return module.__dict__
+
+
+@contextmanager
+def _run_by_user(path: str, shown: str) -> Iterator[None]:
+    """In here the user's code runs: what it raises becomes a CannotRunError with its line."""
+    try:
+        yield
     except DeriveError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's file raises
         line = find_line(error, path)
         at = f", line {line}" if line else ""
         raise CannotRunError(f"{shown}{at}: {say(error)}", line) from error
-    finally:
-        sys.path.remove(folder)
-    _ = text
-    return module.__dict__
 
 
 def is_incurable(error: BaseException) -> bool:

@@ -165,7 +165,7 @@ def _load(job: Job) -> Code:
     """The code with what its names tell: numbers, and shapes of tensors."""
     import torch
 
-    code = load.load(job.code, job.system.name)
+    code = load.load(job.code, job.system.name, job.init)
     names: dict[str, Any] = {}
     for name, value in code.names.items():
         if isinstance(value, (bool, int, float)):

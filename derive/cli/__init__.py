@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMULA = "NAME|FILE|FILE.py:NAME|TEXT"
-CODE = "FILE.py[:NAME]|EINSUM|TEXT"
-CODE_IS = "A function or a class of torch modules, an einsum string, Python text; - reads one."
+CODE = "FILE.py[:NAME,..]|EINSUM|TEXT"
+CODE_IS = (
+    "A function, a method, a class of torch modules or an object of a file, an einsum string, "
+    "Python text; - reads one."
+)
 FROM = "Of the library, a file, one formula of a file, or a text with an = in it; - reads one."
 
 Where = Annotated[str, typer.Argument(metavar=FORMULA, help=FROM, show_default=False)]
@@ -207,23 +210,27 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
     sizes: Sizes = "",
     backward: Annotated[bool, typer.Option("--backward", help="Judge gradients too.")] = False,
     seconds: Annotated[float, typer.Option("--seconds", help="The code's time limit.")] = 30,
+    init: Annotated[
+        str, typer.Option("--init", metavar='"Config(n_head=2)"', help="Make the class with these.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Does this code compute that formula? Where not, and what is the edit?
 
     Exit code 0: the same; 1: different; 2: it cannot be told.
     """
-    from derive.cli.check import print_verdict
+    from derive.cli.check import print_verdicts
     from derive.cli.sizes import parse_sizes
 
     raise typer.Exit(
-        print_verdict(
+        print_verdicts(
             code,
             formula,
             bind=bind,
             sizes=parse_sizes(sizes),
             backward=backward,
             seconds=seconds,
+            init=init,
             as_json=as_json,
         )
     )
