@@ -101,13 +101,15 @@ def match_slots(match: Match, slots: Sequence[Slot]) -> None:
             if slot.name not in match.arguments:
                 _give_by_name(match, slot, same)
     for slot in slots:
-        if slot.name not in match.arguments and "mask" in slot.name.lower():
+        if slot.name not in match.arguments and "mask" in slot.called.lower():
             masks = [tensor for tensor in match.left if tensor.kind == "bool"]
             masks = masks or [t for t in match.left if "mask" in t.name.lower() or t.name == "M"]
             if len(masks) == 1:
                 _give(match, slot, masks[0])
     free = [s for s in slots if s.name not in match.arguments and not s.is_number]
-    free = [s for s in free if s.required and not (is_size_name(s.name) and _is_spare(free, match))]
+    free = [
+        s for s in free if s.required and not (is_size_name(s.called) and _is_spare(free, match))
+    ]
     for slot in free:
         if match.left and slot.name not in match.arguments:
             _give(match, slot, match.left[0])
@@ -136,11 +138,11 @@ def _is_same_core(one: str, other: str) -> bool:
 
 
 def _give_by_name(match: Match, slot: Slot, same: Any) -> None:
-    tensors = [tensor for tensor in match.left if same(slot.name, tensor.name)]
+    tensors = [tensor for tensor in match.left if same(slot.called, tensor.name)]
     if len(tensors) == 1:
         _give(match, slot, tensors[0])
         return
-    scalars = [scalar for scalar in match.scalars if same(slot.name, scalar.name)]
+    scalars = [scalar for scalar in match.scalars if same(slot.called, scalar.name)]
     if len(scalars) == 1:
         match.arguments[slot.name] = scalars[0].name
         match.scalars.remove(scalars[0])
@@ -180,7 +182,7 @@ def find_numbers(numbers: Sequence[Slot], match: Match, system: System) -> Itera
     choices = []
     for slot in numbers:
         scalars = [scalar.name for scalar in match.scalars]
-        ranked = rank_sizes(slot.name, list(extents))
+        ranked = rank_sizes(slot.called, list(extents))
         choices.append([*scalars, *ranked] if slot.hint == "float" else [*ranked, *scalars])
     if not choices:
         yield {}

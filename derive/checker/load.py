@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import re
 import sys
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.groups import find_definition
 from derive.checker.member import find_member
 from derive.checker.remote import CannotRunError as CannotRunError  # noqa: PLC0414 - loading raises it
 from derive.checker.remote import where_it_lives
@@ -120,7 +122,7 @@ def _from_object(code: Any) -> Code:
         path, source = _find_source(inner)
         named = code if hasattr(code, "__name__") else type(code)
         names = getattr(inner, "__globals__", {})
-        findings = _find_unused_names(source, inner)
+        findings = _find_unused_names(inner)
         return Code(
             getattr(named, "__name__", "the code"),
             code,
@@ -154,19 +156,11 @@ def _find_source(function: Any) -> tuple[str, str]:
         return path, ""
 
 
-def _find_unused_names(source: str, function: Any) -> tuple[Diagnostic, ...]:
-    line = getattr(getattr(function, "__code__", None), "co_firstlineno", 0)
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+def _find_unused_names(function: Any) -> tuple[Diagnostic, ...]:
+    definition = find_definition(function)
+    if not isinstance(definition, ast.FunctionDef):
         return ()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and line in {
-            node.lineno,
-            *(d.lineno for d in node.decorator_list),
-        }:
-            return tuple(_unused(name, at) for name, at in find_unused(node))
-    return ()
+    return tuple(_unused(name, at) for name, at in find_unused(definition))
 
 
 def _unused(name: str, line: int) -> Diagnostic:
@@ -194,6 +188,8 @@ def _from_text(source: _Source, wish: _Wish) -> Code:
     candidates = find_candidates(tree)
     if not candidates and not wish.member:
         return _from_script(tree, text, path, shown)
+    lines = text.splitlines(keepends=True)
+    linecache.cache[path] = (len(text), None, lines, path)  # of what is no file, too
     names = run_tree(tree, path, shown)
     known = [n for n in candidates if callable(names.get(n))]
     name = wish.member or _choose(known, wish.formula, shown)
@@ -208,7 +204,7 @@ def _from_text(source: _Source, wish: _Wish) -> Code:
     with _run_by_user(path, shown):
         target = find_member(names, name, wish.init, shown)
     inner = inspect.unwrap(getattr(target, "forward", target))
-    findings = _find_unused_names(text, getattr(inner, "__func__", inner))
+    findings = _find_unused_names(getattr(inner, "__func__", inner))
     return Code(f"{shown}:{name}", target, path, text, None, findings, names)
 
 

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.groups import gather
 from derive.checker.load import CannotRunError, find_line, is_incurable, say
 from derive.checker.remote import where_it_lives
 from derive.errors import DeriveError
@@ -159,13 +160,18 @@ def call_target(
         from derive.judge.fields.tensor import pause
 
         with pause():
-            target = target(**made).eval()
+            target = make_module(target, made)
     if isinstance(target, torch.nn.Module):
-        positional, named = _order(target.forward, given)
+        positional, named = _order(target.forward, gather(target.forward, given))
         with convert_buffers(target, find_dtype((*parameters.values(), *given.values()))):
             return torch.func.functional_call(target, dict(parameters), tuple(positional), named)
-    positional, named = _order(target, given)
+    positional, named = _order(target, gather(target, given))
     return target(*positional, **named)
+
+
+def make_module(target: type, made: Mapping[str, Any]) -> Any:
+    """A module of a class by its constructor's arguments, as it is used."""
+    return target(**gather(target, made)).eval()
 
 
 def find_dtype(values: Iterable[Any]) -> Any:

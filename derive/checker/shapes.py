@@ -16,7 +16,7 @@ from derive.checker.slots import USUAL_NAMES, Slot, rank_sizes
 from derive.checker.sources import evaluate_source, find_tensors
 from derive.checker.ties import compare_shapes, read_clashes
 from derive.ir.nodes import Size, System, Tensor
-from derive.ir.polynomial import evaluate_extent
+from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
 
@@ -141,12 +141,24 @@ def solve_sizes(
     free = [name for name in names if name not in known]
     values = {*(n for _, slot in pairs for n in slot.shape or ()), *numbers.values()}
     values |= {a // b for a in values for b in values if b and a % b == 0}
+    values |= {found for tensor, slot in pairs for found in _solve_extents(tensor, slot)}
     pool = sorted(value for value in values if value >= 1)
     choices = [_rank(name, pool, numbers) for name in free]
     for picks in islice(product(*choices), MOST_TRIES):
         sizes = {**known, **dict(zip(free, picks, strict=True))}
         if all(_can_hold(tensor, slot, sizes) for tensor, slot in pairs):
             yield sizes
+
+
+def _solve_extents(tensor: Tensor, slot: Slot) -> Iterator[int]:
+    """What a size is where an extent of it alone, `2*O` or `2*R + 1`, is one of the slot's."""
+    for extent in tensor.shape:
+        form = Polynomial.of(extent)
+        split = form.split(form.atoms[0]) if len(form.atoms) == 1 else None
+        slope, rest = (None, None) if split is None else (each.constant for each in split)
+        if slope and rest is not None:
+            solved = ((n - rest) / slope for n in slot.shape or ())
+            yield from (int(each) for each in solved if each >= 1 and each.denominator == 1)
 
 
 def _can_hold(tensor: Tensor, slot: Slot, sizes: Mapping[str, int]) -> bool:

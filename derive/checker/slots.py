@@ -7,8 +7,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from derive.checker.groups import Part, find_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from derive.checker.groups import Group
 
 from derive.checker.remote import where_it_lives
 
@@ -57,6 +64,12 @@ class Slot:
     hint: str = ""  # the annotation, as text
     shape: tuple[int, ...] | None = None  # of a parameter
     linear: bool = False  # the weight of a torch linear layer, held as [out, in]
+    part: str = ""  # its name in the dictionary or object that holds it
+
+    @property
+    def called(self) -> str:
+        """The name that tells what it is."""
+        return self.part or self.name
 
     @property
     def is_number(self) -> bool:
@@ -94,16 +107,26 @@ def find_arguments(function: Any) -> list[Slot]:
         known = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [
-        Slot(
-            each.name,
-            each.default is _EMPTY,
-            None if each.default is _EMPTY else each.default,
-            _name_hint(each.annotation),
-        )
-        for each in known
-        if each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD}
-    ]
+    groups = find_groups(function)
+    return [slot for each in known for slot in _list_slots(each, groups.get(each.name))]
+
+
+def _list_slots(parameter: inspect.Parameter, group: Group | None) -> Iterator[Slot]:
+    """The parameter itself, or what it holds."""
+    if group is None:
+        if parameter.kind is not parameter.VAR_POSITIONAL:
+            told = Part(parameter.name, parameter.default, parameter.annotation)
+            yield _make_slot(parameter.name, told)
+        return
+    is_open = parameter.kind is parameter.VAR_KEYWORD
+    for part in group.parts:
+        name = part.name if is_open else f"{parameter.name}.{part.name}"
+        yield replace(_make_slot(name, part), part=part.name)
+
+
+def _make_slot(name: str, told: Part) -> Slot:
+    required = told.default is _EMPTY
+    return Slot(name, required, None if required else told.default, _name_hint(told.hint))
 
 
 def _name_hint(annotation: Any) -> str:

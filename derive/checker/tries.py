@@ -19,7 +19,7 @@ from derive.checker.draws import Draws, find_draws, make_draws
 from derive.checker.load import CannotRunError, Code, finish_script
 from derive.checker.program import Program
 from derive.checker.remote import find_kind, where_it_lives
-from derive.checker.runs import describe_error
+from derive.checker.runs import describe_error, make_module
 from derive.checker.shapes import find_misfits, find_sources, solve_sizes
 from derive.checker.slots import Slot, find_slots, rank_sizes
 from derive.checker.sources import evaluate_source, find_letters, find_tensors
@@ -180,7 +180,7 @@ def _construct(maker: Program, draws: Draws) -> Any:
 def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
     """A module of a class, as it is used; CannotRunError where it cannot be made so."""
     try:
-        return target(**made).eval()
+        return make_module(target, made)
     except (Exception, SystemExit) as error:  # whatever the user's constructor raises
         raise describe_error(error, path) from error
 
