@@ -121,11 +121,11 @@ def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: An
     names = dict.fromkeys(_find_attributes(definition, parameter.name))
     if not names or any(name in _list_of_tensor() or name in _OF_DICT for name in names):
         return None
-    known = {
+    known = dict.fromkeys(
         value
         for value in getattr(function, "__globals__", {}).values()
         if isinstance(value, type) and dataclasses.is_dataclass(value)
-    }
+    )
     fitting = [c for c in known if {*names} <= {f.name for f in dataclasses.fields(c)}]
     if len(fitting) == 1:
         return _find_by_class(fitting[0])
