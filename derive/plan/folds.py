@@ -36,7 +36,6 @@ from derive.plan.ops import (
     exchange,
 )
 from derive.plan.steps import Step, find_reads, walk_ops
-from derive.plan.strides import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -235,7 +234,7 @@ def _find_needed(scope: Scope, members: Members) -> Iterator[str]:
 def _find_idle(scope: Scope, members: Members) -> Iterator[str]:
     """The members that have to do with nothing large."""
     names = {*members.inside, *members.closing}
-    core = find_core(scope.steps, names, Memory(scope.sizes))
+    core = find_core(scope, names)
     kept: set[str] = set()
     for step in scope.steps:
         if step.name in names and (step.name in core or find_reads(step.op) & kept):

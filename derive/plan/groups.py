@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import ONE, Index
@@ -34,7 +35,7 @@ LARGE = 1 << 19  # elements from which a tensor is worth a loop: 2 MiB of float3
 _ANY = Index("_", ONE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scope:
     """Steps among which a loop is looked for: those of a plan, or those of a loop."""
 
@@ -43,6 +44,19 @@ class Scope:
     taken: Set[str]  # names
     sizes: Mapping[str, int]
     empty_row: str  # what a softmax of nothing is: zeros, nan
+
+    @cached_property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """Of each step the elements that it copies, and those of the largest tensor it makes."""
+        memory, found = Memory(self.sizes), {}
+        for step in self.steps:
+            parts = list(walk_ops(step.op))
+            copied = max(find_copies(op, memory) for op in parts)
+            made = [op for op in parts if not isinstance(op, VIEWS)]
+            most = max((memory.count(find_true_axes(op)) for op in made), default=0)
+            found[step.name] = copied, most
+            memory.strides[step.name] = find_strides(step.op, memory)
+        return found
 
 
 class BoundError(Exception):
@@ -100,13 +114,13 @@ def _to_leaf_key(op: Op, index: Index) -> Op:
 
 def find_group(scope: Scope, index: Index, *, whole: bool = False) -> Group | None:
     """The steps worth a loop over this index, or with `whole` all that can be in one; else None."""
-    steps, memory = scope.steps, Memory(scope.sizes)
+    steps = scope.steps
     inside, after = _find_members(steps, index, set())
-    core = find_core(steps, inside, memory)
+    core = find_core(scope, inside)
     shared = _find_shared(steps, inside, after)
     if shared:  # these before the loop may let more of the others into it
         others = _find_members(steps, index, shared)
-        wider = find_core(steps, others[0], memory)
+        wider = find_core(scope, others[0])
         if len(wider) > len(core):
             (inside, after), core = others, wider
     if not inside or not (core or whole):
@@ -166,7 +180,12 @@ def find_blocks(op: Op, index: Index, inside: Mapping[str, int]) -> tuple[Op, ..
 
 def is_reading(op: Op, index: Index) -> bool:
     """Has any part of it the index?"""
-    return any(index in axes_of(part) for part in walk_ops(op))
+    return index in _find_inside(op)
+
+
+@lru_cache(maxsize=1 << 14)
+def _find_inside(op: Op) -> frozenset[Index]:
+    return frozenset(index for part in walk_ops(op) for index in axes_of(part))
 
 
 def find_leaves(op: Op, index: Index, inside: Mapping[str, int]) -> tuple[Op, ...]:
@@ -206,23 +225,16 @@ def _find_given(cell: Cell, index: Index, inside: Mapping[str, int]) -> tuple[Op
     return given
 
 
-def find_core(steps: Sequence[Step], inside: set[str], memory: Memory) -> set[str]:
+def find_core(scope: Scope, inside: set[str]) -> set[str]:
     """The members that copy something large, or make or read one of the largest tensors."""
-    copied: dict[str, int] = {}
-    made: dict[str, int] = {}
-    for step in steps:
-        parts = list(walk_ops(step.op))
-        copied[step.name] = max(find_copies(op, memory) for op in parts)
-        work = [op for op in parts if not isinstance(op, VIEWS)]
-        made[step.name] = max((memory.count(find_true_axes(op)) for op in work), default=0)
-        memory.strides[step.name] = find_strides(step.op, memory)
-    least = max(LARGE, max(made[name] for name in inside) // 2) if inside else LARGE
-    large = {name for name, count in made.items() if count >= least}
+    work = scope.work
+    least = max(LARGE, max(work[name][1] for name in inside) // 2) if inside else LARGE
+    large = {name for name, (_, made) in work.items() if made >= least}
     return {
         step.name
-        for step in steps
+        for step in scope.steps
         if step.name in inside
-        and (step.name in large or copied[step.name] >= LARGE or find_reads(step.op) & large)
+        and (step.name in large or work[step.name][0] >= LARGE or find_reads(step.op) & large)
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -124,7 +125,11 @@ def _search_many(problem: tuple[Any, ...]) -> Any:
     try:
         return opt_einsum.DynamicProgramming(minimize=compare_counted)(*problem)
     except (_TooManyError, OverflowError):  # it takes the product of all extents for a float
-        return opt_einsum.RandomGreedy(max_repeats=GREEDY)(*problem)
+        state = random.getstate()  # each of its trials begins at a seed of its own
+        try:
+            return opt_einsum.RandomGreedy(max_repeats=GREEDY)(*problem)
+        finally:
+            random.setstate(state)
 
 
 class _TooManyError(Exception):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from derive.plan.cells.opening import count_reads, rename
 from derive.plan.naming import free_name
 from derive.plan.ops import Apply, Einsum, Num, Op, Source, axes_of, exchange
-from derive.plan.steps import Step, walk_ops
+from derive.plan.steps import Step, find_reads, walk_ops
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -34,6 +34,8 @@ def absorb_scales(
         counts = [memory.count(axes_of(arg)) for arg in product.op.args]
         place = counts.index(min(counts))
         for reader in done:
+            if product.name not in find_reads(reader.op):
+                continue
             scaled = _find_scaled(reader.op, product.name)
             if scaled is not None and memory.count(product.axes) >= WORTH * counts[place]:
                 done = _move(done, product, place, (reader, scaled), names)

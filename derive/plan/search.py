@@ -38,6 +38,7 @@ PAYS = 0.95  # of the time before: a rule that gains less is not worth a reader'
 ORDER_PAYS = 0.98  # the same for an order of storage, which is no more to read
 MOST_TURNS = 4  # forms from which others are looked for
 MOST_FORMS = 24  # tried in all
+MOST_OPERATIONS = 2400  # of the plans tried: a formula of more than a hundred gets fewer forms
 NEAR = 4  # forms tried for other sizes
 
 
@@ -112,10 +113,13 @@ def _find_next(
     wish: Wish,
 ) -> Iterator[Found]:
     """The forms that one use of one rule leads to, without those seen before."""
+    most = min(MOST_FORMS, _count_tries(here.plan))
     for rewriting in find_rewritings(here.draft.prepared, rules):
+        if len(seen) >= most:
+            return
         is_whole = rewriting.rule.across is not None  # what it put together can be sorted out
         form = prepare(rewriting.system)[0] if is_whole else rewriting.system
-        if form not in seen and len(seen) < MOST_FORMS:
+        if form not in seen:
             seen[form] = None
             note = _say(rewriting.rule)
             log = (*here.draft.log, *note_rule(rewriting, form))
@@ -123,6 +127,11 @@ def _find_next(
             draft = replace(here.draft, prepared=form, notes=notes, log=log)
             with suppress(DeriveError):  # it may have positions that no plan can read
                 yield _measure(draft, sizes, wish)
+
+
+def _count_tries(plan: Plan) -> int:
+    """How many plans as long as this one may be tried."""
+    return MOST_OPERATIONS // sum(1 for step in plan.steps for _ in walk_ops(step.op))
 
 
 def _say(rule: Rule) -> str:
@@ -143,12 +152,14 @@ def _try_orders(best: Found, sizes: Mapping[str, int], wish: Wish) -> Found:
 
 def _try_layouts(best: Found, sizes: Mapping[str, int], wish: Wish) -> Found:
     """Each tensor's places in another order of storage, where that saves copies."""
-    copied = _find_copied(best.plan)
+    copied, left = _find_copied(best.plan), _count_tries(best.plan)
     for equation in best.draft.prepared.equations:
         name = equation.target.tensor.name
         if name not in copied:
             continue
-        for order in _find_orders(equation, best.draft):
+        orders = list(islice(_find_orders(equation, best.draft), left))
+        left -= len(orders)
+        for order in orders:
             log = (*best.draft.log, note_order(name, order))
             draft = replace(best.draft, layouts={**best.draft.layouts, name: order}, log=log)
             found = _measure(draft, sizes, wish)

@@ -7,7 +7,7 @@ a name.
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Index
@@ -52,6 +52,8 @@ def share_ops(
     taken = {*names, *(step.name for step in steps)}
     while True:
         found = [op for step in steps for op in walk_ops(step.op) if _is_work(op)]
+        alike = Counter(map(_outline, found))
+        found = [op for op in found if alike[_outline(op)] > 1]
         counts = Counter(map(to_key, found))
         twice = [op for op in found if counts[to_key(op)] > 1]
         if not twice:
@@ -85,10 +87,20 @@ def to_key(op: Op) -> Op:
     return rename_indices(op, {i: Index(f"@{k}", i.extent) for k, i in enumerate(indices)})
 
 
+@lru_cache(maxsize=1 << 14)
+def _outline(op: Op) -> int:
+    """A number that operations with one key have in common; it costs less than the key."""
+    name = op.name if isinstance(op, Source) else ""
+    return hash((type(op).__name__, name, *map(_outline, args_of(op))))
+
+
 def _extract(op: Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """The operation as a step before its first use, and its name in its place everywhere."""
-    key = to_key(op)
-    copies = [[part for part in walk_ops(s.op) if to_key(part) is key] for s in steps]
+    key, outline = to_key(op), _outline(op)
+    copies = [
+        [part for part in walk_ops(s.op) if _outline(part) == outline and to_key(part) is key]
+        for s in steps
+    ]
     first = next(k for k, found in enumerate(copies) if found)
     if to_key(steps[first].op) is key:
         name = steps[first].name

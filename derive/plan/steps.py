@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from derive.errors import refuse
@@ -117,12 +118,12 @@ class Plan:
     @property
     def einsums(self) -> tuple[str, ...]:
         """The einsum strings over the user's letters, in order of the steps."""
-        return tuple(string for step in self.steps for string in self.find_einsums(step))
+        return self.find_einsums(*self.steps)
 
-    def find_einsums(self, step: Step) -> tuple[str, ...]:
-        """The einsum strings of one step, innermost first."""
+    def find_einsums(self, *steps: Step) -> tuple[str, ...]:
+        """The einsum strings of some of the steps, innermost first."""
         letters = find_letters(self.steps, calls=True)
-        return tuple(to_equation(op, letters) for op in find_products(step.op))
+        return tuple(to_equation(op, letters) for step in steps for op in find_products(step.op))
 
     @property
     def flops(self) -> Polynomial:
@@ -276,14 +277,18 @@ def _join(one: Amount, other: Amount) -> Amount:
 
 def walk_ops(op: Op) -> Iterator[Op]:
     """The operation and all it works on, innermost first."""
-    for arg in args_of(op):
-        yield from walk_ops(arg)
-    yield op
+    found, waiting = [], [op]
+    while waiting:
+        here = waiting.pop()
+        found.append(here)
+        waiting.extend(args_of(here))
+    return reversed(found)
 
 
-def find_reads(op: Op) -> set[str]:
+@lru_cache(maxsize=1 << 14)
+def find_reads(op: Op) -> frozenset[str]:
     """The names that an operation reads."""
-    return {part.name for part in walk_ops(op) if isinstance(part, Source)}
+    return frozenset(part.name for part in walk_ops(op) if isinstance(part, Source))
 
 
 def find_products(op: Op) -> Iterator[Einsum]:

@@ -11,6 +11,7 @@ which now one is better and now another.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import (
@@ -79,7 +80,7 @@ def find_rewritings(system: System, rules: Sequence[Rule]) -> Iterator[Rewriting
     seen = {system: None}
     letters = Letters(system)
     rules = find_valid(rules, system.empty_row)
-    found = (*_find_in_equations(system, rules, letters), *_find_across(system, rules, letters))
+    found = chain(_find_in_equations(system, rules, letters), _find_across(system, rules, letters))
     for rewriting in found:
         if rewriting.system not in seen:
             seen[rewriting.system] = None

@@ -19,6 +19,7 @@ from derive.plan.costs import find_true_axes
 from derive.plan.ops import Apply, Cell, Einsum, Num, Op, axes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from fractions import Fraction
 
     from derive.plan.cells.opening import Opener
@@ -45,7 +46,7 @@ class Product:
 
 def match_linear(op: Op, opener: Opener) -> Op | None:
     """A sum with a contraction in it, and a term that the contraction can be added to."""
-    if not isinstance(op, Apply) or op.function not in {"+", "-"}:
+    if not isinstance(op, Apply) or op.function not in {"+", "-"} or op in opener.refused:
         return None
     terms = split_sum(op, opener.peel)
     for place, term in enumerate(terms):
@@ -58,7 +59,16 @@ def match_linear(op: Op, opener: Opener) -> Op | None:
             if cell is not None:
                 rest = [*others[:number], *others[number + 1 :]]
                 return arrange(join_sum([Signed(cell), *rest], op.axes), op.axes)
+    opener.refused.update(_find_parts(op, op.axes))
     return None
+
+
+def _find_parts(op: Op, order: tuple[Index, ...]) -> Iterator[Op]:
+    """The sums that a sum is written as, with their indices in the same order."""
+    for arg in op.args if isinstance(op, Apply) and op.function in {"+", "-", "neg"} else ():
+        if axes_of(arg) == tuple(i for i in order if i in axes_of(arg)):
+            yield arg
+            yield from _find_parts(arg, order)
 
 
 def _read_product(

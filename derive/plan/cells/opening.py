@@ -23,7 +23,6 @@ from derive.plan.ops import (
     with_args,
 )
 from derive.plan.steps import walk_ops
-from derive.plan.strides import find_strides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -48,12 +47,12 @@ class Opener:
     ) -> None:
         self.steps = {step.name: step for step in steps}
         self.memory = memory
-        for step in steps:
-            memory.strides[step.name] = find_strides(step.op, memory)
         self.bounds: dict[str, Expr] = {
             each.name: each.below for each in inputs if isinstance(each, Tensor) and each.below
         }
         self._reads = count_reads(steps, results)
+        self.refused: set[Op] = set()  # sums that are known to hold no call
+        self._opened: dict[Op, Op] = {}
         self._spelled: dict[str, int] = {}  # the operations of each step with all it reads
         for step in steps:
             self._spelled[step.name] = sum(
@@ -75,8 +74,10 @@ class Opener:
     def _read(self, op: Op) -> Op:
         if not isinstance(op, Source) or op.name not in self.steps:
             return op
-        step = self.steps[op.name]
-        return rename(step.op, dict(zip(step.axes, op.axes, strict=True)))
+        if op not in self._opened:
+            step = self.steps[op.name]
+            self._opened[op] = rename(step.op, dict(zip(step.axes, op.axes, strict=True)))
+        return self._opened[op]
 
     def walk(self, op: Op) -> Iterator[Op]:
         """The parts of an operation, and of the steps that it needs, each step once."""
