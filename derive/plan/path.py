@@ -18,8 +18,8 @@ EXHAUSTIVE = 8  # operands up to which the optimal search takes milliseconds
 OUTER = 12  # operands up to which outer products are tried too
 FLOPS = "flops"
 FEW = "combo"  # operations and, 64 times as dear, elements that are written: fewer, larger products
-MOST_COMPARED = 100_000  # pairs that dynamic programming compares for more operands than that
-GREEDY = 64  # greedy orders that are tried where it compares more; the first is the plain one
+MOST_COMPARED = 50_000  # pairs that dynamic programming compares for more operands than that
+GREEDY = 128  # greedy orders that are tried where it compares more; the first is the plain one
 
 Path = tuple[tuple[int, ...], ...]
 

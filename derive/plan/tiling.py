@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 TARGETS = (1 << 19, 1 << 20)  # elements of the largest tensor in a block: 2 and 4 MiB of float32
 LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a budget
 OUTER = tuple(1 << k for k in range(39, 2, -2))  # of a loop around another, which cuts them down
+MOST_OPERATIONS = 5000  # times indices: of a long plan loops over fewer indices are looked at
 SAME = 1.05  # of the best time: among those the smaller block is taken
 GAIN = 0.75  # of the time without a loop, above which a loop is not worth its lines
 KINDS = (find_group, find_fold)  # of loops: over an index that is kept, over one that is summed
@@ -202,13 +203,22 @@ def open_scope(plan: Plan) -> Scope:
 
 
 def find_indices(plan: Plan) -> tuple[Index, ...]:
-    """Those that some steps keep or sum over, along which there is more than one position."""
+    """Those that some steps keep or sum over, along which there is more than one position.
+
+    Of a long plan with many, those of the largest tensors.
+    """
     steps, memory = open_scope(plan).steps, Memory(plan.complete(plan.sizes))
     ops = [op for step in steps for op in walk_ops(step.op)]
     found = [i for step in steps for i in step.axes]
     found += [i for op in ops for arg in args_of(op) for i in axes_of(arg)]
     cut = [Size(tile.block) for tile in plan.tiles]  # a block is not cut again
-    return tuple(i for i in dict.fromkeys(found) if i.extent not in cut and memory.extent(i) > 1)
+    indices = [i for i in dict.fromkeys(found) if i.extent not in cut and memory.extent(i) > 1]
+    most = max(1, MOST_OPERATIONS // len(ops))
+    if len(indices) > most:
+        large = sorted(ops, key=lambda op: -memory.count(find_true_axes(op)))
+        wanted = list(dict.fromkeys(i for op in large for i in find_true_axes(op)))[:most]
+        indices = [i for i in indices if i in wanted]
+    return tuple(indices)
 
 
 def make_tiled(plan: Plan, group: Group, target: int) -> Plan | None:
