@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from derive.ir.nodes import Index
     from derive.plan.ops import Op
 
-EXHAUSTIVE = 8  # operands up to which the optimal search takes milliseconds
+EXHAUSTIVE = 7  # operands up to which the optimal search takes milliseconds
 OUTER = 12  # operands up to which outer products are tried too
 FLOPS = "flops"
 FEW = "combo"  # operations and, 64 times as dear, elements that are written: fewer, larger products

@@ -209,12 +209,13 @@ def _write_product(factors: Sequence[Any], scope: Scope) -> Text:
         parts.sort(key=lambda part: _rank_factor(part, scope.names))
     first = next((k for k, (sign, _) in enumerate(parts) if sign == "*"), None)
     lead = ("*", S.One) if first is None else parts.pop(first)
-    text = put(lead[1], scope, PRODUCT if not negative else SIGN)
+    text, tightness = write(lead[1], scope)
+    text = f"({text})" if tightness < (SIGN if negative else PRODUCT) else text
     for sign, factor in parts:
         text += f" {sign} {put(factor, scope, POWER if sign == '/' else SIGN)}"
     if negative:
         text = f"-({text})" if text.startswith("-") else f"-{text}"
-    return text, PRODUCT if parts else SIGN if negative else write(lead[1], scope)[1]
+    return text, PRODUCT if parts else SIGN if negative else tightness
 
 
 def _rank_factor(part: tuple[str, Any], names: Names) -> tuple[int, int]:
