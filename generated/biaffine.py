@@ -26,8 +26,8 @@ def biaffine(
 
     Returns s[b,r,i,j] [B, R, N, N].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*D*N**2*R + 2*B*D**2*N*R + 4*B*D*N*R + 2*B*N**2*R + B*N*R operations; B*D*N*R +
-        3*B*N**2*R + B*N*R elements alive at once.
+    Cost: 2*B*D*N**2*R + 2*B*D**2*N*R + 4*B*D*N*R + 2*B*N**2*R + B*N*R operations; 2*B*D*N*R +
+        B*N**2*R elements alive at once.
     """
     _check_shapes(h_dep, h_head, U, W_dep, W_head, bias)
     # h_dep_U[b,r,i,e] = sum[d](h_dep[b,i,d] * U[r,d,e])  [B, R, N, D]

@@ -36,7 +36,7 @@ def graph_attention(
 
     Returns z[i,k] [N, G].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; 2*G*N + 5*N*block + 2*N elements alive at
+    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; 2*G*N + 6*N*block + 2*N elements alive at
         once.
     """
     N, G = _check_shapes(h, W, a_1, a_2, A, slope)

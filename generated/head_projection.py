@@ -19,7 +19,7 @@ def head_projection(x: Tensor, w: Tensor) -> Tensor:
 
     Returns Q[b,n,i,d] [B, N, S, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*D*N*S*T operations; B*D*N*S elements alive at once.
+    Cost: 2*B*D*N*S*T operations; B*D*N*S + D*N*T elements alive at once.
     """
     _check_shapes(x, w)
     # Q[b,n,i,d] = sum[t](x[b,i,t] * w[n,t,d])  [B, N, S, D]

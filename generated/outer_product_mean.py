@@ -20,7 +20,7 @@ def outer_product_mean(a: Tensor, b: Tensor, W: Tensor) -> Tensor:
 
     Returns out[i,j,z] [N, N, Z].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*C*E*N**2*S + 2*C*E*N**2*Z + C*E*Z operations; C*E*N**2 + C*E*Z + N**2*Z elements alive
+    Cost: 2*C*E*N**2*S + 2*C*E*N**2*Z + C*E*Z operations; 2*C*E*N**2 + C*E*Z + N**2*Z elements alive
         at once.
     Planned for S=128, N=128, C=32, E=32, Z=128; another order takes fewer operations where S < 32,
         C > 128, E > 128, Z < 32.

@@ -6,21 +6,13 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Index, Number, Size, Tensor
+from derive.ir.nodes import Index, Tensor
 from derive.ir.polynomial import evaluate_extent
 from derive.plan.naming import free_name, name_op
+from derive.plan.numbers import is_truth, is_whole
 from derive.plan.ops import (
-    Apply,
-    Arrange,
-    Cast,
-    Iota,
-    Num,
-    NumTensor,
     Op,
-    Reduction,
     Source,
-    Triangle,
-    args_of,
     axes_of,
 )
 from derive.plan.path import FLOPS
@@ -86,43 +78,6 @@ class Context:
         self.names.add(name)
         self.steps.append(Step(name, op))
         return Source(name, axes_of(op), kind)
-
-
-def is_truth(op: Op) -> bool:
-    """Does it hold truth values?"""
-    match op:
-        case Source(_, _, kind):
-            return kind == "bool"
-        case Triangle():
-            return True
-        case Apply(function, _, _):
-            return function in TRUTHS
-        case Cast() | Reduction():
-            return False
-        case Arrange(arg, _):
-            return is_truth(arg)
-        case _:
-            return any(is_truth(a) for a in args_of(op)) if len(args_of(op)) == 1 else False
-
-
-def is_whole(op: Op) -> bool:
-    """Does it hold integers: places, index arithmetic, integer tensors?"""
-    match op:
-        case Source(_, _, kind):
-            return kind == "int"
-        case Iota() | Reduction("argmax"):
-            return True
-        case Apply(function) if function in TRUTHS or function == "/":
-            return False
-        case Num(value):
-            return isinstance(value, (Size, Number))
-        case Cast() | NumTensor():
-            return False
-        case _:
-            return bool(args_of(op)) and all(map(is_whole, args_of(op)))
-
-
-TRUTHS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
 
 
 def layout_of(tensor: Tensor, context: Context) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from derive.ir.polynomial import Polynomial, add_all
+from derive.plan.numbers import is_whole
 from derive.plan.ops import (
     VIEWS,
     Along,
@@ -89,11 +90,13 @@ def find_true_axes(op: Op) -> tuple[Index, ...]:
 def find_kept(op: Op) -> Polynomial:
     """Elements that the result keeps alive: none where it is a view.
 
-    Numbers that are cast from a wider dtype, to spare half precision, are in float32 what they are.
+    An integer is as long as two. Numbers that are cast from a wider dtype, to spare half precision,
+    are in float32 what they are.
     """
     if isinstance(op, (*VIEWS, Num)) or (isinstance(op, Cast) and _is_wide(op.arg)):
         return Polynomial({})
-    return count_elements(find_true_axes(op))
+    each = 2 if is_whole(op) else 1
+    return count_elements(find_true_axes(op)) * Polynomial.of(each)
 
 
 def _is_wide(op: Op) -> bool:
@@ -103,26 +106,18 @@ def _is_wide(op: Op) -> bool:
     return any(map(_is_wide, args_of(op)))
 
 
-@lru_cache(maxsize=1 << 14)
-def find_held(op: Op) -> Polynomial:
-    """Elements alive while an operation runs: its result, and what it works on that has no name."""
-    unnamed = (_find_unnamed(arg) for arg in args_of(op))
-    return add_all([find_kept(op), *unnamed, *map(count_elements, _find_scratch(op))])
-
-
-def _find_scratch(op: Op) -> tuple[tuple[Index, ...], ...]:
-    """The indices of each tensor that torch makes for itself, beside the result."""
+def find_scratch(op: Op) -> tuple[tuple[Index, ...], ...]:
+    """The indices of each tensor that torch makes for itself, beside the result and copies."""
     match op:
         case Cell():
             return op.scratch
         case Reduction("logsumexp", arg, _):
             return (find_true_axes(arg),)
+        case Reduction("prod", arg, over):  # one index after the other, the last one first
+            axes = axes_of(arg)
+            last = max(axes.index(i) for i in over)
+            return ((*axes[:last], *axes[last + 1 :]),) if len(over) > 1 else ()
+        case Apply("/", (Num(), under)):  # the reciprocal, times the number
+            return (find_true_axes(under),)
         case _:
             return ()
-
-
-def _find_unnamed(op: Op) -> Polynomial:
-    """Elements of an operand that is computed in place; of a view, those of what it views."""
-    if isinstance(op, VIEWS) and args_of(op):
-        return _find_unnamed(args_of(op)[0])
-    return find_kept(op)

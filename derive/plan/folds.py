@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import MINUS_INFINITY, ZERO
-from derive.plan.context import is_truth, is_whole
 from derive.plan.groups import BoundError, find_core, find_leaves, is_reading
+from derive.plan.numbers import is_truth, is_whole
 from derive.plan.ops import (
     Along,
     Apply,

@@ -1,4 +1,4 @@
-"""Which expressions are plain Python numbers in a generated function, and which are integers."""
+"""Which expressions and operations are plain Python numbers, integers or truth values."""
 
 from __future__ import annotations
 
@@ -16,8 +16,22 @@ from derive.ir.nodes import (
     Size,
 )
 from derive.ir.walk import find_free, walk
-from derive.plan.ops import Cast, Op, args_of, with_args
+from derive.plan.ops import (
+    Apply,
+    Arrange,
+    Cast,
+    Iota,
+    Num,
+    NumTensor,
+    Op,
+    Reduction,
+    Source,
+    Triangle,
+    args_of,
+    with_args,
+)
 
+TRUTHS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
 WHOLE = {"floordiv", "mod", "abs", "sign", "min", "max", "clip"}
 
 
@@ -66,3 +80,37 @@ def strip_casts(op: Op) -> Op:
         return strip_casts(op.arg)
     args = args_of(op)
     return with_args(op, tuple(map(strip_casts, args))) if args else op
+
+
+def is_truth(op: Op) -> bool:
+    """Does it hold truth values?"""
+    match op:
+        case Source(_, _, kind):
+            return kind == "bool"
+        case Triangle():
+            return True
+        case Apply(function, _, _):
+            return function in TRUTHS
+        case Cast() | Reduction():
+            return False
+        case Arrange(arg, _):
+            return is_truth(arg)
+        case _:
+            return any(is_truth(a) for a in args_of(op)) if len(args_of(op)) == 1 else False
+
+
+def is_whole(op: Op) -> bool:
+    """Does it hold integers: places, index arithmetic, integer tensors?"""
+    match op:
+        case Source(_, _, kind):
+            return kind == "int"
+        case Iota() | Reduction("argmax"):
+            return True
+        case Apply(function) if function in TRUTHS or function == "/":
+            return False
+        case Num(value):
+            return isinstance(value, (Size, Number))
+        case Cast() | NumTensor():
+            return False
+        case _:
+            return bool(args_of(op)) and all(map(is_whole, args_of(op)))

@@ -11,8 +11,8 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Index
-from derive.plan.context import is_truth
 from derive.plan.naming import free_name, name_op, name_part
+from derive.plan.numbers import is_truth
 from derive.plan.ops import (
     VIEWS,
     Along,

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from derive.errors import refuse
 from derive.ir.nodes import MINUS_ONE, Mul, Pow, Size
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent
-from derive.plan.costs import count_elements, find_flops, find_held, find_inner, find_kept
-from derive.plan.ops import Cell, Einsum, Op, Source, args_of, axes_of
+from derive.plan.costs import (
+    count_elements,
+    find_flops,
+    find_inner,
+    find_kept,
+    find_scratch,
+    find_true_axes,
+)
+from derive.plan.ops import VIEWS, Cell, Einsum, Fill, Op, Source, args_of, axes_of
+from derive.plan.strides import Memory, find_strides, list_copies
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -148,10 +156,10 @@ class Plan:
     def peak_elements(self) -> Polynomial:
         """Elements alive together at the fullest moment, at the sizes of the plan.
 
-        All named steps stay alive to the end; within a line, an operation's result and what it
-        works on. Of a loop, the blocks of its results, its running values, and of everything else
-        one block, which stays alive while the next turn begins. Views and the arguments count for
-        nothing.
+        All named steps stay alive to the end; within a line, an operation's result, what it works
+        on, and what torch copies or makes for itself. Of a loop, the blocks of its results, its
+        running values, and of everything else one block, which stays alive while the next turn
+        begins. Views and the arguments count for nothing.
         """
         return find_peak(self)
 
@@ -182,9 +190,8 @@ class Plan:
 
 def find_peak(plan: Plan) -> Polynomial:
     """Elements alive together at the fullest moment of a plan."""
-    counter = _Counter(plan, plan.complete(plan.sizes))
-    end = counter.count_steps((0, len(plan.steps) - 1), plan.tile, Amount((), 0))
-    counter.note(end)
+    counter = _Counter(plan, Memory(plan.complete(plan.sizes)))
+    counter.count_steps((0, len(plan.steps) - 1), plan.tile, Amount((), 0))
     return add_all(counter.fullest.parts)
 
 
@@ -201,25 +208,43 @@ class _Counter:
     """What is alive at each moment of a plan, one after the other."""
 
     plan: Plan
-    sizes: Mapping[str, int]
+    memory: Memory
     fullest: Amount = field(default_factory=lambda: Amount((), 0))
-    known: dict[Op, tuple[Amount, Amount]] = field(default_factory=dict)
+    kept: dict[Op, Amount] = field(default_factory=dict)
 
-    def note(self, alive: Amount, op: Op | None = None) -> None:
-        """A moment, at which an operation may be computed."""
-        held = Amount((), 0) if op is None else self._measure(op)[0]
-        if alive.number + held.number > self.fullest.number:
-            self.fullest = _join(alive, held)
+    def compute(self, op: Op, alive: Amount) -> Amount:
+        """What is alive after an operation; its operands are computed one after the other."""
+        held = alive
+        for arg in args_of(op):
+            held = self.compute(arg, held)
+        copies = list_copies(op, self.memory)
+        made = [*find_scratch(op), *self._find_negated(op)]
+        if isinstance(op, VIEWS):
+            held = _join(held, self.weigh(*map(count_elements, copies)))
+            self._note(held)
+            return held
+        self._note(_join(held, self._keep(op), self.weigh(*map(count_elements, (*copies, *made)))))
+        return _join(alive, self._keep(op))
 
-    def _measure(self, op: Op) -> tuple[Amount, Amount]:
-        """What an operation holds while it runs, and what it keeps."""
-        if op not in self.known:
-            self.known[op] = self.weigh(find_held(op)), self.weigh(find_kept(op))
-        return self.known[op]
+    def _note(self, alive: Amount) -> None:
+        if alive.number > self.fullest.number:
+            self.fullest = alive
+
+    def _keep(self, op: Op) -> Amount:
+        if op not in self.kept:
+            self.kept[op] = self.weigh(find_kept(op))
+        return self.kept[op]
+
+    def _find_negated(self, op: Op) -> tuple[tuple[Index, ...], ...]:
+        """The mask whose contrary is made for this; that of a step is counted as real numbers."""
+        names = {step.name for step in self.plan.steps}
+        is_given = isinstance(op, Fill) and not op.where and not find_reads(op.mask) & names
+        return (find_true_axes(op.mask),) if isinstance(op, Fill) and is_given else ()
 
     def weigh(self, *parts: Polynomial) -> Amount:
         """An amount of elements."""
-        counts = (p.evaluate(lambda atom: evaluate_atom(atom, self.sizes)) for p in parts)
+        sizes = self.memory.sizes
+        counts = (p.evaluate(lambda atom: evaluate_atom(atom, sizes)) for p in parts)
         return Amount(parts, sum(counts))
 
     def count_steps(
@@ -240,9 +265,9 @@ class _Counter:
                 place = tile.last + 1
                 continue
             step = self.plan.steps[place]
-            for op in walk_ops(step.op):
-                self.note(alive, op)
-            alive = alive if step.name in passed else _join(alive, self._measure(step.op)[1])
+            after = self.compute(step.op, alive)
+            alive = alive if step.name in passed else after
+            self.memory.strides[step.name] = find_strides(step.op, self.memory)
             place += 1
         return alive
 
@@ -254,11 +279,15 @@ class _Counter:
         made = [step for step in inside if step.name in names]
         joined = self.weigh(*(_count_whole(step, tile.nest) for step in made))
         passed = [*names, *(each.name for each in tile.running)]
-        alive = _join(_join(alive, running), joined)
+        alive = _join(alive, running, joined)
+        strides = self.memory.strides
+        strides |= {name: find_strides(op, self.memory) for name, op in tile.sliced}
         end = self.count_steps((tile.first, tile.last), tile.inner, alive, passed)
-        if evaluate_extent(tile.index.extent, self.sizes) > self.sizes[tile.block]:
-            for op in (op for step in inside for op in walk_ops(step.op)):
-                self.note(end, op)  # the next turn begins beside what the last one leaves
+        sizes = self.memory.sizes
+        if evaluate_extent(tile.index.extent, sizes) > sizes[tile.block]:
+            for step in inside:
+                self.compute(step.op, end)  # the next turn begins beside what the last one leaves
+        self._note(_join(end, joined))
         return _join(end, joined)
 
 
@@ -271,8 +300,9 @@ def _count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
     return count
 
 
-def _join(one: Amount, other: Amount) -> Amount:
-    return Amount((*one.parts, *other.parts), one.number + other.number)
+def _join(*amounts: Amount) -> Amount:
+    parts = tuple(part for amount in amounts for part in amount.parts)
+    return Amount(parts, sum(amount.number for amount in amounts))
 
 
 def walk_ops(op: Op) -> Iterator[Op]:

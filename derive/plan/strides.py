@@ -131,18 +131,23 @@ def find_copied(op: Op, memory: Memory) -> tuple[Op, ...]:
 
 def find_copies(op: Op, memory: Memory) -> int:
     """Elements that torch copies before it computes this operation, its operands' own aside."""
+    return sum(map(memory.count, list_copies(op, memory)))
+
+
+def list_copies(op: Op, memory: Memory) -> tuple[tuple[Index, ...], ...]:
+    """The indices of each tensor that torch copies for this operation."""
     match op:
         case Einsum():
-            return sum(memory.count(axes_of(arg)) for arg in find_copied(op, memory))
+            return tuple(axes_of(arg) for arg in find_copied(op, memory))
         case Flatten(arg, start, end):
             merged = axes_of(arg)[start : end + 1]
-            return _copied(arg, (merged,), memory)
+            return (axes_of(arg),) if _copied(arg, (merged,), memory) else ()
         case Along(_, arg) if find_strides(arg, memory) != memory.lie(axes_of(arg)):
-            return memory.count(axes_of(arg))
+            return (axes_of(arg),)
         case Fill(Expand() as arg):
-            return memory.count(axes_of(arg))
+            return (axes_of(arg),)
         case _:
-            return 0
+            return ()
 
 
 Groups: TypeAlias = tuple[tuple["Index", ...], ...]

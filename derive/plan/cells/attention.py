@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from derive.ir.nodes import MINUS_INFINITY, ZERO, Index
 from derive.plan.align import arrange
 from derive.plan.cells.algebra import strip
-from derive.plan.context import is_truth
 from derive.plan.costs import find_true_axes
 from derive.plan.lower.mask import fill
+from derive.plan.numbers import is_truth
 from derive.plan.ops import (
     Along,
     Apply,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from derive.ir.nodes import Number
 from derive.plan.align import arrange
 from derive.plan.cells.algebra import is_same, strip
-from derive.plan.context import is_whole
+from derive.plan.numbers import is_whole
 from derive.plan.ops import Apply, Cell, Num, Op, Reduction, axes_of, rename_indices
 from derive.plan.steps import walk_ops
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from derive.plan.align import arrange
 from derive.plan.cells.algebra import is_same, strip
-from derive.plan.context import is_truth, is_whole
+from derive.plan.numbers import is_truth, is_whole
 from derive.plan.ops import (
     Along,
     Apply,

@@ -35,13 +35,13 @@ from derive.ir.nodes import (
 )
 from derive.ir.walk import find_free, map_children, substitute, walk
 from derive.plan.align import align, arrange, find_union
-from derive.plan.context import Context, is_truth, is_whole, layout_of
+from derive.plan.context import Context, layout_of
 from derive.plan.lower.mask import lower_choice, lower_condition, lower_index
 from derive.plan.lower.number import is_steady, is_wide, lower_number
 from derive.plan.lower.product import lower_product
 from derive.plan.lower.reduce import lower_along, lower_reduce
 from derive.plan.lower.sum import lower_sum
-from derive.plan.numbers import is_integer, is_number, strip_casts
+from derive.plan.numbers import is_integer, is_number, is_truth, is_whole, strip_casts
 from derive.plan.ops import Along as AlongOp
 from derive.plan.ops import (
     Apply,

@@ -18,14 +18,15 @@ from derive.ir.nodes import (
     Index,
     Not,
     Or,
+    Scalar,
     Size,
     Truth,
 )
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free
+from derive.ir.walk import find_free, walk
 from derive.plan.align import align, arrange, find_union
-from derive.plan.context import Context, is_truth
-from derive.plan.numbers import is_integer, strip_casts
+from derive.plan.context import Context
+from derive.plan.numbers import is_integer, is_truth, strip_casts
 from derive.plan.ops import (
     Apply,
     Cast,
@@ -92,7 +93,7 @@ def _lower_compare(
     triangle = find_triangle(relation, left, right, order)
     if triangle is not None:
         return triangle
-    relation, left, right = clear_fractions(relation, left, right)
+    relation, left, right = clear_fractions(relation, *part_positions(left, right))
     ops = [_lower_side(side, context, order) for side in (left, right)]
     if isinstance(ops[0], Num) and isinstance(ops[1], Num):
         ops[0] = NumTensor(ops[0].value)
@@ -100,6 +101,28 @@ def _lower_compare(
         ops, relation = [ops[1], ops[0]], MIRRORED[relation]
     args = align(ops, order)
     return Apply(relation, args, find_union(args, order))
+
+
+def part_positions(left: Expr, right: Expr) -> tuple[Expr, Expr]:
+    """Two sides, `j` and `i + s`, with their positions on one and their scalars on the other.
+
+    A difference of positions is exact, and their sum with a scalar is rounded as the scalar is.
+    """
+    difference = Polynomial.of(left) - Polynomial.of(right)
+    scalars = Polynomial(
+        {
+            monomial: number
+            for monomial, number in difference.terms.items()
+            if any(isinstance(part, Scalar) for atom, _ in monomial for part in walk(atom))
+        }
+    )
+    positions = (difference - scalars).to_expr()
+    is_apart = is_integer(positions) and not find_free(scalars.to_expr())
+    return (
+        (positions, (scalars * Polynomial.of(-1)).to_expr())
+        if scalars.terms and is_apart
+        else (left, right)
+    )
 
 
 def clear_fractions(relation: str, left: Expr, right: Expr) -> tuple[str, Expr, Expr]:
@@ -168,6 +191,8 @@ def find_triangle(
     offset = offset + Polynomial.of(shift)
     if any(term.denominator != 1 for term in offset.terms.values()):
         return None
+    if any(isinstance(part, (Access, Scalar)) for atom in offset.atoms for part in walk(atom)):
+        return None  # torch takes whole numbers alone, and a scalar may be any
     return Triangle(rows, columns, offset.to_expr(), relation in {">", ">="})
 
 

@@ -30,11 +30,10 @@ from derive.ir.nodes import (
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free
 from derive.plan.align import align, arrange, find_union, sort_axes
-from derive.plan.context import is_truth
 from derive.plan.lower.mask import fill, lower_condition
 from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.sum import lower_sum
-from derive.plan.numbers import is_number
+from derive.plan.numbers import is_number, is_truth
 from derive.plan.ops import (
     VIEWS,
     Apply,
