@@ -18,7 +18,7 @@ from derive.plan.costs import (
     find_true_axes,
 )
 from derive.plan.ops import VIEWS, Cell, Einsum, Fill, Op, Source, args_of, axes_of
-from derive.plan.strides import Memory, find_strides, list_copies
+from derive.plan.strides import Memory, list_copies
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -267,7 +267,7 @@ class _Counter:
             step = self.plan.steps[place]
             after = self.compute(step.op, alive)
             alive = alive if step.name in passed else after
-            self.memory.strides[step.name] = find_strides(step.op, self.memory)
+            self.memory.note([(step.name, step.op)])
             place += 1
         return alive
 
@@ -280,8 +280,7 @@ class _Counter:
         joined = self.weigh(*(_count_whole(step, tile.nest) for step in made))
         passed = [*names, *(each.name for each in tile.running)]
         alive = _join(alive, running, joined)
-        strides = self.memory.strides
-        strides |= {name: find_strides(op, self.memory) for name, op in tile.sliced}
+        self.memory.note(tile.sliced)
         end = self.count_steps((tile.first, tile.last), tile.inner, alive, passed)
         sizes = self.memory.sizes
         if evaluate_extent(tile.index.extent, sizes) > sizes[tile.block]:

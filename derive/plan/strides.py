@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from derive.ir.nodes import Index
-    from derive.plan.steps import Step
 
 Strides: TypeAlias = tuple[int, ...]  # in elements, one for each of the axes
 
@@ -68,10 +67,10 @@ class Memory:
             step *= max(1, self.extent(index))
         return tuple(found[i] for i in axes)
 
-    def note(self, steps: Iterable[Step]) -> None:
-        """Where the results of some steps lie."""
-        for step in steps:
-            self.strides[step.name] = find_strides(step.op, self)
+    def note(self, made: Iterable[tuple[str, Op]]) -> None:
+        """Where the results of some operations, by name, lie."""
+        for name, op in made:
+            self.strides[name] = find_strides(op, self)
 
 
 def find_strides(op: Op, memory: Memory) -> Strides:

@@ -55,7 +55,7 @@ def use_cells(
     """
     done = tuple(steps)
     names = {*taken, *(step.name for step in steps)}
-    memory.note(steps)
+    memory.note((step.name, step.op) for step in steps)
     opener = Opener(done, results, memory, inputs)
     for place in reversed(range(len(done))):
         step = done[place]
@@ -63,7 +63,7 @@ def use_cells(
         if found is not step.op:
             made = _name_parts(found, step.name, names)
             done = (*done[:place], *made, *done[place + 1 :])
-            memory.note(made)
+            memory.note((step.name, step.op) for step in made)
             opener = Opener(done, results, memory, inputs)
     return done, done != tuple(steps)
 
