@@ -65,10 +65,11 @@ def find_programs(code: Code, system: System, binds: Mapping[str, str]) -> Itera
         for number, tensor in enumerate(list(match.left)):
             match.arguments[f"argument_{number + 1}"] = tensor.name
         match.left = []
-    names = {slot.name for slot in parameters}
-    told = {name: source for name, source in binds.items() if name in names}
+    own = {slot.name for slot in parameters}
+    told = {name: source for name, source in binds.items() if name in own}
     given = {name: s for name, s in match.arguments.items() if name not in told}
-    base = Program(code, given, told, letters=find_letters(system), results=results)
+    names = tuple(tensor.name for tensor in system.results)
+    base = Program(code, given, told, letters=find_letters(system), results=results, names=names)
     numbers = [s for s in slots if s.required and s.name not in match.arguments]
     yield from islice(_finish(base, match, parameters, numbers, system), MOST_PROGRAMS)
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from derive.checker.load import Code
 from derive.checker.remote import EndedError
-from derive.checker.runs import Answer, Given, How, call_target, describe_error, run_target
+from derive.checker.runs import (
+    Answer,
+    Given,
+    How,
+    call_target,
+    describe_error,
+    pick_results,
+    run_target,
+)
 from derive.checker.sources import evaluate_source
 from derive.errors import DeriveError
 
@@ -23,6 +31,7 @@ class Program:
     constructor: Mapping[str, str] = field(default_factory=dict)
     letters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     results: Mapping[str, str] = field(default_factory=dict)  # where a result has another layout
+    names: tuple[str, ...] = ()  # of the formula's results
     guessed: bool = False  # was an integer filled in that no name tells?
     layout: bool = False  # is a tensor given in another layout than the formula's?
 
@@ -38,7 +47,8 @@ class Program:
     def _ask(self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How) -> Answer:
         import torch
 
-        found = run_target(self.code.target, self._find_own(values, sizes), how, self.code.path)
+        given = self._find_own(values, sizes)
+        found = run_target(self.code.target, given, replace(how, names=self.names), self.code.path)
         is_answer = isinstance(found, Answer)  # else somebody has answered in its place
         told = (*found.results, *found.gradients.values()) if is_answer else (found,)
         if not all(each is None or isinstance(each, torch.Tensor) for each in told):
@@ -95,7 +105,8 @@ class Program:
     def call(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
         """What the code returns, called here and now."""
         given = self.find_given(values, sizes)
-        return call_target(self.code.target, given.arguments, given.parameters, given.constructor)
+        found = call_target(self.code.target, given.arguments, given.parameters, given.constructor)
+        return pick_results(found, self.names)
 
     def describe(self) -> tuple[str, ...]:
         """The arguments whose source is not their own name, as reports say them."""

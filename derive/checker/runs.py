@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.groups import gather
 from derive.checker.load import CannotRunError, find_line, is_incurable, say
 from derive.checker.remote import where_it_lives
+from derive.checker.slots import fold
 from derive.errors import DeriveError
+from derive.frontend.torch.memory import find_fields
 
 if TYPE_CHECKING:
     from derive.judge.fields.parts import Usage
@@ -42,6 +44,7 @@ class How:
     tower: tuple[int, int] | None = None  # seed and depth, where values are residues
     weights: int | None = None  # seed of the weights of results, whose sum is differentiated
     most: int = 0  # results that are weighed
+    names: tuple[str, ...] = ()  # of the formula's results
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None) -> Answer:
         for value in leaves.values():
             value.requires_grad_()
     found = call_target(target, given.arguments, given.parameters, given.constructor)
-    results = flatten_results(found)
+    results = flatten_results(pick_results(found, how.names))
     gradients = _differentiate(results, leaves, how) if how.weights is not None else {}
     changed = tuple(n for n, old in before.items() if _is_changed(old, tensors[n]))
     return Answer(results, changed, gradients, usage)
@@ -236,11 +239,34 @@ def flatten_results(found: Any) -> tuple[Any, ...]:
         return (torch.tensor(found),)
     if type(found).__module__ == "numpy" and hasattr(found, "dtype"):
         return (torch.as_tensor(found),)
-    if isinstance(found, Mapping):
-        found = list(found.values())
-    if isinstance(found, (tuple, list)):
-        return tuple(part for each in found[:MOST_PARTS] for part in flatten_results(each))
+    fields = find_fields(found)
+    parts = found if fields is None else list(fields.values())
+    if isinstance(parts, (tuple, list)):
+        return tuple(part for each in parts[:MOST_PARTS] for part in flatten_results(each))
     return ()
+
+
+def pick_results(found: Any, names: Sequence[str]) -> Any:
+    """The results in the formula's order, where code returns them by these names.
+
+    What has another name takes the place of a name that is missing.
+    """
+    fields = find_fields(found)
+    if fields is None:
+        return found
+    known = {fold(name): flatten_results(value) for name, value in fields.items()}
+    named = [known.get(fold(name), ()) for name in names]
+    if not any(len(each) == 1 for each in named):
+        return found
+    others = [
+        part for name, each in known.items() if fold(name) not in map(fold, names) for part in each
+    ]
+    picked: list[Any] = []
+    for each in named:
+        if len(each) != 1 and not others:
+            break
+        picked.append(each[0] if len(each) == 1 else others.pop(0))
+    return tuple(picked)
 
 
 @contextmanager

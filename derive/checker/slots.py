@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.groups import Part, find_groups
+from derive.checker.remote import where_it_lives
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from derive.checker.groups import Group
-
-from derive.checker.remote import where_it_lives
 
 _EMPTY = inspect.Parameter.empty
 _NOISE = {"w", "weight", "proj", "projection", "linear", "lin", "to", "layer", "fc", "matrix"}

@@ -19,7 +19,7 @@ from derive.frontend.torch.judge import (
     is_equal_at,
     make_double,
 )
-from derive.frontend.torch.memory import find_tensors
+from derive.frontend.torch.memory import find_fields, find_tensors
 from derive.frontend.torch.mode import make_mode
 from derive.frontend.torch.numbers import SymbolicFloat, plain
 from derive.frontend.torch.shadow import Buffer, Shadow, at
@@ -206,7 +206,8 @@ def _run(
 
 def list_tensors(found: Any) -> tuple[Any, ...]:
     """The tensors that code returns, in order."""
-    return tuple(find_tensors(list(found.values()) if isinstance(found, Mapping) else found))
+    fields = find_fields(found)
+    return tuple(find_tensors(found if fields is None else list(fields.values())))
 
 
 def _keep(

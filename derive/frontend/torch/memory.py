@@ -6,6 +6,9 @@ that reads what it overwrites, since then the result hangs on the order in which
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,6 +43,17 @@ class Memory:
         for buffer in self._buffers.get(find_address(tensor), {}):
             if buffer is not but:
                 buffer.poison = reason
+
+
+def find_fields(found: Any) -> dict[str, Any] | None:
+    """What a dictionary, a dataclass, a named tuple or a namespace holds, by name."""
+    if isinstance(found, Mapping):
+        return {str(name): value for name, value in found.items()}
+    if is_dataclass(found) and not isinstance(found, type):
+        return {each.name: getattr(found, each.name, None) for each in fields(found)}
+    if isinstance(found, tuple) and hasattr(found, "_asdict"):
+        return dict(found._asdict())
+    return dict(vars(found)) if isinstance(found, SimpleNamespace) else None
 
 
 def find_tensors(found: Any) -> Iterator[Any]:
