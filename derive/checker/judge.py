@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from derive.notation.formula import Formula
 
 CLEAR = 1e-6  # a relative difference in float64 that no rounding explains
+MOST_CUTS = 3  # of a gradient that are told
 LARGE = 20.0  # a factor of the inputs at which clamps and caps have a say
 
 MOST_STEPS = 300_000  # of the direct loops at one draw, about a second
@@ -193,17 +194,17 @@ def judge_gradients(program: Program, draw: Draw) -> Outcome:
         return leaves
 
     try:
-        returned, here = program.differentiate(make_leaves(), draw.sizes, how)
+        answer, here = program.differentiate(make_leaves(), draw.sizes, how)
     except CannotRunError as error:  # whatever the user's backward raises
         return Outcome(None, reasons=[f"no gradient: {error}"])
     leaves = make_leaves()
     found = evaluate_system(draw.system, leaves, draw.sizes)
     wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
-    results = [value for _, value in find_expected(program, wanted)][:returned]
+    results = [value for _, value in find_expected(program, wanted)][: len(answer.results)]
     total = weigh_results(results, how)
-    there: tuple[Any, ...] = torch.autograd.grad(
-        total, [leaves[name] for name in names], allow_unused=True
-    )
+    there: tuple[Any, ...] = (None,) * len(names)
+    if total.requires_grad:
+        there = torch.autograd.grad(total, [leaves[name] for name in names], allow_unused=True)
     pairs = zip(names, (here[name] for name in names), there, strict=True)
     for name, one, other in pairs:
         if one is None and other is None:
@@ -212,5 +213,11 @@ def judge_gradients(program: Program, draw: Draw) -> Outcome:
         own, right = (nothing if grad is None else grad for grad in (one, other))
         off, where = compare_values(f"gradient by {name}", own, right)
         if where:
-            return Outcome(False, where, off)
+            return Outcome(False, f"{where}{_say_cuts(answer.cuts)}", off)
     return Outcome(True)
+
+
+def _say_cuts(cuts: Sequence[tuple[int, str]]) -> str:
+    """Where the code lets go of gradients, as far as a line of its own does."""
+    said = [f"at line {line} by {name}" for line, name in cuts if line]
+    return f"; the code cuts the gradient {', '.join(said[:MOST_CUTS])}" if said else ""

@@ -138,11 +138,11 @@ def _compare_gradients(
             leaves[name] = leaves[name].detach().requires_grad_()
         return leaves
 
-    returned, found = program.differentiate(make_leaves(), draw.sizes, how)
+    answer, found = program.differentiate(make_leaves(), draw.sizes, how)
     leaves = make_leaves()
     known = evaluate_over(tower, draw.system, leaves, draw.sizes)
     wanted = {tensor.name: known[tensor.name] for tensor in draw.system.results}
-    results = [value for _, value in find_expected(program, wanted)][:returned]
+    results = [value for _, value in find_expected(program, wanted)][: len(answer.results)]
     total = weigh_results(results, how)
     right: tuple[Any, ...] = torch.autograd.grad(
         total, [leaves[name] for name in names], allow_unused=True

@@ -57,8 +57,8 @@ class Program:
 
     def differentiate(
         self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How
-    ) -> tuple[int, dict[str, Any]]:
-        """How many results there are, and the gradient of their weighted sum by each value.
+    ) -> tuple[Answer, dict[str, Any]]:
+        """What a run gives, and the gradient of the results' weighted sum by each value.
 
         `values` are leaves. The code tells the gradients by its own arguments; from there on they
         go through what the arguments are made of.
@@ -72,14 +72,14 @@ class Program:
         made = [name for name in told if by_name[name].requires_grad]
         leaves = {n: v for n, v in values.items() if getattr(v, "requires_grad", False)}
         if not made:
-            return len(answer.results), dict.fromkeys(leaves)
+            return answer, dict.fromkeys(leaves)
         found = torch.autograd.grad(
             [by_name[name] for name in made],
             list(leaves.values()),
             [told[name] for name in made],
             allow_unused=True,
         )
-        return len(answer.results), dict(zip(leaves, found, strict=True))
+        return answer, dict(zip(leaves, found, strict=True))
 
     def _find_own(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Given:
         """What everything is given, in memory of its own."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.cuts import make_watch
 from derive.checker.groups import gather
 from derive.checker.load import CannotRunError, find_line, is_incurable, say
 from derive.checker.remote import where_it_lives
@@ -55,6 +56,7 @@ class Answer:
     changed: tuple[str, ...] = ()  # arguments that are no longer what they were
     gradients: Mapping[str, Any] = field(default_factory=dict)  # by arguments and parameters
     usage: Usage | None = None
+    cuts: tuple[tuple[int, str], ...] = ()  # lines and calls at which a gradient ends
 
 
 @where_it_lives
@@ -64,7 +66,7 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
 
     try:
         with _prepare(how) as usage:
-            return _run(target, given, how, usage)
+            return _run(target, given, how, usage, path)
     except (CannotRunError, DeriveError, NotModelledError, TooDeepError, UnluckyError):
         raise
     except RecursionError as error:
@@ -96,7 +98,7 @@ def _prepare(how: How) -> Iterator[Usage | None]:
         yield stack.enter_context(exact(draw_tower(*how.tower))) if how.tower else None
 
 
-def _run(target: Any, given: Given, how: How, usage: Usage | None) -> Answer:
+def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) -> Answer:
     import torch
 
     tensors = {
@@ -109,11 +111,13 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None) -> Answer:
     if how.weights is not None:
         for value in leaves.values():
             value.requires_grad_()
-    found = call_target(target, given.arguments, given.parameters, given.constructor)
+    watch = make_watch(path) if how.weights is not None and not how.tower else nullcontext()
+    with watch:
+        found = call_target(target, given.arguments, given.parameters, given.constructor)
     results = flatten_results(pick_results(found, how.names))
     gradients = _differentiate(results, leaves, how) if how.weights is not None else {}
     changed = tuple(n for n, old in before.items() if _is_changed(old, tensors[n]))
-    return Answer(results, changed, gradients, usage)
+    return Answer(results, changed, gradients, usage, tuple(getattr(watch, "cuts", ())))
 
 
 def _is_changed(before: Any, after: Any) -> bool:
@@ -127,6 +131,8 @@ def _differentiate(
     import torch
 
     total = weigh_results(results[: how.most], how)
+    if not getattr(total, "requires_grad", True):
+        return dict.fromkeys(leaves)
     found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
     return dict(zip(leaves, found, strict=True))
 
