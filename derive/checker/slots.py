@@ -61,7 +61,7 @@ class Slot:
     required: bool = True
     default: Any = None
     hint: str = ""  # the annotation, as text
-    shape: tuple[int, ...] | None = None  # of a parameter
+    shape: tuple[int, ...] | None = None  # of a parameter; a lazy one has none yet
     linear: bool = False  # the weight of a torch linear layer, held as [out, in]
     part: str = ""  # its name in the dictionary or object that holds it
 
@@ -82,6 +82,7 @@ class Slot:
 def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
     """The arguments and the parameters that a function or a module asks for."""
     import torch
+    from torch.nn.parameter import is_lazy
 
     if not isinstance(target, torch.nn.Module):
         return find_arguments(target), []
@@ -90,7 +91,8 @@ def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
     for name, value in target.named_parameters():
         owner = owners[name.rpartition(".")[0]]
         linear = isinstance(owner, torch.nn.Linear) and name.endswith("weight")
-        parameters.append(Slot(name, shape=tuple(value.shape), linear=linear))
+        shape = None if is_lazy(value) else tuple(value.shape)
+        parameters.append(Slot(name, shape=shape, linear=linear))
     return find_arguments(target.forward), parameters
 
 

@@ -15,7 +15,7 @@ from derive.checker.bind import (
 from derive.checker.bind import (
     find_numbers as find_integers,
 )
-from derive.checker.draws import Draws, find_draws, make_draws
+from derive.checker.draws import Draw, Draws, find_draws, make_draws
 from derive.checker.load import CannotRunError, Code, finish_script
 from derive.checker.program import Program
 from derive.checker.remote import find_kind, where_it_lives
@@ -116,7 +116,7 @@ def find_numbers(code: Code) -> dict[str, int]:
 def _try_module(task: Task) -> Iterator[Attempt]:
     """A module that is made: its shapes say the sizes."""
     system, binds = task.system, task.binds
-    _, parameters = find_slots(task.code.target)
+    parameters = _find_parameters(task, make_draws(system, task.sizes).first)
     numbers = find_attributes(task.code.target)
     for program in find_programs(task.code, system, binds):
         given = {**program.parameters, **program.arguments}
@@ -127,6 +127,16 @@ def _try_module(task: Task) -> Iterator[Attempt]:
             sources = find_sources(system, given, untold, solved)
             if sources is not None:
                 yield Attempt([_place(program, sources)], make_draws(system, solved))
+
+
+def _find_parameters(task: Task, draw: Draw) -> list[Slot]:
+    """The parameters of a module; those of lazy layers get their shapes in a first call."""
+    _, parameters = find_slots(task.code.target)
+    if any(slot.shape is None for slot in parameters):
+        for program in islice(find_programs(task.code, task.system, task.binds), 1):
+            replace(program, parameters={}).run(draw.make_inputs(), draw.sizes)
+        _, parameters = find_slots(task.code.target)
+    return parameters
 
 
 def _place(program: Program, sources: Mapping[str, str]) -> Program:
@@ -202,9 +212,12 @@ def _make_modules(task: Task, makers: Iterable[Program], draws: Draws) -> Iterat
 def _fit_module(task: Task, draws: Draws, values: Mapping[str, Any]) -> Iterator[Program]:
     """The programs of a module, made for these sizes, whose parameters can be what they hold."""
     system, sizes = task.system, draws.first.sizes
-    _, parameters = find_slots(task.code.target)
     try:
+        parameters = _find_parameters(task, draws.first)
         programs = list(find_programs(task.code, system, task.binds))
+    except CannotRunError as error:
+        task.failures.add(error)
+        return
     except DeriveError as error:  # these integers make no parameter of a name that is bound
         task.failures.first = task.failures.first or CannotRunError(str(error))
         return
