@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from traceback import extract_tb
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.groups import find_definition
@@ -51,6 +51,7 @@ class Code:
     findings: tuple[Diagnostic, ...] = ()
     names: Mapping[str, Any] = field(default_factory=dict)  # of the file, numbers among them
     is_einsum: bool = False
+    answer: str = ""  # the name of a script that is its result
 
 
 def load(code: Any, wanted: str = "", init: str = "") -> Code:
@@ -294,7 +295,15 @@ def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
     assert code.script is not None
     tree = to_function(code.script, arguments, result)
     names = run_tree(tree, code.path, code.name)
-    return replace(code, target=names["script"])
+    return replace(code, target=names["script"], answer=result)
+
+
+def compile_script(code: Code, text: str) -> CodeType:
+    """The function of a script with another text, as it was finished."""
+    inner = code.target.__code__
+    arguments = inner.co_varnames[: inner.co_argcount]
+    tree = to_function(read_script(ast.parse(text)), arguments, code.answer)
+    return compile(tree, code.path, "exec", dont_inherit=True)
 
 
 def run_tree(tree: ast.Module, path: str, shown: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from derive.checker import load, prove, runs, slots, trace, tries
 from derive.checker.child import MOST_MEMORY, log_error, name_exit
+from derive.checker.code_edits import running
 from derive.checker.contain import (
     be_quiet,
     close_others,
@@ -46,6 +47,7 @@ SERVED: dict[str, Callable[..., Any]] = {
         *(slots.find_slots, slots.find_constructor_slots, tries.find_attributes, tries.construct),
         *(load.finish_script, runs.run_target, runs.has_dropout),
         *(prove.lift_program, trace.record_program),
+        *(running.put_text, running.watch_program),
     )
 }
 

@@ -6,9 +6,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws import Draw
+from derive.checker.code_edits.running import Lines, watch_program
+from derive.checker.draws import Draw, find_far_draws
 from derive.checker.explain import Case, Explanation, explain
 from derive.checker.judge import LARGE, judge_far, scale_value
+from derive.checker.load import CannotRunError, find_literals
 from derive.checker.trace import Trace, record_program
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def tell(job: Job, picked: Picked, verdict: Verdict) -> Verdict:
         line=found.line,
         edit=found.edit,
         annotations=found.annotations,
+        corrected=found.corrected,
     )
 
 
@@ -53,7 +56,32 @@ def _leave_out_missing(job: Job, picked: Picked) -> Job:
 def _explain_at(job: Job, picked: Picked, draws: Sequence[Draw], scale: float) -> Explanation:
     first, *others = [_make_case(job, picked, draw, scale) for draw in draws]
     confirm = partial(_is_confirmed, picked, draws, scale)
-    return explain(replace(first, others=tuple(others), confirm=confirm))
+    infinite = _count_infinite(picked)
+
+    def confirm_text(system: System, text: str) -> bool:
+        """Also beyond the numbers of the text, and with no overflow that was not there before."""
+        start = replace(picked.draws[0], system=system)
+        far = find_far_draws(start, find_literals(replace(picked.program.code, source=text)))
+        moved = [replace(draw, system=system) for draw in draws]
+        return (
+            all(judge_far(picked.program, draw, scale).same for draw in (*moved, *far))
+            and judge_far(picked.program, start, LARGE).same is not False
+            and _count_infinite(picked) <= infinite
+        )
+
+    case = replace(first, others=tuple(others), confirm=confirm, confirm_text=confirm_text)
+    return explain(case)
+
+
+def _count_infinite(picked: Picked) -> int:
+    """How many elements of the results are no finite numbers where the inputs are large."""
+    draw = picked.draws[0]
+    values = {n: scale_value(draw, n, v, LARGE) for n, v in draw.make_inputs().items()}
+    try:
+        results = picked.program.run(values, draw.sizes).results
+    except CannotRunError:
+        return 0
+    return sum(int((~result.isfinite()).sum()) for result in results)
 
 
 def _make_case(job: Job, picked: Picked, draw: Draw, scale: float) -> Case:
@@ -70,8 +98,12 @@ def _make_case(job: Job, picked: Picked, draw: Draw, scale: float) -> Case:
     def trace(values: Mapping[str, Any]) -> Trace:
         return record_program(program, values, draw.sizes)
 
+    def watch(values: Mapping[str, Any]) -> Lines:
+        return watch_program(program, values, draw.sizes)
+
     code = program.code
-    return Case(job.system, run, make, draw.sizes, code.path, code.source, trace=trace)
+    case = Case(job.system, run, make, draw.sizes, code.path, code.source)
+    return replace(case, trace=trace, watch=watch, code=code)
 
 
 def _is_confirmed(picked: Picked, draws: Sequence[Draw], scale: float, edited: System) -> bool:

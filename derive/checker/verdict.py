@@ -22,8 +22,9 @@ class Verdict:
     (one normal form, for all sizes unless `reasons` name some), "identical" (in every entry over
     random prime fields), "agrees" (float64 against the direct loops), "different", "unknown".
     `line` is the first line of the user's file that departs from the formula, `edit` what to change
-    there, confirmed by judging the edited formula against the code; `findings` are remarks that
-    hold besides.
+    there, confirmed by judging the edited formula against the code or the edited code against the
+    formula; `corrected` has the lines of the code as they should be, where they could be written;
+    `findings` are remarks that hold besides.
     """
 
     same: bool | None
@@ -38,6 +39,7 @@ class Verdict:
     sizes: tuple[Mapping[str, int], ...] = ()
     bindings: tuple[str, ...] = ()
     annotations: tuple[tuple[int, str], ...] = field(default=(), compare=False)
+    corrected: tuple[tuple[int, str], ...] = ()
     source: str = field(default="", compare=False, repr=False)
 
     def __bool__(self) -> bool:
@@ -57,6 +59,7 @@ class Verdict:
             "formula": self.formula,
             "line": self.line,
             "edit": self.edit,
+            "corrected": [{"line": line, "text": text} for line, text in self.corrected],
             "difference": self.difference,
             "reasons": list(self.reasons),
             "sizes": [dict(draw) for draw in self.sizes],
@@ -83,6 +86,11 @@ def _to_lines(verdict: Verdict) -> list[str]:
     if verdict.edit:
         where = f"line {verdict.line}: " if verdict.line else ""
         lines.append(f"  edit: {where}{verdict.edit}")
+    if verdict.corrected:
+        lines += [
+            "  so that the code reads",
+            *(f"   {n:4d} | {row}" for n, row in verdict.corrected),
+        ]
     for finding in verdict.findings:
         lines += [f"  {row}" for row in str(finding).splitlines()]
     return lines
@@ -107,6 +115,9 @@ def _annotate(verdict: Verdict) -> list[str]:
     rows = []
     for number, line in shown:
         bad = number == verdict.line
-        what = "<-- equals no part of the formula" if bad else f"= {'; '.join(said[number])}"
+        what = "; ".join(said[number])
+        what = what if what.startswith("contains ") or not what else f"= {what}"
+        if bad:
+            what = f"<-- {what}" if what else "<-- equals no part of the formula"
         rows.append(f"  {'>' if bad else ' '}{number:4d} | {line:<{width}}  {what}")
     return rows

@@ -1,8 +1,11 @@
 """Code as text beside a formula as text, made a case for the explanation."""
 
 import importlib.util
+from dataclasses import replace
 
+from derive.checker.code_edits.running import watch
 from derive.checker.explain import STEPS, Case, explain
+from derive.checker.load import Code
 from derive.compiler import to_system
 from derive.frontend.from_text import parse
 from derive.judge.samples import choose_sizes, draw_inputs
@@ -32,7 +35,10 @@ def make_case(formula, code, folder, sizes=None):
         def draw(seed):
             return draw_inputs(system, sizes, seed)
 
-        return Case(system, run, draw, sizes, str(path), path.read_text(encoding="utf-8"), others)
+        source = path.read_text(encoding="utf-8")
+        code = Code("code", module.code, str(path), source)
+        case = Case(system, run, draw, sizes, str(path), source, others)
+        return replace(case, code=code, watch=lambda values: watch(str(path), lambda: run(values)))
 
     first, *others = all_sizes
     return make(first, tuple(make(other) for other in others))

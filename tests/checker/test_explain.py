@@ -99,8 +99,9 @@ return torch.einsum('bshij,bshjd->bshid', p, X.unsqueeze(1) + 0 * A)"""
 def test_two_slips_are_told_together(tmp_path):
     code = HEADS_CODE.replace("tril()", "tril(1)").replace(" / q.shape[-1] ** 0.5", "")
     found = explain_code(HEADS, code, tmp_path)
-    assert "shift the mask by one" in found.edit.lower()
+    assert "the constant 0, not 1, in tril" in found.edit.lower()
     assert "by 1/sqrt(d)" in found.edit.lower()
+    assert len(found.corrected) == 2
 
 
 def test_code_that_nothing_explains_has_a_line_and_no_edit(tmp_path):
@@ -133,4 +134,5 @@ def test_a_difference_at_some_sizes_only_is_explained_there(tmp_path):
     code = "return x.softmax(-1) if N < M else x.softmax(0)"
     found = explain_code(formula, code, tmp_path)
     assert found.difference
-    assert found.edit == ""  # no one edit is right at all sizes
+    assert found.edited is None  # no one formula is what it computes at all sizes
+    assert "softmax over axis 1, not 0" in found.edit.lower()

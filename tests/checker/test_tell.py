@@ -26,7 +26,7 @@ def test_a_path_for_long_inputs_is_pointed_at(code):
     assert verdict.line == 5, str(verdict)
     assert any(sizes["N"] > 12 for sizes in verdict.sizes)
     assert "z[" in verdict.difference
-    assert not verdict.edit  # none holds at all sizes
+    assert [line for line, _ in verdict.corrected] == [5], str(verdict)
 
 
 def test_what_differs_at_all_sizes_is_explained_at_small_ones():

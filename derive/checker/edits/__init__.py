@@ -10,7 +10,7 @@ do, the smallest is taken; among equals the one with which most lines of the cod
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derive.checker.edits.functions import (
@@ -144,9 +144,8 @@ KINDS: tuple[Kind, ...] = (
 
 _UNEXPLAINED = 0.25  # what a line without a meaning costs an edit
 _MOST_HITS = 12
-_CHEAP = 2.0  # of kinds that may come first in a pair
-_MOST_FIRST = 8
-_PAIRS = 4000  # steps that a search for pairs may take
+_CHEAP = 2.0  # of kinds that may come first of several
+_MOST_FIRST = 4
 
 
 @dataclass(frozen=True)
@@ -194,32 +193,18 @@ class Search:
                     best = Edit(change, cost, kind)
         return best
 
-    def find_pair(self, world: World, gain: Callable[[System], int]) -> Edit | None:
-        """The best pair of changes, of which the first gives some line a meaning."""
-        begun = self.judge.steps
-        self.most = min(self.most, begun + _PAIRS)
-        half = (begun + self.most) // 2
+    def find_firsts(self, world: World, gain: Callable[[System], int]) -> list[Change]:
+        """Changes that give some line a meaning, those of most lines first."""
         likely: list[tuple[int, float, Change]] = []
         for kind in sorted(KINDS, key=lambda kind: kind.cost):
             for change in self._find_changes(kind, world) if kind.cost < _CHEAP else ():
-                if self.judge.steps > half:
+                if self.is_over():
                     break
                 gained = gain(change.system)
                 if gained:
                     likely.append((-gained, kind.cost + change.extra, change))
         likely.sort(key=lambda each: each[:2])
-        best: Edit | None = None
-        most = 0
-        for gained, cost, first in likely[:_MOST_FIRST]:
-            if best is not None and (gained != most or cost >= best.cost):
-                break
-            kinds = KINDS if best is None else (best.kind,)  # a rival differs in the first change
-            found = self.find(World(first.system, world.sizes), kinds)
-            if found is not None and (best is None or cost + found.cost < best.cost):
-                words = f"{first.words}; and {found.words}"
-                change = replace(found.change, words=words)
-                best, most = Edit(change, cost + found.cost, found.kind), gained
-        return best
+        return [change for _, _, change in likely[:_MOST_FIRST]]
 
     def _find_changes(self, kind: Kind, world: World) -> list[Change]:
         found: list[Change] = []

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from derive.checker.trace import Event, Trace
     from derive.ir.nodes import Expr, System
 
+_MOST_SAID = 4  # values of one line
+
 
 @dataclass
 class Lines:
@@ -41,13 +43,69 @@ class Lines:
         """The events that are no constant."""
         return [event for event in self.trace.events if event in self.prints]
 
-    def annotate(self) -> tuple[tuple[int, str], ...]:
-        """What the last value of each line is, in order of the lines."""
-        said: dict[int, str] = {}
-        for event in self.trace.events:
-            if event in self.matches:
-                said[event.line] = str(self.matches[event])
-        return tuple(sorted(said.items()))
+    @cached_property
+    def exact(self) -> list[Event]:
+        """The events that are a node and no multiple of one."""
+        return [
+            event for event in self.told if event in self.matches and not self.matches[event].factor
+        ]
+
+    def annotate(self, elsewhere: Lines | None) -> tuple[tuple[int, str], ...]:
+        """What the values of each line are, in order of the lines, at other sizes too.
+
+        A line whose own value is nothing, though something on its way is, contains that.
+        """
+        events = self.trace.events
+        same = [event.line for event in events]
+        other = elsewhere.trace.events if elsewhere is not None else []
+        twins = other if [event.line for event in other] == same else []
+        rows: dict[int, list[Event]] = {}
+        for event in events:
+            rows.setdefault(event.line, []).append(event)
+        found = []
+        for line, row in sorted(rows.items()):
+            read = {number for event in row for number in event.reads}
+            made = [event for event in row if event.number not in read][-_MOST_SAID:]
+            said = [self._say(event, elsewhere, twins) for event in made]
+            if all(said):
+                found.append((line, "; ".join(dict.fromkeys(said))))
+                continue
+            inner = [self._say(event, elsewhere, twins) for event in row]
+            parts = [words for words in dict.fromkeys(inner) if words]
+            if parts:
+                found.append((line, f"contains {'; '.join(parts[-_MOST_SAID:])}"))
+        return tuple(found)
+
+    def _say(self, event: Event, elsewhere: Lines | None, twins: list[Event]) -> str:
+        """What an event is; nothing if it is something else at other sizes."""
+        match = self.matches.get(event)
+        if match is None:
+            return ""
+        if elsewhere is None:
+            return str(match)
+        if not twins:
+            return "" if match.factor else str(match)
+        twin = elsewhere.matches.get(twins[event.number])
+        if twin is None and twins[event.number] in elsewhere.prints:
+            return ""
+        return "" if twin is not None and twin.factor != match.factor else str(match)
+
+    def find_right(self) -> set[int]:
+        """The lines whose last value is an equation of the formula that no other line is."""
+        last = {event.line: event for event in self.told}
+        made: dict[int, set[int]] = {}
+        for line, event in last.items():
+            match = self.matches.get(event)
+            if match is not None and not match.factor and match.node.whole:
+                made.setdefault(match.node.equation, set()).add(line)
+        return {
+            line for number, rows in made.items() if number >= 0 and len(rows) == 1 for line in rows
+        }
+
+    def find_first_inexact(self) -> int | None:
+        """The first line whose value is no node, or only a multiple of one."""
+        exact = set(self.exact)
+        return next((event.line for event in self.told if event not in exact), None)
 
     def find_first_wrong(self) -> int | None:
         """The first line whose value is no node and leads to none, though what it reads does."""

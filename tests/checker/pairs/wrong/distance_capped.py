@@ -9,7 +9,7 @@ FORMULA = """
     p[b,h,i,j] = softmax[j, j <= i](s[b,h,i,j])
 """
 SHOWN_AT = {"N": 29, "B": 1, "D": 3, "H": 2}
-EDIT = ("i - j", "20|clip|min")
+EDIT = ("i - j|pos[:, none] - pos", "20|clip|clamp|min")
 LINE = "distance = "
 
 

@@ -7,7 +7,7 @@ FORMULA = """
     p[b,i,j] = softmax[j](sum[d](q[b,i,d] * k[b,j,d]) / sqrt(D))
     z[b,i,d] = sum[j](p[b,i,j] * v[b,j,d])
 """
-EDIT = ("scale the argument of softmax over j", "by 1/sqrt(d)")
+EDIT = ("scale the argument of softmax", "by 1/sqrt(d)|by q.shape[-1] ** -0.5")
 LINE = "p = "
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 FORMULA = "token_attention"
 EDIT = ("scale the argument of softmax", "by 1/sqrt(d)")
-LINE = "dots = "
+LINE = "self.scale = dim"
 BIND = {
     "dim": "E",
     "heads": "H",

@@ -1,0 +1,174 @@
+"""Where code can be edited: the expressions on the lines that ran, and what is known there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Another text for a stretch of the source."""
+
+    start: int
+    end: int
+    text: str
+    words: str
+    cost: float
+    line: int = 0
+    bare: bool = True  # does it need no brackets, whatever it is?
+
+    def apply(self, source: str) -> str:
+        """The source with it."""
+        text = self.text if self.bare or _is_atom(self.text) else f"({self.text})"
+        return source[: self.start] + text + source[self.end :]
+
+
+class Source:
+    """A text, and where its nodes stand in it, in characters."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tree = ast.parse(text)
+        self._starts = [0]
+        for row in text.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(row))
+        self._rows = text.splitlines(keepends=True)
+
+    def spread(self, lines: set[int]) -> set[int]:
+        """All lines of the innermost statements on these lines."""
+        found = set(lines)
+        for statement, _ in _find_statements(self.tree, ()):
+            own = set(range(statement.lineno, (statement.end_lineno or 0) + 1))
+            if own & lines and not hasattr(statement, "body"):
+                found |= own
+        return found
+
+    def span(self, node: Any) -> tuple[int, int]:
+        """Where a node begins and ends."""
+        return (
+            self._find(node.lineno, node.col_offset),
+            self._find(node.end_lineno, node.end_col_offset),
+        )
+
+    def _find(self, line: int, column: int) -> int:
+        row = self._rows[line - 1] if line <= len(self._rows) else ""
+        return self._starts[line - 1] + len(row.encode()[:column].decode())
+
+    def get(self, node: Any) -> str:
+        """The text of a node."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+
+@dataclass(frozen=True)
+class Site:
+    """One expression of the code that ran."""
+
+    source: Source
+    node: ast.expr
+    parents: tuple[ast.AST, ...]  # the nearest last
+    names: Mapping[str, Any]  # and their values when the line was reached
+    line: int
+
+    @property
+    def parent(self) -> ast.AST:
+        """What it is directly part of."""
+        return self.parents[-1]
+
+    @property
+    def text(self) -> str:
+        """How it is written."""
+        return self.source.get(self.node)
+
+    @property
+    def is_open(self) -> bool:
+        """Does it need no brackets, whatever it is: a whole value or an argument?"""
+        return isinstance(
+            self.parent, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.keyword)
+        ) or (isinstance(self.parent, ast.Call) and self.node is not self.parent.func)
+
+    @property
+    def is_branch(self) -> bool:
+        """Does it decide what runs?"""
+        statement = next((p for p in reversed(self.parents) if isinstance(p, ast.stmt)), None)
+        return isinstance(statement, (ast.If, ast.For))
+
+    @property
+    def is_value(self) -> bool:
+        """Is it a value that is computed with: a whole one, an argument, an operand?"""
+        if isinstance(self.parent, (ast.BinOp, ast.UnaryOp)):
+            return True
+        if isinstance(self.parent, ast.Attribute):  # what a method is called on
+            return len(self.parents) > 1 and isinstance(self.parents[-2], ast.Call)
+        return self.is_open
+
+    def replace(self, text: str, words: str, cost: float) -> Rewrite:
+        """Another text in its place."""
+        start, end = self.source.span(self.node)
+        return Rewrite(start, end, text, words, cost, self.line)
+
+    def join(self, text: str, words: str, cost: float) -> Rewrite:
+        """An expression in its place, in brackets where it needs them."""
+        start, end = self.source.span(self.node)
+        return Rewrite(start, end, text, words, cost, self.line, self.is_open)
+
+
+def _is_atom(text: str) -> bool:
+    try:
+        node = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return False
+    return isinstance(node, (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant))
+
+
+def find_sites(source: Source, lines: Mapping[int, Mapping[str, Any]]) -> Iterator[Site]:
+    """The expressions of the statements that ran, outer ones first."""
+    for statement, parents in _find_statements(source.tree, ()):
+        line = next(
+            (n for n in range(statement.lineno, (statement.end_lineno or 0) + 1) if n in lines),
+            None,
+        )
+        if line is None:
+            continue
+        names = lines[line]
+        for child in ast.iter_child_nodes(statement):
+            if isinstance(child, ast.expr):
+                yield from _descend(source, child, (*parents, statement), names)
+
+
+def _find_statements(node: ast.AST, parents: tuple[ast.AST, ...]) -> Iterator[Any]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+            yield from _find_statements(child, (*parents, child))
+        elif isinstance(child, ast.While):
+            continue  # an edit might never end
+        elif isinstance(child, (ast.If, ast.For, ast.With, ast.Try)):
+            yield child, parents  # its own expressions
+            yield from _find_statements(child, (*parents, child))
+        elif isinstance(child, ast.stmt):
+            yield child, parents
+        elif isinstance(child, (ast.ExceptHandler,)):
+            yield from _find_statements(child, parents)
+
+
+def _descend(
+    source: Source, node: ast.expr, parents: tuple[ast.AST, ...], names: Mapping[str, Any]
+) -> Iterator[Site]:
+    stored = isinstance(getattr(node, "ctx", None), ast.Store)
+    if isinstance(node, (ast.JoinedStr, ast.Lambda)) or (
+        stored and not isinstance(node, ast.Tuple)
+    ):
+        return  # what is assigned to stays, though names of a tuple may change places
+    yield Site(source, node, parents, names, node.lineno)
+    for child in ast.iter_child_nodes(node):
+        inner = (*parents, node)
+        if isinstance(child, ast.keyword):
+            yield from _descend(source, child.value, (*inner, child), names)
+        elif isinstance(child, ast.comprehension):
+            for each in (child.iter, *child.ifs):
+                yield from _descend(source, each, (*inner, child), names)
+        elif isinstance(child, ast.expr):
+            yield from _descend(source, child, inner, names)
