@@ -76,11 +76,11 @@ def _find_codes(code: CodeType) -> Iterator[CodeType]:
             yield from _find_codes(each)
 
 
-def _find_functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
+def _find_functions(value: Any, seen: set[Any]) -> Iterator[FunctionType]:
     """The functions that a value is, wraps, closes over, has as methods, or sees by name."""
-    if id(value) in seen:
+    if value in seen:
         return
-    seen.add(id(value))
+    seen.add(value)
     inner: list[Any] = []
     if isinstance(value, FunctionType):
         yield value
