@@ -61,7 +61,7 @@ def list_classes() -> dict[str, type]:
 
     return name_classes(
         *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, prove.Equations),
-        *(runs.Given, runs.How, runs.Answer, trace.Event, trace.Trace),
+        *(runs.Given, runs.How, runs.Answer, runs.Lowering, trace.Event, trace.Trace),
     )
 
 
@@ -172,8 +172,8 @@ def _load(job: Job) -> Code:
     for name, value in code.names.items():
         if isinstance(value, (bool, int, float)):
             names[name] = value
-        elif hasattr(value, "dtype") and hasattr(value, "shape"):
-            names[name] = torch.empty(tuple(value.shape), device="meta")
+        elif isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
+            names[name] = torch.empty(value.shape, device="meta")
     return replace(code, names=names)
 
 

@@ -7,10 +7,11 @@ own numbers raise, where they cannot go on, passes.
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.cuts import make_watch
@@ -24,6 +25,7 @@ from derive.frontend.torch.memory import find_fields
 if TYPE_CHECKING:
     from derive.judge.fields.parts import Usage
 
+MOST_CALLS = 4000  # of torch, that are noted in one run
 MOST_PARTS = 64  # of a result that is a nest of tuples and dictionaries
 
 
@@ -46,6 +48,16 @@ class How:
     weights: int | None = None  # seed of the weights of results, whose sum is differentiated
     most: int = 0  # results that are weighed
     names: tuple[str, ...] = ()  # of the formula's results
+    is_watched: bool = False  # are its calls told
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """A call that makes shorter floats, or narrow integers, out of what it reads."""
+
+    dtype: str
+    line: int | None
+    call: str
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,9 @@ class Answer:
     gradients: Mapping[str, Any] = field(default_factory=dict)  # by arguments and parameters
     usage: Usage | None = None
     cuts: tuple[tuple[int, str], ...] = ()  # lines and calls at which a gradient ends
+    calls: tuple[tuple[str, int | None], ...] = ()  # of torch, each with its line
+    numbers: tuple[float, ...] = ()  # that stand in those calls
+    lowered: tuple[Lowering, ...] = ()
 
 
 @where_it_lives
@@ -65,8 +80,13 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
     from derive.judge.fields import NotModelledError, TooDeepError, UnluckyError
 
     try:
-        with _prepare(how) as usage:
-            return _run(target, given, how, usage, path)
+        watch = make_recorder(path) if how.is_watched else None
+        with _prepare(how) as usage, watch or nullcontext():
+            answer = _run(target, given, how, usage, path)
+        if watch is None:
+            return answer
+        calls, numbers = tuple(watch.calls), tuple(watch.numbers)
+        return replace(answer, calls=calls, numbers=numbers, lowered=tuple(watch.lowered))
     except (CannotRunError, DeriveError, NotModelledError, TooDeepError, UnluckyError):
         raise
     except RecursionError as error:
@@ -74,6 +94,64 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
         raise CannotRunError("it calls itself without an end", line) from error
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # whatever the user's code raises
         raise describe_error(error, path) from error
+
+
+def make_recorder(path: str) -> Any:
+    """A mode that notes each call of torch's, its line, its numbers, and what it makes shorter."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    narrow = (torch.int8, torch.uint8, torch.int16)
+
+    class Recorder(TorchFunctionMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls: list[tuple[str, int | None]] = []
+            self.numbers: list[float] = []
+            self.lowered: dict[Lowering, None] = {}
+
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            found = function(*args, **(kwargs or {}))
+            if len(self.calls) < MOST_CALLS:
+                name, line = getattr(function, "__name__", ""), find_line_now(path)
+                self.calls.append((name, line))
+                given = (*args, *(kwargs or {}).values())
+                self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
+                for tensor in iterate(found):
+                    if isinstance(tensor, torch.Tensor) and is_lower(tensor, given):
+                        dtype = str(tensor.dtype).removeprefix("torch.")
+                        self.lowered[Lowering(dtype, line, name)] = None
+            return found
+
+    def is_lower(made: Any, given: Any) -> bool:
+        read = [each for each in iterate(given) if isinstance(each, torch.Tensor)]
+        if any(each.dtype == made.dtype for each in read):
+            return False
+        if made.is_floating_point():
+            return bool(made.dtype.itemsize < torch.float32.itemsize)
+        is_mask = not made.numel() or bool(((made == 0) | (made == 1)).all())
+        return made.dtype in narrow and not is_mask
+
+    return Recorder()
+
+
+def iterate(value: Any) -> Iterator[Any]:
+    """Everything in nested tuples and lists."""
+    if isinstance(value, (tuple, list)):
+        for each in value:
+            yield from iterate(each)
+    else:
+        yield value
+
+
+def find_line_now(path: str) -> int | None:
+    """The line of the innermost frame that is in the user's file."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename != path:
+        frame = frame.f_back
+    return None if frame is None else int(frame.f_lineno)
 
 
 def describe_error(error: BaseException, path: str) -> CannotRunError:

@@ -20,6 +20,7 @@ from derive.checker.judge import (
 )
 from derive.checker.load import CannotRunError, Code, find_literals
 from derive.checker.pick import Picked, pick_program
+from derive.checker.precision import RULES_OUT_PROOF, judge_short
 from derive.checker.prove import find_proof
 from derive.checker.remarks import find_loose_ends, find_missing, find_remarks, find_stop
 from derive.checker.runs import How, has_dropout
@@ -69,11 +70,24 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
     verdict = _judge_further(job, picked, verdict, send)
     if not verdict.same:
         return picked, verdict
+    send.begin("the runs in shorter floats")
+    short = judge_short(picked)
+    verdict = replace(verdict, findings=(*verdict.findings, *short.findings))
+    if short.outcome.same is False:
+        verdict = replace(verdict, difference=short.outcome.difference)
+        return picked, _say(verdict, send, False, "different")
     send(verdict)  # all its draws are done
+    if not _may_be_exact(verdict):
+        return picked, verdict
     send.begin("random fields")
     verdict = judge_exactly(job, picked, verdict, floats.off)
     send(verdict)
     return picked, verdict
+
+
+def _may_be_exact(verdict: Verdict) -> bool:
+    """May more be said than that numbers agree? Not of types that exact judges do not know."""
+    return not any(finding.code in RULES_OUT_PROOF for finding in verdict.findings)
 
 
 def _judge_further(job: Job, picked: Picked, verdict: Verdict, send: Report) -> Verdict:
@@ -166,7 +180,7 @@ def _add_findings(job: Job, picked: Picked, verdict: Verdict, send: Report) -> V
 
 def _prove(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     """Proved, if the code can be lifted and both sides have one normal form."""
-    if job.backward:
+    if job.backward or not _may_be_exact(verdict):
         return
     send.begin("the proof")
     try:

@@ -6,13 +6,13 @@ A call that is made elsewhere belongs to the line of the user's file that led to
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from derive.checker.program import Program
 from derive.checker.remote import where_it_lives
+from derive.checker.runs import find_line_now
 
 MOST_EVENTS = 600
 MOST_ELEMENTS = 1 << 20
@@ -49,7 +49,7 @@ class _Recorder:
 
     def record(self, function: Any, args: Any, named: Any, found: Any) -> None:
         """The events of one call."""
-        line = _find_line(self.path)
+        line = find_line_now(self.path)
         if line is None or len(self.events) >= MOST_EVENTS:
             return
         read = list(_find_tensors((args, named)))
@@ -110,16 +110,6 @@ def record(run: Callable[[Mapping[str, Any]], tuple[Any, ...]], values: Any, pat
 def record_program(program: Program, values: Mapping[str, Any], sizes: Mapping[str, int]) -> Trace:
     """The trace of one run of a program on inputs of the formula."""
     return record(lambda given: program.run(given, sizes).results, values, program.code.path)
-
-
-def _find_line(path: str) -> int | None:
-    """The line of the innermost frame that is in the user's file."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        if frame.f_code.co_filename == path:
-            return int(frame.f_lineno)
-        frame = frame.f_back
-    return None
 
 
 def _find_tensors(value: Any) -> Iterable[Any]:
