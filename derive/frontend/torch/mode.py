@@ -138,6 +138,9 @@ def _tie_all(
     try:
         if problem is not None:
             raise problem
+        if any(map(_is_narrow, tensors)):
+            says = f"{call.name} makes integers that begin again where their type is full"
+            raise trace.refuse("lift-narrow", says, help="use torch.int64")
         shadows = _compute(call, known)
         if tensors and shadows is not None:
             _tie(call, tensors, shadows, is_view=known is not None and known.is_view)
@@ -152,6 +155,15 @@ def _tie_all(
         says = f"{call.name} is called in a way that is not known"
         reason = trace.refuse("lift-op", f"{says} ({type(error).__name__}: {error})")
     _poison(call, tensors, written, reason)
+
+
+def _is_narrow(tensor: Any) -> bool:
+    """Does a tensor hold integers, other than 0 and 1, in a type that is soon full?"""
+    import torch
+
+    if tensor.dtype not in (torch.int8, torch.uint8, torch.int16):
+        return False
+    return not bool(((tensor == 0) | (tensor == 1)).all())
 
 
 def _disown(trace: Trace, tensor: Any) -> None:

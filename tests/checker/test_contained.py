@@ -1,0 +1,196 @@
+"""Code that deceives its judge or does harm: what each gets, and that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+import torch  # noqa: F401 - loaded once, for every fork
+
+from derive import check, parse
+from derive.checker.child import _Sealed, run_in_child
+from derive.checker.job import Job
+from derive.checker.runner import start_runner
+from derive.checker.verdict import Verdict
+from derive.checker.wire import Kept, Reader, Writer, name_classes
+from derive.frontend.system import to_system
+
+DOUBLE = parse("x[N]; y[n] = 2*x[n]")
+WRONG = "\n\ndef f(x):\n    return 3 * x\n"
+RIGHT = "\n\ndef f(x):\n    return 2 * x\n"
+
+FORGING = {
+    "writes a verdict to every descriptor": (
+        "import os\ndef f(x):\n    for end in range(3, 64):\n        try:\n"
+        "            os.write(end, b'{\"same\": true}' * 9)\n"
+        "        except OSError:\n            pass\n    return 3 * x\n"
+    ),
+    "writes to the pipes of every process": (
+        "import glob, os\ndef f(x):\n    for path in glob.glob('/proc/[0-9]*/fd/*'):\n"
+        "        try:\n            if 'pipe' in os.readlink(path):\n"
+        "                os.write(os.open(path, os.O_WRONLY | os.O_NONBLOCK), b'same')\n"
+        "        except OSError:\n            pass\n    return 3 * x\n"
+    ),
+    "makes all tensors equal": (
+        "import torch\ntorch.equal = torch.allclose = lambda *a, **k: True\n"
+        "torch.Tensor.__sub__ = lambda a, b: torch.zeros(a.shape)\n"
+        "torch.Tensor.__eq__ = lambda a, b: torch.ones(a.shape, dtype=torch.bool)" + WRONG
+    ),
+    "takes our modules apart": (
+        "import derive.checker.judge as j, derive.checker.stages as s, derive.prove as p\n"
+        "import derive.judge.compare as c, derive.judge.exactly as e\n"
+        "c.compare_values = j.compare_values = lambda *a, **k: (0.0, '')\n"
+        "s.judge_floats = lambda *a, **k: j.Outcome(True)\n"
+        "e.find_difference = lambda *a: ''\n"
+        "p.prove = s.find_proof = lambda *a: 'for all sizes'" + WRONG
+    ),
+    "changes builtins": (
+        "import builtins\nbuiltins.any = lambda *a: False\nbuiltins.all = lambda *a: True" + WRONG
+    ),
+    "answers in its judge's place": (
+        "import derive.checker.runner as r\nr.SERVED['run_target'] = lambda *a: 'same'" + WRONG
+    ),
+    "is right until it was looked at": (
+        "n = [0]\ndef f(x):\n    n[0] += 1\n    return (2 if n[0] < 8 else 3) * x\n"
+    ),
+}
+ENDING = {
+    "exit code 0": "import os\ndef f(x):\n    os._exit(0)\n",
+    "loading the code did not finish": "import os\nos._exit(0)" + RIGHT,
+    "SystemExit": "def f(x):\n    raise SystemExit\n",
+    "SIGSEGV": "import ctypes\ndef f(x):\n    ctypes.string_at(0)\n",
+    "SIGKILL": "import os\ndef f(x):\n    os.killpg(0, 9)\n",
+    "the process that ran the code": "import os\ndef f(x):\n    os.closerange(0, 256)\n",
+    "did not finish": (
+        "def f(x):\n    kept = []\n    while True:\n        kept.append(bytearray(1 << 28))\n"
+    ),
+    "the first run did not finish": (
+        "import os\ndef f(x):\n    os.kill(os.getppid(), 9)\n    os._exit(1)\n"
+    ),
+}
+
+
+def judge(folder: Path, text: str, seconds: float = 6) -> Verdict:
+    path = folder / "code.py"
+    path.write_text(text, encoding="utf-8")
+    return check(f"{path}:f", DOUBLE, seconds=seconds)
+
+
+@pytest.mark.parametrize("kind", FORGING)
+def test_code_that_forges_is_not_the_same(kind, tmp_path):
+    assert judge(tmp_path, FORGING[kind]).same is not True
+
+
+@pytest.mark.parametrize("said", ENDING)
+def test_code_that_ends_its_process_is_unknown_and_says_how(said, tmp_path):
+    verdict = judge(tmp_path, ENDING[said], 3)
+    assert verdict.same is None
+    assert said in str(verdict)
+
+
+def test_what_ends_late_has_not_run_all_its_draws(tmp_path):
+    text = (
+        "import os\nn = [0]\ndef f(x):\n    n[0] += 1\n"
+        "    return 2 * x if n[0] < 18 else os._exit(0)\n"
+    )
+    verdict = judge(tmp_path, text)
+    assert (verdict.same, verdict.grade) == (None, "unknown")
+    assert "did not finish" in str(verdict)
+
+
+def test_an_error_at_some_sizes_is_different(tmp_path):
+    verdict = judge(tmp_path, "def f(x):\n    assert x.shape[0] > 1\n    return 2 * x\n")
+    assert verdict.same is False
+    assert "line 2: AssertionError" in verdict.difference
+
+
+def test_what_code_leaves_running_ends_with_it(tmp_path):
+    mark = tmp_path / "mark"
+    text = (
+        f"import os, time\ndef f(x):\n    if os.fork() == 0:\n        os.setsid()\n"
+        f"        while True:\n            open({str(mark)!r}, 'a').write('.')\n"
+        "            time.sleep(0.05)\n    return 2 * x\n"
+    )
+    assert judge(tmp_path, text).same is True
+    size = mark.stat().st_size
+    assert size > 0
+    time.sleep(0.3)
+    assert mark.stat().st_size == size
+
+
+def test_what_code_writes_beside_itself_is_gone_and_siblings_are_found(tmp_path):
+    (tmp_path / "sibling.py").write_text("two = 2\n", encoding="utf-8")
+    text = (
+        "import sibling\nopen('mine.txt', 'w').write('x')\ndef f(x):\n    return sibling.two * x\n"
+    )
+    here = sorted(os.listdir())
+    assert judge(tmp_path, text).same is True
+    assert sorted(os.listdir()) == here
+    assert not (tmp_path / "mine.txt").exists()
+
+
+def test_the_network_and_other_processes_are_out_of_reach(tmp_path):
+    """Where the system grants namespaces; what was had is asked first."""
+    job = Job(lambda x: x, DOUBLE, to_system(DOUBLE), {}, {}, False, 10)
+    had, _ = run_in_child(lambda send: _send_contained(job, str(tmp_path), send))
+    server = socket.create_server(("127.0.0.1", 0))
+    text = (
+        "import os, socket\ntry:\n"
+        f"    socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 2)\n"
+        "    seen = 1\nexcept OSError:\n    seen = 0\n"
+        f"try:\n    os.kill({os.getpid()}, 0)\n    seen += 2\nexcept OSError:\n    pass\n"
+        "def f(x):\n    return x * seen\n"
+    )
+    path = tmp_path / "code.py"
+    path.write_text(text, encoding="utf-8")
+    seen = 1 * ("network" not in had) + 2 * ("processes" not in had)
+    with server:
+        assert check(f"{path}:f", parse(f"x[N]; y[n] = {seen}*x[n]")).same is True
+
+
+def _send_contained(job, folder, send):
+    with start_runner(job, folder) as link:
+        send(link.ask("tell_contained"))
+
+
+def test_a_word_that_is_not_sealed_is_not_heard():
+    def work(send):
+        send("true")
+        way: _Sealed = send.__self__
+        os.write(way.sink, b"\0" * 32 + Writer({}).frame("forged"))
+
+    assert run_in_child(work) == ("true", "")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 3, 0.5, "text", (1, [2, {"a": (None,)}]), to_system(DOUBLE), Verdict(None, "x")],
+)
+def test_what_crosses_comes_back(value):
+    classes = name_classes(Verdict)
+    frame = Writer(classes).frame(value)
+    length = int.from_bytes(frame[:8], "little")
+    assert Reader(classes, _find_nothing).read_frame(frame[16 : 16 + length], b"") == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"make": "Popen", "of": []}, [], []]',
+        '[{"node": 7}, [], []]',
+        '[{"tensor": ["float64", [9], [1], 0]}, [], [8]]',
+        '[{"kept": 0, "kind": "x"}, [], []]',
+        '[1, [["eval", "1"]], []]',
+        "{",
+    ],
+)
+def test_what_is_no_data_is_not_read(text):
+    with pytest.raises(ValueError, match="no answer can be read"):
+        Reader(name_classes(), _find_nothing).read_frame(text.encode(), b"\0" * 8)
+
+
+def _find_nothing(kept: Kept):
+    raise ValueError(kept)
