@@ -32,17 +32,17 @@ def make_watch(path: str) -> Any:
                 reals = [each for each in find_tensors(found) if each.is_floating_point()]
                 lost = bool(reals) and not any(each.requires_grad for each in reals)
                 if lost or name in _READING:
-                    self.cuts[_find_line(path), name if torch.is_grad_enabled() else "no_grad"] = (
-                        None
-                    )
+                    self.cuts[
+                        find_line_now(path) or 0, name if torch.is_grad_enabled() else "no_grad"
+                    ] = None
             return found
 
     return Watch()
 
 
-def _find_line(path: str) -> int:
-    """The line of the user's file that is running; 0 where it is in none."""
-    frame = sys._getframe()
+def find_line_now(path: str) -> int | None:
+    """The line of the innermost frame that is in the user's file."""
+    frame: Any = sys._getframe()
     while frame is not None and frame.f_code.co_filename != path:
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame.f_lineno if frame is not None else 0
+        frame = frame.f_back
+    return None if frame is None else int(frame.f_lineno)

@@ -7,14 +7,13 @@ own numbers raise, where they cannot go on, passes.
 from __future__ import annotations
 
 import inspect
-import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.cuts import make_watch
+from derive.checker.cuts import find_line_now, make_watch
 from derive.checker.groups import gather
 from derive.checker.load import CannotRunError, find_line, is_incurable, say
 from derive.checker.remote import where_it_lives
@@ -144,14 +143,6 @@ def iterate(value: Any) -> Iterator[Any]:
             yield from iterate(each)
     else:
         yield value
-
-
-def find_line_now(path: str) -> int | None:
-    """The line of the innermost frame that is in the user's file."""
-    frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename != path:
-        frame = frame.f_back
-    return None if frame is None else int(frame.f_lineno)
 
 
 def describe_error(error: BaseException, path: str) -> CannotRunError:
