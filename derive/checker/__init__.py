@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.checker.child import log_error, run_in_child
 from derive.checker.job import Job, Report
-from derive.checker.load import CannotRunError
+from derive.checker.load import SUFFIXES, CannotRunError
 from derive.checker.sources import parse_binds
 from derive.checker.stages import judge, refine
 from derive.checker.verdict import Verdict
@@ -49,8 +49,9 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
 ) -> Verdict:
     """Whether code computes a formula, how sure that is, and if not, where and what to edit.
 
-    `code` is a function, a torch module or a class of modules, `file.py:name`, an einsum string, or
-    Python text; `init` the arguments with which a class is made, `"Config(n_head=2)"`. `formula` is
+    `code` is a function, a torch module or a class of modules, `file.py:name`, a notebook, an
+    einsum string, or Python text; `init` the arguments with which a class is made,
+    `"Config(n_head=2)"`. `formula` is
     a Formula, a name of the library, or text in the notation. `bind` says what arguments are given
     where names do not tell, `{"query": "Q", "W_q.weight": "W_Q.T"}`; `sizes` fixes sizes;
     `backward` judges gradients too. The code runs in a process of its own for at most `seconds`
@@ -80,10 +81,13 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
 
 def _find_place(code: Any) -> Any:
     """The code; a file by its whole path, since it is run in another folder."""
-    path, colon, name = str(code).rpartition(":") if str(code).count(".py:") else (code, "", "")
-    if not isinstance(code, (str, Path)) or "\n" in str(code) or not str(path).endswith(".py"):
+    text = str(code)
+    if not isinstance(code, (str, Path)) or "\n" in text:
         return code
-    return f"{Path(path).absolute()}{colon}{name}"
+    path, colon, name = text.rpartition(":")
+    if not path.endswith(SUFFIXES):
+        path, colon, name = text, "", ""
+    return f"{Path(path).absolute()}{colon}{name}" if path.endswith(SUFFIXES) else code
 
 
 def find_formula(formula: Formula | str) -> Formula:
@@ -130,7 +134,15 @@ def judge_job(job: Job, load: Callable[[], Code], report: Report) -> None:
     report(job.start())
     try:
         code = load()
-        report(replace(job.start(), code=code.name, source=code.source, findings=code.findings))
+        report(
+            replace(
+                job.start(),
+                code=code.name,
+                source=code.source,
+                findings=code.findings,
+                places=code.places,
+            )
+        )
         picked, verdict = judge(job, code, report.verdict, report)
     except CannotRunError as error:
         report(job.say_cannot_run(error, report.verdict))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.load import CannotRunError, mark_line
+from derive.checker.reading import say_line
 from derive.checker.verdict import Verdict
 from derive.errors import Diagnostic
 
@@ -65,12 +66,17 @@ class Job:
 
     def say_cannot_run(self, error: CannotRunError, verdict: Verdict) -> Verdict:
         """Unknown, with the line where the code stops."""
-        said = Diagnostic("cannot-run", str(error), mark_line(verdict.source, error.line))
+        says = str(error)
+        if error.line:  # by cell, where the code is a notebook's
+            says = says.replace(
+                f"line {error.line}:", f"{say_line(error.line, verdict.places)}:", 1
+            )
+        said = Diagnostic("cannot-run", says, mark_line(verdict.source, error.line))
         return replace(
             verdict,
             same=None,
             grade="unknown",
             line=error.line,
             reasons=("the code cannot run",),
-            findings=(said, *verdict.findings),
+            findings=(said, *verdict.findings, *error.findings),
         )

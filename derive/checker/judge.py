@@ -60,7 +60,8 @@ def judge_floats(
     answer = program.run(values, draw.sizes)
     outcome = compare_results(program, answer.results, find_wanted(formula, draw, values))
     sources = {**program.arguments, **program.parameters}
-    changed = [name for slot in answer.changed for name in find_names(sources[slot])]
+    given = [name for slot in answer.changed for name in find_names(sources[slot])]
+    changed = [name for name in given if name in values]
     outcome.reasons = [f"changes {name}" for name in dict.fromkeys(changed)]
     return outcome
 

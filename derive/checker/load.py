@@ -2,6 +2,7 @@
 
 file.py:function   file.py:Class   file.py:Class.method   file.py:instance
 file.py              one candidate, else a name is asked for
+notebook.ipynb       its code cells as one file
 "bij,bjk->bik"     an einsum string
 text               Python with one function or class, or a script without any
 """
@@ -15,6 +16,7 @@ import re
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from traceback import extract_tb
 from types import CodeType, ModuleType
@@ -22,18 +24,33 @@ from typing import TYPE_CHECKING, Any
 
 from derive.checker.groups import find_definition
 from derive.checker.member import find_member
+from derive.checker.reading import (
+    Reading,
+    UnreadableError,
+    read_notebook,
+    read_python,
+    say_line,
+)
 from derive.checker.remote import CannotRunError as CannotRunError  # noqa: PLC0414 - loading raises it
 from derive.checker.remote import where_it_lives
-from derive.checker.script import Script, find_unused, makes_tensor, read_script, to_function
+from derive.checker.script import (
+    Script,
+    find_unused,
+    makes_tensor,
+    name_call,
+    read_script,
+    to_function,
+)
 from derive.errors import DeriveError, Diagnostic, Mark, refuse, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 STANDARD_INPUT = "standard input"
+SUFFIXES = (".py", ".ipynb")
 MOST_LITERAL = 2048  # beyond it a number is no length that a draw could reach
 FEWEST_STATEMENTS = 3  # that compute outside of functions, in a script; fewer are a demonstration
-_MEMBER = re.compile(r"(?P<path>.+\.py):(?P<member>[^\W\d]\w*(\.[^\W\d]\w*)*)?")
+_MEMBER = re.compile(r"(?P<path>.+\.(py|ipynb)):(?P<member>[^\W\d]\w*(\.[^\W\d]\w*)*)?")
 _EINSUM = re.compile(r"\s*[A-Za-z., ]*[A-Za-z.][A-Za-z., ]*(->[A-Za-z. ]*)?\s*")
 # What snippets take for granted.
 _PRELUDE = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
@@ -52,6 +69,8 @@ class Code:
     names: Mapping[str, Any] = field(default_factory=dict)  # of the file, numbers among them
     is_einsum: bool = False
     answer: str = ""  # the name of a script that is its result
+    call: Script | None = None  # that calls the function, whose value is the result
+    places: tuple[str, ...] = ()  # of a notebook: each line as it is told, by cell
 
 
 def load(code: Any, wanted: str = "", init: str = "") -> Code:
@@ -70,7 +89,7 @@ def load(code: Any, wanted: str = "", init: str = "") -> Code:
     path, member = split_member(text)
     if path:
         return _from_path(Path(path), _Wish(member, wanted, init))
-    source = _Source(text, f"<{STANDARD_INPUT}>", STANDARD_INPUT)
+    source = _Source(partial(read_python, text), f"<{STANDARD_INPUT}>", STANDARD_INPUT)
     return _from_text(source, _Wish("", wanted, init))
 
 
@@ -79,7 +98,7 @@ def split_member(text: str) -> tuple[str, str]:
     found = _MEMBER.fullmatch(text)
     if found:
         return found["path"], found["member"] or ""
-    return (text, "") if text.endswith(".py") and "\n" not in text else ("", "")
+    return (text, "") if text.endswith(SUFFIXES) and "\n" not in text else ("", "")
 
 
 @dataclass(frozen=True)
@@ -93,9 +112,9 @@ class _Wish:
 
 @dataclass(frozen=True)
 class _Source:
-    """The text of a file, the name that its frames have, and what messages call it."""
+    """How a text is read, the name that its frames have, and what messages call it."""
 
-    text: str
+    read: Callable[[], Reading]
     path: str
     shown: str
 
@@ -109,7 +128,7 @@ def _from_einsum(text: str) -> Code:
     names = [f"operand_{number}" for number in range(1, equation.count(",") + 2)]
     lines = [_PRELUDE, f"def contraction({', '.join(names)}):"]
     lines.append(f"    return torch.einsum({equation!r}, {', '.join(names)})\n")
-    source = _Source("\n".join(lines), "<einsum>", f'einsum "{text.strip()}"')
+    source = _Source(partial(read_python, "\n".join(lines)), "<einsum>", f'einsum "{text.strip()}"')
     code = _from_text(source, _Wish("contraction"))
     return replace(code, name=f'einsum "{text.strip()}"', is_einsum=True)
 
@@ -157,19 +176,29 @@ def _find_source(function: Any) -> tuple[str, str]:
         return path, ""
 
 
-def _find_unused_names(function: Any) -> tuple[Diagnostic, ...]:
+def _find_unused_names(function: Any, places: tuple[str, ...] = ()) -> tuple[Diagnostic, ...]:
     definition = find_definition(function)
     if not isinstance(definition, ast.FunctionDef):
         return ()
-    return tuple(_unused(name, at) for name, at in find_unused(definition))
+    return tuple(_unused(name, at, places) for name, at in find_unused(definition))
 
 
-def _unused(name: str, line: int) -> Diagnostic:
-    return Diagnostic("unused", f"{name} is made on line {line} and never used")
+def _unused(name: str, line: int, places: tuple[str, ...]) -> Diagnostic:
+    return Diagnostic("unused", f"{name} is made on {say_line(line, places)} and never used")
 
 
 def _from_path(path: Path, wish: _Wish) -> Code:
-    return _from_text(_Source(read_code(path), str(path), path.name), wish)
+    return _from_text(_Source(partial(_read_path, path), str(path), path.name), wish)
+
+
+def _read_path(path: Path) -> Reading:
+    if path.suffix != ".ipynb":
+        return read_python(read_code(path))
+    try:
+        return read_notebook(path.read_bytes())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise refuse("file-unreadable", f"cannot read {path}: {reason}") from error
 
 
 def read_code(path: Path) -> str:
@@ -184,14 +213,35 @@ def read_code(path: Path) -> str:
 
 
 def _from_text(source: _Source, wish: _Wish) -> Code:
-    text, path, shown = source.text, source.path, source.shown
-    tree = _parse(source)
+    try:
+        reading = source.read()
+    except UnreadableError as error:
+        raise CannotRunError(f"{source.shown}, {error}", error.line) from error
+    if reading.error is None:
+        return _from_reading(reading, source, wish)
+    try:
+        repaired = replace(source, shown=f"{source.shown} as repaired")
+        return _from_reading(reading, repaired, wish)
+    except CannotRunError as error:
+        error.findings = reading.repairs
+        raise
+    except DeriveError as error:  # it is no code of one meaning, repaired or not
+        says = f"{source.shown}, {reading.error}"
+        raise CannotRunError(says, reading.error.line, findings=reading.repairs) from error
+
+
+def _from_reading(reading: Reading, source: _Source, wish: _Wish) -> Code:
+    tree, text, places = reading.tree, reading.text, reading.places
+    path, shown = source.path, source.shown
     candidates = find_candidates(tree)
     if not candidates and not wish.member:
-        return _from_script(tree, text, path, shown)
+        return _from_script(reading, source)
+    script = read_script(tree, wish.member) if wish.member else None
+    if script is not None and wish.member in script.results:
+        return _from_script(reading, replace(source, shown=f"{shown}:{wish.member}"), wish.member)
     lines = text.splitlines(keepends=True)
     linecache.cache[path] = (len(text), None, lines, path)  # of what is no file, too
-    names = run_tree(tree, path, shown)
+    names = run_tree(tree, path, shown, places)
     known = [n for n in candidates if callable(names.get(n))]
     name = wish.member or _choose(known, wish.formula, shown)
     first = name.partition(".")[0]
@@ -202,29 +252,23 @@ def _from_text(source: _Source, wish: _Wish) -> Code:
             facts=[f"it has {', '.join(known)}"] if known else (),
             help=suggest(first, known),
         )
-    with _run_by_user(path, shown):
+    with _run_by_user(path, shown, places):
         target = find_member(names, name, wish.init, shown)
     inner = inspect.unwrap(getattr(target, "forward", target))
-    findings = _find_unused_names(getattr(inner, "__func__", inner))
-    return Code(f"{shown}:{name}", target, path, text, None, findings, names)
-
-
-def _parse(source: _Source) -> ast.Module:
-    try:
-        return ast.parse(source.text, source.path)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None)
-        at = f", line {line}" if line else ""
-        said = getattr(error, "msg", str(error))
-        what = f": {error.text.strip()}" if isinstance(error, SyntaxError) and error.text else ""
-        raise CannotRunError(f"{source.shown}{at} is no Python, {said}{what}", line) from error
+    unused = _find_unused_names(getattr(inner, "__func__", inner), places)
+    findings = (*reading.repairs, *unused)
+    call = None
+    if script is not None and name_call(name) in script.results:
+        call = replace(script, chosen=name_call(name))
+    shown = f"{shown}:{name}"
+    return Code(shown, target, path, text, None, findings, names, call=call, places=places)
 
 
 def list_candidates(path: Path) -> list[str]:
     """What of a file is judged where no name is told; nothing for a script, or no Python."""
     try:
-        return find_candidates(ast.parse(read_code(path)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return find_candidates(_read_path(path).tree)
+    except UnreadableError:
         return []
 
 
@@ -276,17 +320,23 @@ def _choose(known: list[str], wanted: str, shown: str) -> str:
     )
 
 
-def _from_script(tree: ast.Module, text: str, path: str, shown: str) -> Code:
-    if not tree.body:
+def _from_script(reading: Reading, source: _Source, chosen: str = "") -> Code:
+    path, shown, places = source.path, source.shown, reading.places
+    if not reading.tree.body:
         raise refuse("code-missing", f"{shown} is empty")
-    script = read_script(tree)
+    script = read_script(reading.tree, chosen)
     names: dict[str, Any] = {}
-    if not set(script.arguments) - set(script.made):
-        names = run_tree(tree, path, shown)  # it runs by itself: shapes and numbers are told
-    findings = tuple(
-        _unused(name, line) for name, line in script.unused if name != script.results[0]
-    )
-    return Code(shown, None, path, text, script, findings, names)
+    if not script.free:
+        names = run_tree(
+            script.tree, path, shown, places
+        )  # it runs by itself: shapes and numbers are told
+    unused = [
+        _unused(name, line, places)
+        for name, line in script.unused
+        if name not in {chosen, *script.results[:1]}
+    ]
+    findings = (*reading.repairs, *unused)
+    return Code(shown, None, path, reading.text, script, findings, names, places=places)
 
 
 @where_it_lives
@@ -294,7 +344,7 @@ def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
     """The script as a function of these of its names."""
     assert code.script is not None
     tree = to_function(code.script, arguments, result)
-    names = run_tree(tree, code.path, code.name)
+    names = run_tree(tree, code.path, code.name, code.places)
     return replace(code, target=names["script"], answer=result)
 
 
@@ -306,7 +356,9 @@ def compile_script(code: Code, text: str) -> CodeType:
     return compile(tree, code.path, "exec", dont_inherit=True)
 
 
-def run_tree(tree: ast.Module, path: str, shown: str) -> dict[str, Any]:
+def run_tree(
+    tree: ast.Module, path: str, shown: str, places: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """The names that a file defines; CannotRunError with the line where it stops."""
     module = ModuleType("checked_code")
     module.__file__ = path
@@ -317,7 +369,7 @@ def run_tree(tree: ast.Module, path: str, shown: str) -> dict[str, Any]:
     folder = str(Path(path).resolve().parent)
     sys.path.append(folder)
     try:
-        with _run_by_user(path, shown):
+        with _run_by_user(path, shown, places):
             exec(compile(tree, path, "exec", dont_inherit=True), module.__dict__)
     finally:
         sys.path.remove(folder)
@@ -325,7 +377,7 @@ def run_tree(tree: ast.Module, path: str, shown: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _run_by_user(path: str, shown: str) -> Iterator[None]:
+def _run_by_user(path: str, shown: str, places: tuple[str, ...]) -> Iterator[None]:
     """In here the user's code runs: what it raises becomes a CannotRunError with its line."""
     try:
         yield
@@ -333,7 +385,7 @@ def _run_by_user(path: str, shown: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's file raises
         line = find_line(error, path)
-        at = f", line {line}" if line else ""
+        at = f", {say_line(line, places)}" if line else ""
         raise CannotRunError(f"{shown}{at}: {say(error)}", line) from error
 
 

@@ -101,22 +101,28 @@ def _pick(program: Program, first: Draw, draws: Draws) -> Picked:
     return Picked(program, tuple(kept), tuple(findings), tuple(stops))
 
 
-def _pick_wider(own: Picked, wider: Iterable[Draws], agrees: bool) -> Picked:
-    """A script at sizes that are not its own, if it is the same there as it is at its own.
+def _pick_wider(own: Picked, wider: Iterable[Attempt], agrees: bool) -> Picked:
+    """A script at other sizes too than its own, if it is the same there as it is at its own.
 
-    One that differs is explained at its own sizes, unless those are large.
+    Large ones of its own are left out of what follows; else one that differs is explained at its
+    own sizes alone.
     """
-    if not agrees and count_steps(own.draws[0]) <= MOST_STEPS:
-        return own
-    for draws in wider:
-        first = _fix_scalars(own.program, draws.first)
-        with suppress(CannotRunError):
-            if _try_program(own.program, first) == (True, agrees):
-                picked = _pick(own.program, first, draws)
-                at = " ".join(f"{name}={size}" for name, size in own.draws[0].sizes.items())
-                says = f"what is said holds at the script's own sizes too, {at}"
-                return replace(picked, findings=(*picked.findings, Diagnostic("own-sizes", says)))
+    is_long = count_steps(own.draws[0]) > MOST_STEPS
+    for attempt in wider if agrees or is_long else ():
+        for program in attempt.programs:
+            first = _fix_scalars(program, attempt.draws.first)
+            with suppress(CannotRunError):
+                if _try_program(program, first) == (True, agrees):
+                    return _join(own, _pick(program, first, attempt.draws), is_long)
     return own
+
+
+def _join(own: Picked, picked: Picked, is_long: bool) -> Picked:
+    if not is_long:
+        return replace(picked, draws=(own.draws[0], *picked.draws))
+    at = " ".join(f"{name}={size}" for name, size in own.draws[0].sizes.items())
+    says = f"what is said holds at the script's own sizes too, {at}"
+    return replace(picked, findings=(*picked.findings, Diagnostic("own-sizes", says)))
 
 
 def _fix_scalars(program: Program, draw: Draw) -> Draw:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from derive.checker.reading import say_line
 from derive.checker.remote import find_kind
 from derive.checker.slots import Slot, find_slots
 from derive.checker.sources import find_names, find_tensors
@@ -36,6 +37,7 @@ def find_remarks(system: System, picked: Picked) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 "not-given", says, help=f"bind it, --bind {slot.name}=NAME, if it does"
             )
+    yield from _find_undefined(program)
     yield from _find_layouts(program)
 
 
@@ -92,6 +94,16 @@ def find_unbound(program: Program) -> list[Slot]:
         for slot in (*free, *parameters)
         if slot.name not in program.arguments and slot.name not in program.parameters
     ]
+
+
+def _find_undefined(program: Program) -> Iterator[Diagnostic]:
+    """What a script uses and never makes, and how it was read."""
+    script = program.code.script
+    for name, line in script.free.items() if script is not None else ():
+        source = program.arguments.get(name)
+        if source is not None:
+            where = say_line(line, program.code.places)
+            yield Diagnostic("undefined", f"{where}: {name} is not made: it is read as {source}")
 
 
 def _find_layouts(program: Program) -> Iterator[Diagnostic]:

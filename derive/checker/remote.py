@@ -20,11 +20,22 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class CannotRunError(Exception):
-    """The code does not run; `line` is the line of the user's file, if it is known."""
+    """The code does not run; `line` is the line of the user's file, if it is known.
 
-    def __init__(self, says: str, line: int | None = None, *, is_incurable: bool = False) -> None:
+    The findings are what was told of the code before, where it was not loaded.
+    """
+
+    def __init__(
+        self,
+        says: str,
+        line: int | None = None,
+        *,
+        is_incurable: bool = False,
+        findings: tuple[Diagnostic, ...] = (),
+    ) -> None:
         super().__init__(says)
         self.line = line
+        self.findings = findings
         self.is_incurable = is_incurable  # would it fail at whatever sizes
 
 
@@ -48,6 +59,7 @@ class Failure:
     line: int | None = None
     is_incurable: bool = False
     diagnostic: Diagnostic | None = None
+    findings: tuple[Diagnostic, ...] = ()
 
 
 class Link:
@@ -110,7 +122,12 @@ class Link:
         for kind in (NotModelledError, TooDeepError, UnluckyError):
             if kind.__name__ == failure.kind:
                 return kind(failure.says)
-        return CannotRunError(failure.says, failure.line, is_incurable=failure.is_incurable)
+        return CannotRunError(
+            failure.says,
+            failure.line,
+            is_incurable=failure.is_incurable,
+            findings=failure.findings,
+        )
 
 
 def _find_tower(args: tuple[Any, ...]) -> Any:

@@ -157,7 +157,13 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
         except DeriveError as error:
             answer = Failure("DeriveError", "", diagnostic=error.diagnostic)
         except CannotRunError as error:
-            answer = Failure("CannotRunError", str(error), error.line, error.is_incurable)
+            answer = Failure(
+                "CannotRunError",
+                str(error),
+                error.line,
+                error.is_incurable,
+                findings=error.findings,
+            )
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             answer = Failure(type(error).__name__, load.say(error))
         end.sendall(Writer(classes, keep).frame(answer))

@@ -72,12 +72,15 @@ def find_source(system: System, tensor: Tensor, slot: Slot, sizes: Mapping[str, 
         source = write_order(tensor.name, order)
         if len(slot.shape) == len(order):
             return source
-        extents = ["*".join(_write(tensor.shape[order[at]]) for at in group) for group in groups]
+        extents = [
+            "*".join(write_extent(tensor.shape[order[at]]) for at in group) for group in groups
+        ]
         return f"{source}.reshape({', '.join(extent or '1' for extent in extents)})"
     return None
 
 
-def _write(extent: object) -> str:
+def write_extent(extent: object) -> str:
+    """An extent as a source, in parentheses where it is no name and no number."""
     text = to_text(extent)  # type: ignore[arg-type]
     return text if text.isidentifier() or text.isdigit() else f"({text})"
 

@@ -1,7 +1,7 @@
 """What an argument of the code is given, as an expression over the formula's names.
 
     Q   W_Q.T   K.permute(0, 2, 1, 3)   K[b, j, h, d]   W_Q.reshape(H*D, E)   cat(W_Q, W_K)
-    not m   H   H*D   None   True   0.5   "causal"
+    zeros(B, D)   not m   H   H*D   None   True   0.5   "causal"
 
 It is read by Python's `ast` and never evaluated as code: names are tensors, scalars and sizes of
 the formula; letters in brackets put a tensor's axes in that order.
@@ -106,7 +106,7 @@ def check_source(source: str, system: System, sizes: tuple[str, ...]) -> None:
     known = [entry.name for entry in system.inputs] + list(sizes)
     letters = {letter for names in find_letters(system).values() for letter in names}
     for name in find_names(source):
-        if name not in known and name not in letters and name not in {"cat", "stack"}:
+        if name not in known and name not in letters and name not in {"cat", "stack", "zeros"}:
             raise refuse(
                 "bind-unknown",
                 f"{name} is neither a tensor nor a scalar nor a size of the formula",
@@ -159,9 +159,18 @@ class _Reader:
                 name in _METHODS
             ):
                 return getattr(self.read(value), name)(*(self.read(each) for each in given))
+            case ast.Call(func=ast.Name(id="zeros"), args=given):
+                return self._make_zeros([self.read(each) for each in given])
             case ast.Call(func=ast.Name(id="cat" | "stack" as name), args=given):
                 return self._join(name, given, node.keywords)
         raise refuse("bind-form", f"{self.source} cannot be read as a source")
+
+    def _make_zeros(self, shape: list[int]) -> Any:
+        import torch
+
+        tensors = [each for each in self.values.values() if isinstance(each, torch.Tensor)]
+        real = [each for each in tensors if each.is_floating_point()]
+        return (real or [torch.zeros(0, dtype=torch.float64)])[0].new_zeros(shape)
 
     def _join(self, name: str, given: list[ast.expr], keywords: list[ast.keyword]) -> Any:
         import torch

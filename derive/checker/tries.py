@@ -20,16 +20,19 @@ from derive.checker.load import CannotRunError, Code, finish_script
 from derive.checker.program import Program
 from derive.checker.remote import find_kind, where_it_lives
 from derive.checker.runs import describe_error, make_module
-from derive.checker.shapes import find_misfits, find_sources, solve_sizes
+from derive.checker.shapes import find_misfits, find_sources, solve_sizes, write_extent
 from derive.checker.slots import Slot, find_slots, rank_sizes
 from derive.checker.sources import evaluate_source, find_letters, find_tensors
 from derive.checker.ties import Failures
 from derive.errors import DeriveError
 from derive.ir.nodes import ScalarInput, System
+from derive.ir.polynomial import evaluate_extent
 from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from derive.checker.script import Script
 
 MOST_SIZES = 12  # assignments of sizes that fit a module's shapes
 MOST_INTEGERS = 60  # ways to fill in a constructor's integers
@@ -40,12 +43,12 @@ MOST_AT_TIES = 12  # programs, and ways to fill in integers, at sizes that are t
 class Attempt:
     """Programs, the likeliest first, and the draws at which they are tried.
 
-    `wider` are draws at other sizes than a script's own, for one that does not depend on those.
+    `wider` are those at other sizes than a script's own, for one that does not depend on those.
     """
 
     programs: Iterable[Program]
     draws: Draws
-    wider: Iterable[Draws] = ()
+    wider: Iterable[Attempt] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ def find_attempts(task: Task) -> Iterator[Attempt]:
         yield from _try_module(task)
     else:
         yield from _try_function(task)
+        if task.code.call is not None:  # the file calls it: with what its formula does not have
+            yield from _try_script(replace(task, code=replace(task.code, script=task.code.call)))
 
 
 def find_fixed(system: System, given: Mapping[str, int], program: Program) -> dict[str, int]:
@@ -237,26 +242,92 @@ def _try_script(task: Task) -> Iterator[Attempt]:
     """A script: what it makes up at random, and what it lacks, are its arguments."""
     code, system, script = task.code, task.system, task.code.script
     assert script is not None
-    slots = [_to_slot(code, name, name not in script.made) for name in script.arguments]
-    match = Match(dict(task.binds), list(find_tensors(system)), [])
+    for result in _find_results(code, system):
+        match, slots = _match_script(task, script, result)
+        for arguments in islice(_find_free_numbers(script, match, system, result), MOST_INTEGERS):
+            yield from _try_script_with(task, replace(match, arguments=arguments), slots, result)
+
+
+def _match_script(task: Task, script: Script, result: str) -> tuple[Match, list[Slot]]:
+    """The tensors of the formula that stand for what a result is made from."""
+    made_from = {*script.sources.get(result, script.arguments), *task.binds}
+    made_from |= {name for name, _ in script.unused}  # it may have been meant to be read
+    names = [name for name in script.arguments if name in made_from]
+    names = [name for name in names if name not in (*script.filled, *script.called)]
+    slots = [_to_slot(task.code, name, name not in script.made) for name in names]
+    match = Match(dict(task.binds), list(find_tensors(task.system)), [])
     match_slots(match, slots)
     if not any(s.required for s in slots):
         match_slots(match, [replace(slot, required=True) for slot in slots])
+    return match, slots
+
+
+def _find_free_numbers(
+    script: Script, match: Match, system: System, result: str
+) -> Iterator[dict[str, str]]:
+    """The arguments with those that are no tensor: numbers never given, results never made."""
+    made_from = script.sources.get(result, script.arguments)
+    free = [name for name in script.free if name in made_from and name not in match.arguments]
+    empty = system.results[0].shape
+    shape = ", ".join(write_extent(extent) for extent in empty)
+    filled = {name: f"zeros({shape})" for name in free if name in script.filled}
+    wanted = [Slot(name) for name in free if name not in (*script.filled, *script.called)]
+    for given in find_integers(wanted, replace(match, scalars=[]), system):
+        yield {**match.arguments, **filled, **given}
+
+
+def _try_script_with(task: Task, match: Match, slots: list[Slot], result: str) -> Iterator[Attempt]:
+    code, system, script = task.code, task.system, task.code.script
+    assert script is not None
     names = tuple(name for name in match.arguments if name in script.arguments)
-    for result in _find_results(code, system):
-        finished = finish_script(code, names, result)
-        program = Program(finished, match.arguments, letters=find_letters(system))
-        shaped = [slot for slot in slots if slot.name in names and slot.shape is not None]
-        told = find_fixed(system, task.sizes, program)
-        if not shaped:
-            named = list(_name_numbers(code, system))
-            for draws in find_draws(system, told, named, task.failures):
-                yield Attempt([program], draws)
-        numbers = find_numbers(code)
-        solutions = solve_sizes(system, match.arguments, shaped, numbers, told)
-        for solved in islice(solutions, MOST_SIZES):
-            wider = find_draws(system, told, (), Failures())
-            yield Attempt([program], make_draws(system, solved), islice(wider, 1))
+    finished = finish_script(code, names, result)
+    program = Program(finished, match.arguments, letters=find_letters(system))
+    shaped = [slot for slot in slots if slot.name in names and slot.shape is not None]
+    told = find_fixed(system, task.sizes, program)
+    if not shaped:
+        named = list(_name_numbers(code, system))
+        for draws in find_draws(system, told, named, task.failures):
+            yield Attempt([program], draws)
+    numbers = find_numbers(code)
+    sizes = _find_number_sizes(script, match, system)
+    wider = [program]
+    if sizes:
+        finished = finish_script(code, (*names, *sizes), result)
+        wider.insert(0, replace(program, code=finished, arguments={**match.arguments, **sizes}))
+    solutions = solve_sizes(system, match.arguments, shaped, numbers, told)
+    fitting = (solved for solved in solutions if _is_held(match, shaped, system, solved))
+    for solved in islice(fitting, MOST_SIZES):
+        yield Attempt([program], make_draws(system, solved), _widen(wider, system, told))
+
+
+def _is_held(match: Match, shaped: list[Slot], system: System, sizes: Mapping[str, int]) -> bool:
+    """Does each tensor that the script makes have the shape of what it stands for?"""
+    tensors = {tensor.name: tensor for tensor in find_tensors(system)}
+    pairs = [(slot, tensors.get(match.arguments[slot.name])) for slot in shaped]
+    return all(
+        slot.shape == tuple(evaluate_extent(extent, sizes) for extent in tensor.shape)
+        for slot, tensor in pairs
+        if tensor is not None
+    )
+
+
+def _widen(programs: list[Program], system: System, told: Mapping[str, int]) -> Iterator[Attempt]:
+    yield Attempt(programs, make_draws(system, told))
+
+
+def _find_number_sizes(script: Script, match: Match, system: System) -> dict[str, str]:
+    """The sizes that the script's numbers are, by the shapes of the tensors that it makes."""
+    tensors = {tensor.name: tensor for tensor in find_tensors(system)}
+    found: dict[str, set[str]] = {}
+    for name, names in script.shapes.items():
+        tensor = tensors.get(match.arguments.get(name, ""))
+        if tensor is not None and len(names) == len(tensor.shape):
+            for number, extent in zip(names, tensor.shape, strict=True):
+                if number in script.numbers:
+                    found.setdefault(number, set()).add(write_extent(extent))
+    plain = find_sizes(system)
+    sizes = {name: min(extents) for name, extents in found.items() if len(extents) == 1}
+    return {name: size for name, size in sizes.items() if size in plain}
 
 
 def _to_slot(code: Code, name: str, required: bool) -> Slot:
@@ -269,6 +340,8 @@ def _find_results(code: Code, system: System) -> list[str]:
     """The names that may be the result: one of the formula's, else the last tensor assigned."""
     script = code.script
     assert script is not None
+    if script.chosen:
+        return [script.chosen]
     wanted = {tensor.name.lower() for tensor in system.results}
     known = [
         name

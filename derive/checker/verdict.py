@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.reading import say_line
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -41,6 +43,7 @@ class Verdict:
     annotations: tuple[tuple[int, str], ...] = field(default=(), compare=False)
     corrected: tuple[tuple[int, str], ...] = ()
     source: str = field(default="", compare=False, repr=False)
+    places: tuple[str, ...] = field(default=(), compare=False, repr=False)  # lines of a notebook
 
     def __bool__(self) -> bool:
         """Whether the code is the same as the formula; unknown is not."""
@@ -58,6 +61,7 @@ class Verdict:
             "code": self.code,
             "formula": self.formula,
             "line": self.line,
+            "place": say_line(self.line, self.places) if self.line else "",
             "edit": self.edit,
             "corrected": [{"line": line, "text": text} for line, text in self.corrected],
             "difference": self.difference,
@@ -84,7 +88,7 @@ def _to_lines(verdict: Verdict) -> list[str]:
         lines.append(f"  at {'; '.join(map(_show_sizes, verdict.sizes))}")
     lines += _annotate(verdict)
     if verdict.edit:
-        where = f"line {verdict.line}: " if verdict.line else ""
+        where = f"{say_line(verdict.line, verdict.places)}: " if verdict.line else ""
         lines.append(f"  edit: {where}{verdict.edit}")
     if verdict.corrected:
         lines += [
@@ -119,5 +123,6 @@ def _annotate(verdict: Verdict) -> list[str]:
         what = what if what.startswith("contains ") or not what else f"= {what}"
         if bad:
             what = f"<-- {what}" if what else "<-- equals no part of the formula"
-        rows.append(f"  {'>' if bad else ' '}{number:4d} | {line:<{width}}  {what}")
+        at = verdict.places[number - 1] if verdict.places else f"{number:4d}"
+        rows.append(f"  {'>' if bad else ' '}{at} | {line:<{width}}  {what}")
     return rows

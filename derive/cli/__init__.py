@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMULA = "NAME|FILE|FILE.py:NAME|TEXT"
-CODE = "FILE.py[:NAME,..]|EINSUM|TEXT"
+CODE = "FILE.py[:NAME,..]|NOTEBOOK.ipynb|EINSUM|TEXT"
 CODE_IS = (
-    "A function, a method, a class of torch modules or an object of a file, an einsum string, "
-    "Python text; - reads one."
+    "A function, a method, a class of torch modules or an object of a file, a notebook, "
+    "an einsum string, Python text; - reads one."
 )
 FROM = "Of the library, a file, one formula of a file, or a text with an = in it; - reads one."
 

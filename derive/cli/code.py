@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from derive.cli.files import show_path
-from derive.cli.formulas import Found, list_functions
+from derive.cli.formulas import NOTEBOOK, Found, list_functions
 from derive.errors import refuse
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def is_code(argument: str) -> bool:
-    """Is it FILE.py:NAME, and NAME a function or a class of the file?"""
+    """Is it FILE.py:NAME or of a notebook, and NAME a function or a class there?"""
     path, _, member = argument.rpartition(":")
-    if not path.endswith(".py") or not member.isidentifier():
+    if not path.endswith((".py", NOTEBOOK)) or not member.isidentifier():
         return False
     return member in list_functions(Path(path))
 

@@ -22,6 +22,7 @@ from derive.cli.files import read_text, run_file, show_path
 from derive.cli.header import Made, read_made
 from derive.cli.options import NONE, Options
 from derive.errors import DeriveError, refuse, suggest
+from derive.frontend.notebooks import read_cells
 from derive.notation.formula import check_name
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 LIBRARY = "derive/formulas"
 FROM_TEXT = "a formula in the notation"
+NOTEBOOK = ".ipynb"
 _SHORT = 60  # columns up to which a text stands in the command that rebuilds it
 
 
@@ -170,6 +172,10 @@ def _read_input() -> str:
 
 def _from_file(path: Path) -> tuple[Found, ...]:
     shown = show_path(path)
+    if path.suffix == NOTEBOOK:
+        functions = list_functions(path)
+        help = f"write {shown}:{functions[0]}" if functions else "name a file of formulas"
+        raise refuse("file-empty", f"{shown} is a notebook, and holds no formula", help=help)
     if path.suffix != ".py":
         from derive.frontend.from_text import parse
 
@@ -246,13 +252,15 @@ def _list_arguments(path: Path, member: str) -> list[str]:
 
 
 def list_functions(path: Path) -> list[str]:
-    """The functions and classes that a Python file defines."""
+    """The functions and classes that a Python file or a notebook defines."""
     kinds = (ast.FunctionDef, ast.ClassDef)
     return [node.name for node in _read_body(path) if isinstance(node, kinds)]
 
 
 def _read_body(path: Path) -> list[ast.stmt]:
     try:
+        if path.suffix == NOTEBOOK:
+            return ast.parse(read_cells(path.read_bytes()).text).body
         return ast.parse(path.read_text(encoding="utf-8-sig")).body
     except (OSError, SyntaxError, ValueError):
         return []

@@ -19,7 +19,7 @@ from tokenize import detect_encoding
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
-from derive.linter.notebooks import Cells, read_cells
+from derive.frontend.notebooks import Cells, read_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

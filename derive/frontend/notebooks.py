@@ -1,7 +1,8 @@
 """A notebook's code cells as one module, so that a cell knows the imports of those before it.
 
 Lines of IPython (`%time`, `!ls`, `x?`) are left blank; so is a cell in another language (`%%bash`)
-and one that is no Python. Cells are numbered from 1, those of text among them.
+and, unless it is asked for, one that is no Python. Cells are numbered from 1, those of text among
+them. A notebook that was pasted as text has a prompt, `In [3]:`, on the line before each cell.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ import json
 import re
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _IPYTHON = re.compile(r"\s*(?:[%!?]|[\w.]+\s*=\s*[%!]|[\w.]+\?{1,2}\s*$)")
+_PROMPT = re.compile(r"^In \[(\d+| |\*)?\]:[ \t]*$", re.MULTILINE)
 _PYTHON_CELLS = ("time", "timeit", "capture", "prun", "memit", "python3")
 
 
@@ -25,23 +30,66 @@ class Cells:
     places: tuple[tuple[int, int], ...]
     shown: frozenset[int]  # lines of expressions at the end of a cell, whose value is shown
     broken: tuple[tuple[int, str], ...]  # line in the text and what is wrong there
+    prompts: tuple[str, ...]  # of each line: "In [3]", or its cell where that was never run
+
+    def name_lines(self) -> tuple[str, ...]:
+        """Each line as people tell it, `In [3] line 2`."""
+        pairs = zip(self.prompts, self.places, strict=True)
+        return tuple(f"{prompt} line {line}" for prompt, (_, line) in pairs)
 
 
-def read_cells(data: bytes) -> Cells:
+def is_pasted(text: str) -> bool:
+    """Is it a notebook pasted as text?"""
+    return _PROMPT.search(text) is not None
+
+
+def read_pasted(text: str) -> Cells:
+    """The code of a notebook that was pasted as text; what stands below a cell is no code."""
+    parts = _PROMPT.split(text.replace("\r\n", "\n"))
+    cells = zip(parts[1::2], parts[2::2], strict=True)
+    codes = [
+        (_cut_output(body.removeprefix("\n")), (number or "").strip()) for number, body in cells
+    ]
+    return _join([(k, code, number) for k, (code, number) in enumerate(codes, 1)], keep_broken=True)
+
+
+def _cut_output(body: str) -> str:
+    """The paragraphs that are code: output is no Python, or follows a value as a value alone."""
+    first, *others = re.split(r"(\n[ \t]*\n+)", body)
+    code, is_shown = first, _is_python(first) and _find_shown(first) is not None
+    for gap, part in zip(others[::2], others[1::2], strict=True):
+        if not _is_python(part) or (is_shown and _is_value(part)):
+            break
+        code += gap + part
+        is_shown = _is_python(code) and _find_shown(code) is not None
+    return code
+
+
+def _is_value(text: str) -> bool:
+    return all(isinstance(node, ast.Expr) for node in ast.parse(text).body)
+
+
+def read_cells(data: bytes, *, keep_broken: bool = False) -> Cells:
     """The code of a notebook; ValueError where it is none."""
     try:
         notebook = json.loads(data)
         cells = notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"]
-        codes = [(k, _read_code(cell)) for k, cell in enumerate(cells, 1)]
+        codes = [(k, _read_code(cell), _read_count(cell)) for k, cell in enumerate(cells, 1)]
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ValueError("it is no notebook") from error
+    return _join(codes, keep_broken)
+
+
+def _join(codes: Iterable[tuple[int, str | None, str]], keep_broken: bool) -> Cells:
+    """The cells below each other; each has its number, its code, and its count when it was run."""
     lines: list[str] = []
     places: list[tuple[int, int]] = []
+    prompts: list[str] = []
     shown: set[int] = set()
     broken: list[tuple[int, str]] = []
-    for number, code in codes:
+    for number, code, run in codes:
         if code is None:
             continue
         text = code if _is_python(code) else _to_python(code)
@@ -51,15 +99,23 @@ def read_cells(data: bytes) -> Cells:
         except SyntaxError as error:
             at = min(max(error.lineno or 1, 1), len(rows))
             broken.append((len(lines) + at, error.msg))
-            rows, last = [""] * len(rows), None
+            rows, last = (rows if keep_broken else [""] * len(rows)), None
         except (ValueError, RecursionError, MemoryError) as error:
             broken.append((len(lines) + 1, str(error) or "it is nested too deeply"))
             rows, last = [""] * len(rows), None
         if last is not None:
             shown.add(len(lines) + last)
         places += [(number, k) for k in range(1, len(rows) + 1)]
+        prompts += [f"In [{run}]" if run else f"cell {number}"] * len(rows)
         lines += rows
-    return Cells("\n".join(lines), tuple(places), frozenset(shown), tuple(broken))
+    text = "\n".join(lines)
+    return Cells(text, tuple(places), frozenset(shown), tuple(broken), tuple(prompts))
+
+
+def _read_count(cell: dict[str, Any]) -> str:
+    """How many cells had been run when this one was, as its prompt has it; older files name it."""
+    count = cell.get("execution_count", cell.get("prompt_number"))
+    return str(count) if isinstance(count, int) else ""
 
 
 def _read_code(cell: dict[str, Any]) -> str | None:

@@ -1,0 +1,152 @@
+"""Python text as people have it: a notebook's cells as one script, slips mended and told.
+
+    def f(x)               a colon that lacks is put there        }     a lone bracket goes
+    assert n % h == 0,     so does a comma at the end             “a”   typographic signs are ASCII
+
+Only slips that can be mended in one way are mended; every one is told, with its line. Lines of a
+notebook are told by cell.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+from derive.errors import Diagnostic
+from derive.frontend.notebooks import is_pasted, read_cells, read_pasted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_REPAIRS = 8  # of one text; one with more is no slip of pasting
+_SIGNS = str.maketrans(
+    {"“": '"', "”": '"', "‘": "'", "’": "'", "−": "-", "–": "-", "×": "*", "\xa0": " "}
+    | dict.fromkeys("\u200b\u200c\u200d\ufeff", "")
+)
+_COMMENT = re.compile(r"""^((?:[^#"']|"[^"]*"|'[^']*')*?)(\s*(?:#.*)?)$""")
+
+
+class UnreadableError(Exception):
+    """The text is no Python, and what is wrong cannot be mended; `line` is where."""
+
+    def __init__(self, says: str, line: int | None, text: str) -> None:
+        super().__init__(says)
+        self.line = line
+        self.text = text
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The tree and the text that is judged, what was mended, and where each line is told to be."""
+
+    tree: ast.Module
+    text: str
+    repairs: tuple[Diagnostic, ...] = ()
+    places: tuple[str, ...] = ()
+    error: UnreadableError | None = None  # why it is no Python before it is mended
+
+
+def say_line(line: int, places: tuple[str, ...] = ()) -> str:
+    """A line as it is told: of a file by number, of a notebook by cell."""
+    return places[line - 1] if 0 < line <= len(places) else f"line {line}"
+
+
+def read_python(text: str) -> Reading:
+    """The text as Python, slips of pasting mended; UnreadableError where that cannot be done."""
+    cells = read_pasted(text) if is_pasted(text) else None
+    return _read(text, ()) if cells is None else _read(cells.text, cells.name_lines())
+
+
+def read_notebook(data: bytes) -> Reading:
+    """The code cells of a notebook as one script; ValueError where it is no notebook."""
+    cells = read_cells(data, keep_broken=True)
+    return _read(cells.text, cells.name_lines())
+
+
+def _read(text: str, places: tuple[str, ...]) -> Reading:
+    repairs: list[tuple[int, str]] = []
+    first: UnreadableError | None = None
+    for _ in range(MOST_REPAIRS):
+        try:
+            repairs.sort(key=lambda repair: repair[0])
+            said = tuple(Diagnostic("repaired", says) for _, says in repairs)
+            return Reading(_parse(text), text, said, places, first)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            stop = _describe(error, text, places)
+            first = first or stop
+            mended = _mend(error, text) if isinstance(error, SyntaxError) else None
+        if mended is None:
+            break
+        text, what = mended
+        where = say_line(stop.line, places) if stop.line else "the text"
+        repairs.append((stop.line or 0, f"{where}: {what}"))
+    assert first is not None
+    if str(stop) != str(first):
+        raise UnreadableError(f"{first}; behind that, {stop}", first.line, text)
+    raise first
+
+
+def _parse(text: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes such as "\d", which are no concern here
+        return ast.parse(text)
+
+
+def _describe(error: Exception, text: str, places: tuple[str, ...]) -> UnreadableError:
+    line = getattr(error, "lineno", None)
+    at = f"{say_line(line, places)} " if line else "it "
+    rows = text.splitlines()
+    what = f": {rows[line - 1].strip()}" if line and line <= len(rows) else ""
+    says = f"{at}is no Python, {getattr(error, 'msg', error)}{what}"
+    if isinstance(error, IndentationError) and not any(row[:1].isspace() for row in rows):
+        says += " (no line is indented: paste it with its indentation)"
+    return UnreadableError(says, line, text)
+
+
+def _mend(error: SyntaxError, text: str) -> tuple[str, str] | None:
+    """The text without its first slip, and what was done; None where that is not plain."""
+    if isinstance(error, IndentationError) and "unexpected indent" in error.msg:
+        whole = dedent(text)
+        if whole != text and _find_stop(whole) > (error.lineno or 0):
+            return whole, "the indentation that all lines have is left out"
+    rows = text.split("\n")
+    line = error.lineno or 0
+    if not 0 < line <= len(rows):
+        return None
+    for row, what in _edit_line(error, rows[line - 1]):
+        mended = "\n".join([*rows[: line - 1], row, *rows[line:]])
+        if _find_stop(mended) != line:
+            return mended, what
+    return None
+
+
+def _find_stop(text: str) -> float:
+    """The line at which the text stops being Python."""
+    try:
+        _parse(text)
+    except SyntaxError as error:
+        return error.lineno or 0
+    except (ValueError, RecursionError, MemoryError):
+        return 0
+    return float("inf")
+
+
+def _edit_line(error: SyntaxError, row: str) -> Iterator[tuple[str, str]]:
+    """The line as it may have been meant."""
+    split = _COMMENT.match(row)
+    code, rest = split.groups() if split else (row, "")
+    at = (error.offset or 1) - 1
+    if error.msg == "expected ':'":
+        yield f"{code}:{rest}", "a colon is put at the end"
+    elif error.msg.startswith("unmatched ") and row[at : at + 1] in {")", "]", "}"}:
+        yield row[:at] + row[at + 1 :], f"the unmatched {row[at]} is left out"
+    elif error.msg.startswith(("invalid character", "invalid non-printable")):
+        yield row.translate(_SIGNS), "typographic signs are read as ASCII"
+    elif code.startswith("```"):
+        yield "", "the mark of a block of code is left out"
+    elif code.endswith(","):
+        yield f"{code[:-1]}{rest}", "the comma at the end is left out"
