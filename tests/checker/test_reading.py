@@ -1,0 +1,144 @@
+"""Python text as people paste it: what is mended, what is told, and by which line."""
+
+import ast
+import json
+
+import pytest
+
+from derive import check
+from derive.checker.reading import UnreadableError, read_notebook, read_python
+
+MENDED = {
+    "def f(x)  # twice\n    return 2*x\n": (
+        "def f(x):  # twice\n    return 2*x\n",
+        "line 1: a colon",
+    ),
+    "y = x + 1\n}\n": ("y = x + 1\n\n", "line 2: the unmatched }"),
+    "def f(n):\n    assert n > 0,  # why\n": (
+        "def f(n):\n    assert n > 0  # why\n",
+        "line 2: the comma",
+    ),
+    "   y = 1\n   z = 2\n": ("y = 1\nz = 2\n", "line 1: the indentation"),
+    "y = “a”\n": ('y = "a"\n', "line 1: typographic"),
+    "```python\ny = 1\n": ("\ny = 1\n", "line 1: the mark"),
+}
+
+
+@pytest.mark.parametrize("text", MENDED)
+def test_a_slip_of_pasting_is_mended_and_told(text):
+    reading = read_python(text)
+    mended, says = MENDED[text]
+    assert reading.text == mended
+    assert [repair.says.startswith(says) for repair in reading.repairs] == [True]
+    assert reading.error is not None and reading.error.line == int(says[5])
+
+
+def test_repairs_are_told_in_the_order_of_the_lines():
+    reading = read_python("if 1\n    y = 2\nclass A(B)\n    pass\nz]\n")
+    assert [repair.says[:6] for repair in reading.repairs] == ["line 1", "line 3", "line 5"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("y = (1, 2\nz = 3\n", 1),  # where the bracket ends is not plain
+        ("y = [1, 2}\n", 1),
+        ("y = 1\n  z = 2\n", 2),
+        ("def f(x):\nreturn x\n", 2),
+        ("for x in\n    pass\n", 1),
+    ],
+)
+def test_what_is_not_plain_is_not_mended(text, line):
+    with pytest.raises(UnreadableError) as caught:
+        read_python(text)
+    assert caught.value.line == line
+
+
+def test_text_that_has_lost_its_indentation_says_so():
+    with pytest.raises(UnreadableError, match=r"line 1 .*expected ':'.*paste it with its ind"):
+        read_python("def f(x)\ny = 1\nreturn y\n")
+
+
+def test_right_text_is_left_alone():
+    text = "# “quoted”\ny = (\n    1,\n)\nx = 1,\n"
+    reading = read_python(text)
+    assert (reading.text, reading.repairs, reading.error) == (text, (), None)
+
+
+PASTED = """
+### Notes
+
+In [1]:
+import torch
+
+y = torch.ones(2)
+y
+
+tensor([1., 1.])
+
+Some words about it.
+
+In [7]:
+def g(t):
+    return t
+
+z = g(y)
+
+print(z)
+
+tensor([1., 1.])
+"""
+
+
+def test_a_pasted_notebook_is_its_code():
+    reading = read_python(PASTED)
+    code = "import torch\ny = torch.ones(2)\ny\ndef g(t):\n    return t\nz = g(y)\nprint(z)\n"
+    assert ast.dump(reading.tree) == ast.dump(ast.parse(code))
+    assert reading.places[reading.text.split("\n").index("z = g(y)")] == "In [7] line 4"
+
+
+def make_notebook(*cells):
+    made = [
+        {"cell_type": kind, "execution_count": count, "source": text} for kind, count, text in cells
+    ]
+    return json.dumps({"cells": made}).encode()
+
+
+def test_the_lines_of_a_notebook_are_told_by_cell():
+    cells = ("code", 3, "%time\nx = 1"), ("markdown", None, "text"), ("code", None, "y = 2\n}\n")
+    reading = read_notebook(make_notebook(*cells))
+    assert reading.places[:3] == ("In [3] line 1", "In [3] line 2", "cell 3 line 1")
+    assert [repair.says for repair in reading.repairs] == [
+        "cell 3 line 2: the unmatched } is left out"
+    ]
+
+
+NOTEBOOK = (
+    ("markdown", None, "# Distances"),
+    ("code", 1, "import torch\nn, m = 4, 5"),
+    ("code", 2, "!ls\nu = torch.randn(n, 3)\nv = torch.randn(m, 3)"),
+    ("code", 5, "gap = u[:, None] - {}[None]\nd = (gap**2).sum(-1)\nd.shape"),
+)
+DISTANCES = "u[N, D]; v[M, D]\nd[i,j] = sum[k]((u[i,k] - v[j,k])**2)"
+
+
+@pytest.mark.parametrize("form", ["notebook", "pasted"])
+@pytest.mark.parametrize("name", ["v", "u"])
+def test_a_notebook_is_judged(name, form, tmp_path):
+    cells = [(kind, count, text.replace("{}", name)) for kind, count, text in NOTEBOOK]
+    code = "\n\n".join(f"In [{n}]:\n{text.replace('!ls', '')}" for _, n, text in cells[1:])
+    if form == "notebook":
+        code = tmp_path / "distances.ipynb"
+        code.write_bytes(make_notebook(*cells))
+    verdict = check(code, DISTANCES)
+    assert verdict.same is (name == "v"), str(verdict)
+    if name == "u":
+        assert verdict.to_data()["place"] == "In [5] line 1", str(verdict)
+
+
+def test_repaired_code_is_called_so():
+    text = "def d(u, v)\n    return torch.cdist(u, v) ** 2\n"
+    verdict = check(text, DISTANCES)
+    assert str(verdict).startswith("same"), str(verdict)
+    assert "as repaired" in verdict.code
+    assert "line 1: a colon is put at the end" in str(verdict)
