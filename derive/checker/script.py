@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -78,8 +79,9 @@ def read_script(tree: ast.Module, chosen: str = "") -> Script:
     results = [name for name in results if name not in made]
     free = _find_free(tree, assigned)
     loads = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and _is_load(n)]
-    functions = [id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)]
-    valued = {n.id for n in loads if id(n) not in functions}
+    functions = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    called = Counter(each.id for each in functions if isinstance(each, ast.Name))
+    valued = Counter(n.id for n in loads) - called
     return Script(
         tree,
         (*free, *made),
