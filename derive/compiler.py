@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from derive.analysis.checks import find_unplanned
 from derive.backend.to_module import Header, to_module
 from derive.errors import DeriveError, refuse
+from derive.formulas import read_formula
 from derive.frontend.system import refuse_depth, to_system
 from derive.ir.sizes import find_sizes
 from derive.plan.machine import DEFAULT, WIDTH, Machine
@@ -109,7 +110,7 @@ class Built:
 
 
 def build(  # noqa: PLR0913 - the last two are for the command line's header
-    formula: Formula,
+    formula: Formula | str,
     sizes: Mapping[str, int] | None = None,
     memory: int | str | None = None,
     name: str | None = None,
@@ -123,6 +124,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
 ) -> Built:
     """The generated file of a formula, planned for `sizes` (else its typical sizes).
 
+    A text with an = is parsed, another one is the name of a formula of the library.
     `memory`: bytes, or text such as "256MiB", that the tensors alive at once may take at those
     sizes in float32, the arguments aside. `fast_math`: rules that lose digits may be used.
     `cells=False`: no call of torch that lacks second derivatives. `machine`: what operations cost,
@@ -131,6 +133,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     file's header says of where it comes from. Raises DeriveError for a formula that cannot be used,
     and for a memory that no plan keeps to.
     """
+    formula = read_formula(formula)
     most = None if memory is None else parse_memory(memory) // WIDTH
     wish = Wish(machine or DEFAULT, most, fast_math, cells)
     with refuse_depth():

@@ -104,10 +104,12 @@ def find_symbols(tensor: Tensor) -> tuple[str, ...]:
 
 def _find_bad_names(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[Diagnostic]:
     for name, ((kind, _), *_) in roles.items():
-        if name in FUNCTION_WORDS and kind != "index":
+        is_special = name.startswith("__") and name.endswith("__")
+        if (name in FUNCTION_WORDS or is_special) and kind != "index":
+            user = "Python" if is_special else "the generated code"
             yield Diagnostic(
                 "name-form",
-                f"{name} cannot be {_article(kind)}: the generated code uses the name itself",
+                f"{name} cannot be {_article(kind)}: {user} uses the name itself",
                 help=f"call it {name.strip('_')}_",
             )
         if name.isidentifier() and not iskeyword(name):

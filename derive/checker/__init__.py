@@ -26,6 +26,7 @@ from derive.checker.sources import parse_binds
 from derive.checker.stages import judge, refine
 from derive.checker.verdict import Verdict
 from derive.errors import DeriveError, refuse
+from derive.formulas import read_formula
 from derive.frontend.system import to_system
 from derive.judge.samples import find_sizes
 
@@ -60,7 +61,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     """
     if seconds <= 0:
         raise refuse("seconds-range", "seconds has to be more than 0")
-    wanted = find_formula(formula)
+    wanted = read_formula(formula)
     system = to_system(wanted)
     unknown = [size for size in sizes or () if size not in find_sizes(system)]
     if unknown:
@@ -88,19 +89,6 @@ def _find_place(code: Any) -> Any:
     if not path.endswith(SUFFIXES):
         path, colon, name = text, "", ""
     return f"{Path(path).absolute()}{colon}{name}" if path.endswith(SUFFIXES) else code
-
-
-def find_formula(formula: Formula | str) -> Formula:
-    """The formula that is meant: itself, one of the library, or a text."""
-    if not isinstance(formula, str):
-        return formula
-    if "=" in formula:
-        from derive.frontend.from_text import parse
-
-        return parse(formula)
-    from derive.formulas import find_formula as find_in_library
-
-    return find_in_library(formula)
 
 
 def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:

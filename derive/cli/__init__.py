@@ -76,13 +76,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # letters that it cannot write
+    as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
-        app(arguments, prog_name="derive")
+        raise SystemExit(app(arguments, prog_name="derive", standalone_mode=False) or 0)
+    except typer.Abort:
+        raise SystemExit(1) from None
     except DeriveError as error:
-        _leave(error.diagnostic)
+        _leave(error.diagnostic, as_json)
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
-        _leave(Diagnostic("file-unusable", f"{name}{error.strerror or error}"))
+        _leave(Diagnostic("file-unusable", f"{name}{error.strerror or error}"), as_json)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # an error of click, which typer may hold
+            raise
+        error.show()
+        if as_json:
+            _print_refusal(Diagnostic("usage", error.format_message()))
+        raise SystemExit(error.exit_code) from None
     finally:
         _flush()
 
@@ -296,6 +306,9 @@ def _lint(  # noqa: PLR0913, PLR0917 - one for each option
         Words, typer.Option(metavar="CODES", help="Only these: DE101,DE2,plain-call.")
     ] = None,
     ignore: Annotated[Words, typer.Option(metavar="CODES", help="Not these.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what is mostly meant so: DE102, DE103.")
+    ] = False,
     least: Annotated[
         str, typer.Option("--min-severity", metavar="info|warning|error", help="Nothing below.")
     ] = "info",
@@ -321,16 +334,31 @@ def _lint(  # noqa: PLR0913, PLR0917 - one for each option
         print_rule(explain, as_json)
     else:
         wishes = read_wishes(
-            select or (), ignore or (), exclude or (), least, "json" if as_json else form
+            select or (),
+            ignore or (),
+            exclude or (),
+            least,
+            "json" if as_json else form,
+            everything=everything,
         )
         raise typer.Exit(print_findings(paths or (), wishes, statistics))
 
 
-def _leave(diagnostic: Diagnostic) -> None:
+def _leave(diagnostic: Diagnostic, as_json: bool) -> None:
     from derive.cli.tables import print_diagnostic
 
     print_diagnostic(diagnostic)
+    if as_json:
+        _print_refusal(diagnostic)
     raise SystemExit(2)
+
+
+def _print_refusal(diagnostic: Diagnostic) -> None:
+    """A refusal as data: who asks for JSON gets an object, whatever happens."""
+    from derive.cli.tables import print_json
+
+    said = {"code": diagnostic.code, "says": diagnostic.says}
+    print_json({"error": said | {"facts": diagnostic.facts, "help": diagnostic.help}})
 
 
 def _flush() -> None:

@@ -38,21 +38,24 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The options of one run; no selected rule means all."""
+    """The options of one run; no selected rule means all but the rare ones, unless `everything`."""
 
     select: Sequence[str] = ()
+    everything: bool = False
     ignore: Sequence[str] = ()
     exclude: Sequence[str] = ()
     least: Severity = Severity.INFO
     form: Form = Form.TEXT
 
 
-def read_wishes(
+def read_wishes(  # noqa: PLR0913 - one for each option
     select: Sequence[str],
     ignore: Sequence[str],
     exclude: Sequence[str],
     least: str,
     form: str,
+    *,
+    everything: bool = False,
 ) -> Wishes:
     """The options as they were written; DeriveError for a severity or a form that is none."""
     severities, forms = [str(s) for s in Severity], [str(f) for f in Form]
@@ -62,14 +65,14 @@ def read_wishes(
     if form not in forms:
         advice = suggest(form, forms) or f"they are {', '.join(forms)}"
         raise refuse("format-unknown", f"there is no format {form}", help=advice)
-    return Wishes(select, ignore, exclude, Severity(least), Form(form))
+    return Wishes(select, everything, ignore, exclude, Severity(least), Form(form))
 
 
 def print_findings(paths: Sequence[str], wishes: Wishes, statistics: bool) -> int:
     """Lint the paths, print what was found, and give the exit code."""
     if not paths:
         raise refuse("path-wanted", "there is nothing to lint", help="name files or folders")
-    every = frozenset(rule.code for rule in RULES)
+    every = frozenset(rule.code for rule in RULES if wishes.everything or not rule.is_rare)
     selected = (choose(wishes.select) if wishes.select else every) - choose(wishes.ignore)
     report = lint(paths, _find_plain, wishes.exclude)
     findings = [
@@ -116,6 +119,8 @@ def print_rule(word: str, as_json: bool) -> None:
         print_heading(f"\n{name}")
         for line in getattr(rule, name).splitlines():
             print_line(f"    {line}", style)
+    if rule.is_rare:
+        print_line("\nShown with --all, or where it is selected.")
     print_line(f"\nSilence one call with: # derive: ignore[{rule.code}]")
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse, suggest
-from derive.notation.formula import Formula
+from derive.notation.formula import Formula, check_formula
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -66,6 +66,17 @@ def find_formula(name: str) -> Formula:
         f"the library has no formula {name}",
         help=suggest(name, load_formulas()) or "derive list shows what there is",
     )
+
+
+def read_formula(formula: Formula | str) -> Formula:
+    """The formula that is meant: itself, one of the library by its name, or a text with an =."""
+    if not isinstance(formula, str):
+        return check_formula(formula)
+    if "=" not in formula:
+        return find_formula(formula)
+    from derive.frontend.from_text import parse
+
+    return parse(formula)
 
 
 def family_of(name: str) -> str:

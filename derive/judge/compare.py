@@ -34,6 +34,9 @@ TOLERANCE = 1e-9
 FLOOR = 1e-12  # what rounding leaves where inputs of order 1 cancel
 
 
+NOTHING = "every element is nan by the formula"
+
+
 @dataclass(frozen=True)
 class Judgement:
     """Does a file compute its formula: at which sizes, how far off at worst, and where not."""
@@ -74,13 +77,14 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         function = load_function(source, name)
     except Exception as error:  # whatever a broken file raises is its judgement
         return Judgement(False, (), inf, f"the file cannot be run: {_say(error)}")
-    worst = 0.0
+    worst, is_empty = 0.0, True
     judged: list[Mapping[str, int]] = []
     for number, sizes in enumerate(draws):
         judged.append(dict(sizes))
         empty_row = number > 0 and number == len(draws) - 1
         inputs = draw_inputs(system, sizes, number, empty_row=empty_row)
         expected = evaluate_loops(formula, inputs)
+        is_empty = is_empty and _is_nan(expected)
         names = tuple(tensor.name for tensor in system.results)
         for variant in variants:
             call = partial(function, **variant)
@@ -92,8 +96,18 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
                 shown = {**sizes, **variant}
                 at = ", ".join(f"{size}={extent}" for size, extent in shown.items())
                 return Judgement(False, tuple(judged), worst, f"{where}, at {at}" if at else where)
+    if draws and is_empty:
+        return Judgement(False, tuple(judged), inf, NOTHING)
     said = _judge_fields(function, system, draws, variants)
     return Judgement(not said, tuple(judged), inf if said else worst, said)
+
+
+def _is_nan(expected: Any) -> bool:
+    """Is every element of every result nan, so that nothing can be compared?"""
+    import torch
+
+    results = expected if isinstance(expected, tuple) else (expected,)
+    return all(bool(torch.as_tensor(each).isnan().all()) for each in results)
 
 
 def _judge_fields(
@@ -125,7 +139,14 @@ def _to_eighths(value: Any) -> Any:
 
 
 def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:
-    """Raise `gate-failed` for a judgement that says no."""
+    """Raise `gate-failed` for a judgement that says no, `always-nan` where none can be made."""
+    if judgement.where == NOTHING:
+        raise refuse(
+            "always-nan",
+            f"every element of {name} is nan by its formula, so that nothing can be compared",
+            facts=[f"at {', '.join(f'{k}={v}' for k, v in judgement.sizes[0].items())}"],
+            help="declare what the tensors may hold, x[N] > 0, or guard what has no value",
+        )
     if not judgement.agrees:
         raise refuse(
             "gate-failed",

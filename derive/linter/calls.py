@@ -194,6 +194,11 @@ def _read_einsum(asked: _Asked) -> Iterator[Call]:
     else:
         string, rest = arguments[0], arguments[1:]
     texts = find_texts(string, asked.seen.scope)
+    if asked.is_einops and not texts and keyword not in asked.keywords:
+        for text in find_texts(arguments[0], asked.seen.scope):
+            end, advice = len(text.value), "put it behind the tensors"
+            fault = Fault("invalid-string", "einops takes the string last", 0, end, advice)
+            yield asked.to_call(text, text.value, None, fault)
     if not texts and not asked.is_einops:
         yield from _read_sublists(asked)
     operands = _find_operands(rest, asked)

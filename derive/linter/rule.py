@@ -46,15 +46,23 @@ class Rule:
     hurts: str
     fine: str
     find: Callable[[Call], Iterable[Remark]] | None = None
+    is_rare: bool = False  # where it fires the code is mostly meant so: shown when asked for
 
 
 def rule(  # noqa: PLR0913 - a rule has that many parts
-    *, code: str, name: str, severity: Severity, why: str, hurts: str, fine: str
+    *,
+    code: str,
+    name: str,
+    severity: Severity,
+    why: str,
+    hurts: str,
+    fine: str,
+    is_rare: bool = False,
 ) -> Callable[[Callable[[Call], Iterator[Remark]]], Rule]:
     """A function on one call as a Rule; the first line of its docstring is the rule's title."""
 
     def wrap(find: Callable[[Call], Iterator[Remark]]) -> Rule:
         title = (find.__doc__ or "").strip().splitlines()[0]
-        return Rule(code, name, severity, title, why, hurts, fine, find)
+        return Rule(code, name, severity, title, why, hurts, fine, find, is_rare)
 
     return wrap

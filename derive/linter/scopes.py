@@ -148,7 +148,7 @@ class _Walk:
                 # a call that is only tried has done its work when it did not raise
                 self._tried |= {inner.value for inner in body if isinstance(inner, ast.Expr)}
             case ast.Call():
-                self.seen.append(Seen(node, scope, node in self._bare, fails))
+                self.seen.append(Seen(node, scope, node in self._bare and not fails, fails))
             case ast.With() | ast.AsyncWith():
                 fails = fails or any(map(_is_raises, node.items))
             case ast.Assign(targets=[ast.Name(id=name)], value=value):

@@ -183,5 +183,8 @@ def check_formula(value: Any) -> Formula:
     raise refuse(
         "formula-kind",
         f"a formula is asked for, not {type(value).__name__}",
-        help="read a text by derive.parse(text)" if isinstance(value, str) else "",
+        help="read a text by derive.parse(text), and one of the library by "
+        "derive.formulas.find_formula(name)"
+        if isinstance(value, str)
+        else "",
     )

@@ -18,6 +18,7 @@ from sympy.logic.boolalg import Boolean
 from derive.errors import refuse
 
 DTYPES = ("real", "int", "bool")
+SPELT = {"float": "real", float: "real", int: "int", bool: "bool"}  # what a dtype is called too
 
 _order = count()  # only tells which of two tensors was declared first; no output holds it
 
@@ -70,7 +71,11 @@ def sizes(names: str) -> Any:
 
 
 def indices(names: str, extent: Any) -> Any:
-    """Index letters that run over 0 .. extent - 1: `i, j = indices("i j", S)`."""
+    """Index letters that run over 0 .. extent - 1: `i, j = indices("i j", S)`.
+
+    The extent is a size, an expression over sizes or a number; a name stands for the size.
+    """
+    extent = _to_extent(extent)
     whole = isinstance(extent, int) and not isinstance(extent, bool) and extent > 0
     if not whole and not isinstance(extent, Expr):
         raise refuse(
@@ -84,21 +89,30 @@ def indices(names: str, extent: Any) -> Any:
 def tensors(
     names: str,
     *shape: Any,
-    dtype: str = "real",
+    dtype: str | type = "real",
     below: Any = None,
     domain: tuple[Any, ...] | None = None,
 ) -> Any:
     """Tensors of one shape: `W_Q, W_K = tensors("W_Q W_K", H, D, D)`; without one, defined below.
 
-    `dtype` is "real", "int" (with `below=V` for values 0..V-1) or "bool". `domain=(low, high)` says
-    that values keep `low <= value <= high`; `domain=(low, high, "<", "<")` excludes the bounds;
-    None leaves a side open.
+    A name in the shape stands for the size. `dtype` is "real" or "float", "int" (with `below=V` for
+    values 0..V-1) or "bool". `domain=(low, high)` says that values keep `low <= value <= high`;
+    `domain=(low, high, "<", "<")` excludes the bounds; None leaves a side open.
     """
-    if dtype not in DTYPES:
+    kind = SPELT.get(dtype, dtype)
+    if kind not in DTYPES:
         raise refuse(
-            "dtype-unknown", f"a tensor is {', '.join(DTYPES)}; there is no dtype {dtype!r}"
+            "dtype-unknown",
+            f"a tensor is {', '.join(DTYPES)}; there is no dtype {dtype!r}",
+            help="of real tensors the dtype is that of what the function is given",
         )
-    return _each(names, lambda name: TensorBase(name, shape, dtype, below, _plain(domain)))
+    extents, most = tuple(map(_to_extent, shape)), _to_extent(below)
+    return _each(names, lambda name: TensorBase(name, extents, kind, most, _plain(domain)))
+
+
+def _to_extent(value: Any) -> Any:
+    """An extent as it is given, a name as the size of that name."""
+    return sizes(value) if isinstance(value, str) and value.isidentifier() else value
 
 
 def _plain(domain: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
@@ -121,5 +135,9 @@ def _plain(domain: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
 
 
 def _each(names: str, make: Any) -> Any:
+    if not isinstance(names, str):
+        raise refuse(
+            "names-form", f"names are one text, not {names!r}", help='write them like "B S"'
+        )
     made = tuple(make(name) for name in names.replace(",", " ").split())
     return made[0] if len(made) == 1 else made

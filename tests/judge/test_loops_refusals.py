@@ -93,7 +93,7 @@ REFUSALS: dict[str, tuple[str, Arrays, str]] = {
     "no integer": (
         "int t[N] < V; E[V]\ny[i] = E[t[i]]",
         {"t": [0.5], "E": [1.0]},
-        "tensor-not-whole: t holds integers, not 0.5",
+        "tensor-not-whole: t holds integers, not 0.5\n  help: give it as integers: t.long()",
     ),
 }
 

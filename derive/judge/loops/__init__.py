@@ -69,7 +69,7 @@ _ROW_NAMES = {
 
 def to_loops(formula: Formula) -> str:
     """The formula as a loop nest in Python, one block of loops an equation."""
-    return _to_text(formula, read_names(formula))
+    return _to_text(formula, read_names(check_formula(formula)))
 
 
 def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = False) -> Any:

@@ -135,6 +135,12 @@ def _convert(name: str, kind: str, element: Any, exact: bool) -> Any:
             raise refuse("tensor-not-boolean", f"{name} holds truth values, not {element!r}")
         return bool(element)
     if kind == "int":
+        if isinstance(element, (bool, float)):
+            raise refuse(
+                "tensor-not-whole",
+                f"{name} holds integers, not {element!r}",
+                help=f"give it as integers: {name}.long()",
+            )
         number = _to_number(name, element)
         if number != number or number in {inf, -inf} or number != int(number):
             raise refuse("tensor-not-whole", f"{name} holds integers, not {element!r}")

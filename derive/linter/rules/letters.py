@@ -50,6 +50,7 @@ def find_repeated_letters(call: Call) -> Iterator[Remark]:
         "A letter that stands in one operand and not in the output is summed there, before"
         " anything is multiplied. A forgotten letter of the output looks the same."
     ),
+    is_rare=True,
     hurts='torch.einsum("bij,bk->bi", A, x)',
     fine='torch.einsum("bij,bj->bi", A, x)',
 )
@@ -76,6 +77,7 @@ def find_lone_letters(call: Call) -> Iterator[Remark]:
         " Told of are products summed over the last letter of both, not squares, outer products,"
         " covariances and quadratic forms."
     ),
+    is_rare=True,
     hurts='torch.einsum("bid,bjd->bij", q, q)',
     fine='torch.einsum("bid,bjd->bij", q, k)',
 )

@@ -1,0 +1,5 @@
+"""`python -m derive`: the same as `derive`."""
+
+from derive.cli import main
+
+main()
