@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -87,12 +87,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         name = f"{error.filename}: " if error.filename else ""
         _leave(Diagnostic("file-unusable", f"{name}{error.strerror or error}"), as_json)
     except Exception as error:
-        if not hasattr(error, "format_message"):  # an error of click, which typer may hold
+        usage: Any = error
+        if not hasattr(usage, "format_message"):  # an error of click, which typer may hold
             raise
-        error.show()
+        usage.show()
         if as_json:
-            _print_refusal(Diagnostic("usage", error.format_message()))
-        raise SystemExit(error.exit_code) from None
+            _print_refusal(Diagnostic("usage", usage.format_message()))
+        raise SystemExit(usage.exit_code) from None
     finally:
         _flush()
 

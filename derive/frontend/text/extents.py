@@ -9,9 +9,10 @@ a left side has the extent H*D.
 from __future__ import annotations
 
 import ast
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sympy import Add, Integer, Symbol, expand
+from sympy import Add, Integer, Poly, S, Symbol, cancel, expand, floor, fraction, together
 
 from derive.frontend.text.arithmetic import check_expandable, is_arithmetic, read_arithmetic
 from derive.frontend.text.build import to_index, to_size
@@ -91,30 +92,71 @@ class Letters:
             f"nothing tells the extent of index {name}",
             place,
             facts=[f"{name} never stands alone in a place of a tensor whose shape is known"],
-            help=f"add the line: index {name} < {self._propose(name)}",
+            help=self._advise(name),
         )
 
-    def _propose(self, name: str) -> str:
-        """The largest extent that keeps the first access inside, `T - K + 1` for x[t + k]."""
-        for tensor, number, place in self._uses:
-            extent = self._find_extent(tensor, number)
-            form = _to_form(self._names, place)
-            if extent is None or form is None or name not in form[0]:
-                continue
-            letters, value = form
-            step = value.coeff(Symbol(name))
-            others = [letter for letter in letters if letter != name]
-            is_told = all(other in self._extents for other in others)
-            if step.free_symbols or not step.is_positive or not is_told:
-                continue
-            rest = _find_last(expand(value - step * Symbol(name)), others, self._extents)
-            if rest.is_negative:
-                rest = Integer(0)  # x[t - 1] is guarded at the start, not run over at the end
-            if step == 1:
-                return write_extent(extent - rest)
-            return f"({write_extent(extent - 1 - rest)})//{step} + 1"
+    def _advise(self, name: str) -> str:
+        """The line to add where the extent follows from the accesses, else what to choose from."""
+        found = list(dict.fromkeys(e for e in map(partial(self._fit, name), self._uses) if e))
+        found = [] if S.NaN in found else found
+        least = [e for e in found if all((other - e).is_nonnegative for other in found)]
+        if least:
+            return f"add the line: index {name} < {write_extent(least[0])}"
         sizes = [n for n, claim in self._names.claims.items() if claim.kind == "size"]
-        return sizes[0] if sizes else "8"
+        own = [name.upper()] if name.upper() not in self._names.claims else []
+        choice = " or ".join([", ".join(sizes)] * bool(sizes) + [f"size {n}" for n in own])
+        return f"say how far it runs: index {name} < .., with the extent that is meant" + (
+            f", {choice}" if choice else ""
+        )
+
+    def _fit(self, name: str, use: tuple[str, int, ast.expr]) -> Any:
+        """The extent for which an access fills a place: of x[t + k] it is T - K + 1.
+
+        Of merged letters, x[h*D + d] in a place of H*D, each runs as far as the next one steps.
+        None where the access does not tell, nan where it says that others do not tell either.
+        """
+        tensor, number, place = use
+        extent, form = self._find_extent(tensor, number), _to_form(self._names, place)
+        if extent is None or form is None or name not in form[0]:
+            return None
+        letters, value = form
+        step = value.coeff(Symbol(name))
+        others = [letter for letter in letters if letter != name]
+        rest = expand(value - step * Symbol(name))
+        if step.is_Integer and all(other in self._extents for other in others):
+            if step < 0:
+                least = -_find_last(expand(-rest), others, self._extents)
+                return least + 1 if step == -1 and least.free_symbols else None
+            last = _find_last(rest, others, self._extents)
+            last = Integer(0) if last.is_negative else last  # x[t - 1] has a guard at the start
+            found = _divide(expand(extent - 1 - last), step) + 1
+            return found if _is_plausible(found) else None
+        steps = [value.coeff(Symbol(letter)) for letter in others]
+        if expand(rest - sum(a * Symbol(b) for a, b in zip(steps, others, strict=True))) != 0:
+            return S.NaN  # H*D + h*D + d: a part of the place, and no one says which
+        ratios = [cancel(other / step) for other in (*steps, extent)]
+        whole = [ratio for ratio in ratios if ratio.is_polynomial() and ratio != 1]
+        nearest = [r for r in whole if all(cancel(o / r).is_polynomial() for o in whole)]
+        return nearest[0] if nearest else None
+
+
+def _divide(value: Any, step: Any) -> Any:
+    """The whole part of a quotient, without a // where only a number is left over."""
+    number, sizes = value.as_coeff_Add()
+    if all(term.as_coeff_Mul()[0] % step == 0 for term in Add.make_args(sizes)):
+        return expand(sizes / step) + number // step
+    return floor(value / step)
+
+
+def _is_plausible(extent: Any) -> bool:
+    """May it be above 0 for large sizes? T - K + 1 may, M + N - M*N may not."""
+    degrees = {True: 0, False: 0}  # of the terms that are added, and of those taken away
+    for term in Add.make_args(expand(extent)):
+        number, rest = term.as_coeff_Mul()
+        is_plain = rest.free_symbols and rest.is_polynomial()
+        degree = int(Poly(rest).total_degree()) if is_plain else len(rest.free_symbols)
+        degrees[number > 0] = max(degrees[number > 0], degree)
+    return degrees[False] <= max(1, degrees[True])
 
 
 def _find_uses(lines: Sequence[Line]) -> Iterable[tuple[str, int, ast.expr]]:
@@ -166,6 +208,11 @@ def _find_last(value: Any, letters: Sequence[str], extents: Mapping[str, Any]) -
 def write_extent(extent: Any) -> str:
     """An extent in the notation, multiplied out, positive terms first."""
     extent = expand(extent)
+    if extent.has(floor):
+        (part,) = extent.atoms(floor)
+        above, below = fraction(together(part.args[0]))
+        rest = write_extent(extent - part)
+        return f"({write_extent(above)})//{below}" + (f" + {rest}" if rest != "0" else "")
     terms = sorted(
         Add.make_args(extent), key=lambda t: (t.is_Number, str(t).startswith("-"), str(t))
     )
