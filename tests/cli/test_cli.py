@@ -349,3 +349,21 @@ def test_mistakes(run, tmp_path, case):
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == expected
     assert not Path("generated").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("list", "--nonsense"), "usage"),
+        (("check",), "usage"),
+        (("show", "no_such_formula"), "formula-unknown"),
+        (("build", "x[N]; y[i] = "), "missing-value"),
+        (("lint", "no/such/path"), "path-missing"),
+    ],
+)
+def test_a_refusal_as_json(run, arguments, code):
+    answer = run(*arguments, "--json")
+    assert answer.code == 2
+    assert json.loads(answer.out)["error"]["code"] == code
+    assert answer.err
+    assert not run(*arguments).out

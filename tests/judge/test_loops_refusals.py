@@ -90,6 +90,16 @@ REFUSALS: dict[str, tuple[str, Arrays, str]] = {
         {"x": [1.0], "m": [-1e9]},
         "tensor-not-boolean: m holds truth values, not -1000000000.0",
     ),
+    "an integer given as a float": (
+        "int t[N] < V; E[V]\ny[i] = E[t[i]]",
+        {"t": [0.0], "E": [1.0]},
+        "tensor-not-whole: t holds integers, not 0.0\n  help: give it as integers: t.long()",
+    ),
+    "an integer given as a truth value": (
+        "int t[N] < V; E[V]\ny[i] = E[t[i]]",
+        {"t": [False], "E": [1.0]},
+        "tensor-not-whole: t holds integers, not False\n  help: give it as integers: t.long()",
+    ),
     "no integer": (
         "int t[N] < V; E[V]\ny[i] = E[t[i]]",
         {"t": [0.5], "E": [1.0]},

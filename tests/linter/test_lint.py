@@ -174,6 +174,9 @@ USES = [
     ('import numpy\nnumpy.einsum("bihd,bjhd->bhij", q, k, out=x)', []),
     ('import einops\neinops.rearrange(x, "b c -> b c")', []),
     ('import einops\neinops.rearrange(x, "b c -> c b")', ["DE106"]),
+    (f"import pytest\nwith pytest.raises(RuntimeError):\n    {CALL}", []),
+    (f"with self.assertRaises(ValueError), torch.no_grad():\n    {CALL}", []),
+    (f"with torch.no_grad():\n    {CALL}", ["DE106"]),
 ]
 
 

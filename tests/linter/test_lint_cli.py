@@ -226,3 +226,13 @@ def test_a_file_that_cannot_be_used_is_a_finding(lint):
     answer = lint("broken.py")
     assert answer.code == 1
     assert answer.out.startswith("broken.py:1:17: DE901 error: '(' was never closed\n")
+
+
+def test_what_is_mostly_meant_so_is_told_when_asked(run, tmp_path):
+    (tmp_path / "file.py").write_text("import torch\nx = torch.einsum('bid,jd->bij', q, q)\n")
+    assert "DE103" not in run("lint", "file.py").out
+    assert run("lint", "file.py").code == 0
+    for wish in (("--all",), ("--select", "DE103")):
+        answer = run("lint", "file.py", *wish)
+        assert (answer.code, "DE103" in answer.out) == (1, True)
+    assert "DE103" not in run("lint", "file.py", "--all", "--ignore", "DE103").out

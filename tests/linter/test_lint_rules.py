@@ -114,6 +114,9 @@ GRAVE = [
     ('torch.einsum("ij,jk->ik", [A, B, C])', ["DE005"]),
     ('np.einsum("ij,jk->ik", A)', ["DE005"]),
     ('einsum(A, "i j, j k -> i k")', ["DE005"]),
+    ('einsum("i j, j k -> i k", A, B)', ["DE001"]),
+    ('einsum(A, B, pattern="i j, j k -> i k")', []),
+    ('einsum("not told", pattern)', ["DE001"]),
     # letters
     ('torch.einsum("dd,bxcd->bxcd", W, x)', ["DE101"]),
     ('torch.einsum("bii->b", A)', []),

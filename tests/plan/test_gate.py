@@ -88,3 +88,9 @@ def test_a_line_that_is_wrong_in_blocks_alone_is_caught(tmp_path):
 def test_a_right_file_is_written(tmp_path):
     written = build(parse(LOGITS, "logits")).write(tmp_path)
     assert [written] == list(tmp_path.iterdir())
+
+
+def test_what_is_always_nan_is_not_judged():
+    with pytest.raises(DeriveError, match="always-nan: every element of formula is nan"):
+        build("x[N]; y[i] = log(-1 - x[i]**2)").judge()
+    assert build("x[N]; y[i] = log(x[i])").judge().agrees  # nan for some
