@@ -7,22 +7,35 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from derive.analysis.ranges import Facts, find_range, is_nonnegative
+from derive.analysis.reads import find_guarded
 from derive.errors import DeriveError, refuse
 from derive.frontend.code_shapes import find_shapes
 from derive.frontend.from_text import parse
 from derive.frontend.from_torch import Lifted, lift
 from derive.frontend.system import to_system
-from derive.ir.nodes import ScalarInput, Size, Tensor
-from derive.ir.text import to_lines
+from derive.ir.nodes import (
+    ONE,
+    ZERO,
+    Compare,
+    Expr,
+    Mul,
+    ScalarInput,
+    Size,
+    System,
+    Tensor,
+    Where,
+)
+from derive.ir.polynomial import Polynomial
+from derive.ir.text import to_lines, to_text
 from derive.judge.samples import choose_sizes, find_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import System
     from derive.notation.formula import Formula
 
 _NOTHING = "lifted_nothing"
@@ -83,9 +96,9 @@ def lift_code(
     arguments = _match(declared, parameters, called)
     path = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "")
     lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
-    text = "\n".join(to_lines(lifted.system))
-    formula = parse(text, called, empty_row=lifted.system.empty_row)
-    return FromCode(formula, lifted.fixed, tuple(lifted.notes))
+    system, needs = _guard_sizes(lifted.system)
+    formula = parse("\n".join(to_lines(system)), called, empty_row=system.empty_row)
+    return FromCode(formula, lifted.fixed, tuple(dict.fromkeys((*lifted.notes, *needs))))
 
 
 def _lift_anywhere(
@@ -107,6 +120,36 @@ def _lift_anywhere(
             first = first or error
     assert first is not None
     raise first
+
+
+def _guard_sizes(system: System) -> tuple[System, tuple[str, ...]]:
+    """The system with `[S >= 2]` before an equation that reads x[i + S - 2], and these conditions.
+
+    They are what the code asks of its sizes.
+    """
+    equations, conditions = [], dict[str, None]()
+    for equation in system.equations:
+        needs: dict[Expr, None] = {}
+        for access, facts in find_guarded(equation.value, ()):
+            for place, extent in zip(access.places, access.tensor.shape, strict=True):
+                last = Polynomial.of(extent) - Polynomial.of(1) - Polynomial.of(place)
+                needs |= dict.fromkeys(_find_needs(Polynomial.of(place), facts))
+                needs |= dict.fromkeys(_find_needs(last, facts))
+        conditions |= dict.fromkeys(map(to_text, needs))
+        brackets = [Where(need, ONE, ZERO) for need in needs]
+        value = Mul((*brackets, equation.value)) if brackets else equation.value
+        equations.append(replace(equation, value=value))
+    return replace(system, equations=tuple(equations)), tuple(conditions)
+
+
+def _find_needs(value: Polynomial, facts: Facts) -> Iterator[Expr]:
+    """The condition on sizes under which a value is never negative, if it is not so anyway."""
+    low = None if is_nonnegative(value, facts) else find_range(value.to_expr()).low
+    if low is not None and low.atoms and all(isinstance(atom, Size) for atom in low.atoms):
+        number = Polynomial.of(low.terms.get((), 0))
+        sizes = low - number
+        below = Polynomial({monomial: -n for monomial, n in sizes.terms.items() if n < 0})
+        yield Compare(">=", (sizes + below).to_expr(), (below - number).to_expr())
 
 
 def _find_parameters(function: Any) -> dict[str, inspect.Parameter]:

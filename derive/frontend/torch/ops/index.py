@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from derive.analysis.affine import ravel, unravel
 from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import (
     add,
@@ -26,9 +28,10 @@ from derive.frontend.torch.trace import is_symbolic
 from derive.frontend.torch.views import find_axis, insert_axis
 from derive.ir.nodes import ONE, TRUE, ZERO, Expr, Index, Reduce
 from derive.ir.nodes import Call as Function
+from derive.ir.polynomial import Polynomial
 
 if TYPE_CHECKING:
-    pass
+    from derive.frontend.torch.trace import Trace
 
 
 def _take(call: Call) -> Shadow:
@@ -129,7 +132,7 @@ def _roll(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     shifts, axes = call.get(1, "shifts"), call.get(2, "dims")
     if axes is None:
-        raise trace.refuse("lift-op", "roll without dimensions is not known")
+        return _roll_flat(trace, shadow, shifts)
     pairs = zip(
         shifts if isinstance(shifts, (tuple, list)) else (shifts,),
         axes if isinstance(axes, (tuple, list)) else (axes,),
@@ -142,6 +145,16 @@ def _roll(call: Call) -> Shadow:
         moved = subtract(olds[k], to_expr(shift))
         olds[k] = Function("mod", (moved, letters[k].extent))
     return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+
+
+def _roll_flat(trace: Trace, shadow: Shadow, shift: Any) -> Shadow:
+    """The elements in order, moved on, and the last ones first."""
+    letters = trace.like(*shadow.letters)
+    shape = [letter.extent for letter in letters]
+    flat = subtract(ravel([at(letter) for letter in letters], shape).to_expr(), to_expr(shift))
+    total = math.prod(map(Polynomial.of, shape), start=Polynomial.of(1))
+    places = unravel(Function("mod", (flat, total.to_expr())), shape)
+    return trace.make(letters, trace.read(shadow, [p.to_expr() for p in places]), shadow.kind)
 
 
 def _pad(call: Call) -> Shadow:
@@ -330,7 +343,7 @@ OPS = (
     op("repeat tile", _repeat, "x[B, S]: x.repeat(1, 2)"),
     op("repeat_interleave", _repeat_each, "x[B, S]: x.repeat_interleave(2, dim=1)"),
     op("flip", _flip, "x[B, S]: x.flip(1)"),
-    op("roll", _roll, "x[B, S]: x.roll(1, 1)"),
+    op("roll", _roll, "x[B, S]: x.roll(1, 1)", "x[B, S]: x.roll(-2)"),
     op("pad", _pad, "x[B, S]: torch.nn.functional.pad(x, (1, 2))"),
     op("tril triu", _triangle, "x[S, T]: x.tril()", "x[S, T]: x.triu(1)"),
     op(
