@@ -176,7 +176,7 @@ def _find_remainder(
         outer = divide_wholly(whole, divisor)
         if outer is None or not is_never_negative(divisor - _ONE):
             continue
-        inner = Polynomial.of(over if outer == _ONE else Call("floordiv", (over, outer.to_expr())))
+        inner = _divide(Polynomial.of(over), outer)
         slope = _find_multiple(value, inner)
         if slope is None or not is_never_negative(outer - _ONE):
             continue
@@ -186,6 +186,16 @@ def _find_remainder(
         ):
             return slope, Call("mod", (inner.to_expr(), divisor.to_expr())), rest
     return None
+
+
+def _divide(over: Polynomial, under: Polynomial) -> Polynomial:
+    """The value // under, with what is a multiple of it taken out."""
+    whole, rest = Polynomial({}), Polynomial({})
+    for monomial, number in over.terms.items():
+        term = Polynomial({monomial: number})
+        times = divide_exactly(term, under)
+        whole, rest = (whole, rest + term) if times is None else (whole + times, rest)
+    return whole + _of(Call("floordiv", (rest.to_expr(), under.to_expr()))) if rest.terms else whole
 
 
 def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:

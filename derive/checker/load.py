@@ -343,6 +343,8 @@ def _from_script(reading: Reading, source: _Source, chosen: str = "") -> Code:
 def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
     """The script as a function of these of its names."""
     assert code.script is not None
+    if not result and not isinstance(code.script.tree.body[-1], ast.Expr):
+        raise refuse("code-missing", f"{code.name} has no function, and assigns no tensor")
     tree = to_function(code.script, arguments, result)
     names = run_tree(tree, code.path, code.name, code.places)
     return replace(code, target=names["script"], answer=result)

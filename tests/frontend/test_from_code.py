@@ -10,7 +10,11 @@ from typer.testing import CliRunner
 from derive import DeriveError, check, from_torch, parse, show
 from derive.cli import app
 from derive.frontend.code_shapes import find_shapes
+from derive.frontend.from_code import lift_code
 from derive.frontend.sympy.latex import to_latex
+from derive.frontend.system import to_system
+from derive.judge.loops import evaluate_loops
+from derive.judge.samples import choose_sizes, draw_inputs
 
 CODE = """import math
 import torch
@@ -174,3 +178,118 @@ def test_latex_has_letters_without_ranges_and_factors_in_order():
     formula = parse("x[N, M]; W_Q[M]; y[n] = sum[m](x[n,m] * W_Q[m]) + max[m](x[n,m])")
     (line,) = to_latex(formula)
     assert line == r"y_{n} = \sum_{m} x_{n,m} {W_{Q}}_{m} + \max_{m} \left( x_{n,m} \right)"
+
+
+def put_behind(q, k):
+    return torch.cat([q[:, -1:], k[:, :-1]], 1)
+
+
+READ_BACK = [
+    ("x[B, S, D]", lambda x: x.flatten(1)),
+    ("x[B, S, D]", lambda x: x.movedim(1, 0).flatten()),
+    ("x[B, S]", lambda x: x.repeat(2, 3)),
+    ("x[B, S]", lambda x: x.roll(1, 1)),
+    ("x[B, S]", lambda x: x.roll(-2)),
+    ("x[B, S]; y[N]", lambda x, y: x[:, torch.arange(y.shape[0]) % x.shape[1]]),
+    ("x[B, S, D]", lambda x: x[..., [0, -1]]),
+    ("x[B, S, H, D]", lambda x: x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1)),
+    ("x[B, S, D]", lambda x: x.reshape(x.shape[0], x.shape[2], x.shape[1])),
+    ("x[B, 2*D]", lambda x: torch.stack([-x[:, 1::2], x[:, ::2]], -1).flatten(1)),
+    (
+        "x[B, G*C, S]; y[G]",
+        lambda x, y: x.view(len(x), len(y), -1, x.shape[2]).transpose(1, 2).reshape(x.shape),
+    ),
+    (
+        "x[B, H*P, W*P]; y[P]",
+        lambda x, y: (
+            x.view(len(x), -1, len(y), x.shape[2] // len(y), len(y)).transpose(2, 3).flatten(3)
+        ),
+    ),
+    ("x[B, C, S]; w[D, C, K]", lambda x, w: torch.nn.functional.conv1d(x, w, stride=2)),
+    ("q[B, S]; k[B, S]", put_behind),
+]
+
+
+@pytest.mark.parametrize(("inputs", "function"), READ_BACK)
+def test_what_is_lifted_is_read_back_and_gives_what_the_code_gives(inputs, function):
+    formula = parse(show(from_torch(function, inputs)))
+    system = to_system(formula)
+    for sizes in choose_sizes(system, 3):
+        values = draw_inputs(system, sizes, 0)
+        assert torch.allclose(evaluate_loops(formula, values), function(**values).double())
+
+
+@pytest.mark.parametrize(
+    ("slice_of", "line", "note"),
+    [
+        (lambda x: x[:, -2:], "out[b,i] = [S >= 2] * x[b,i + S - 2]", "S >= 2"),
+        (lambda x: x[:, :2], "out[b,i] = [S >= 2] * x[b,i]", "S >= 2"),
+        (lambda x: x[:, -3], "out[b] = [S >= 3] * x[b,S - 3]", "S >= 3"),
+    ],
+)
+def test_what_code_asks_of_a_size_guards_the_formula(slice_of, line, note):
+    found = lift_code(slice_of, "x[B, S]")
+    assert show(found.formula).splitlines()[-1] == line
+    assert note in found.notes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x[B, D, S]; index i < B*S\ny[i, d] = x[i//D, d, i % S]",
+        "x[S]; index s < S\ny[s] = x[s % (S + 1)]",
+        "x[S, D]; index i < S*D\ny[i] = x[i//D, i - S*(i//D)]",
+    ],
+)
+def test_a_remainder_that_may_leave_its_tensor_is_refused(text):
+    with pytest.raises(DeriveError, match="reads-outside"):
+        to_system(parse(text))
+
+
+SCALE = 3.0
+
+
+def share(n, one=1.0):
+    return one / n
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * (1.0 / x.shape[1]),
+        lambda x: x * share(x.shape[1]),
+        lambda x: x * (SCALE - x.shape[1]),
+        lambda x: [x * (0.5 * n) for n in x.shape][1],
+        lambda x: x.sum(0) / len(x),
+        lambda x: x / float(x.shape[1]) ** 0.5,
+        lambda x: x / math.pow(int(x.shape[1]), 0.5),
+        lambda x: x / torch.sqrt(torch.tensor(x.shape[1], dtype=torch.float32)),
+        lambda x: x / torch.full((1,), float(x.shape[1])).sqrt(),
+        lambda x: x / x.new_tensor(x.shape[1]).sqrt(),
+    ],
+)
+def test_a_size_stays_a_size(function):
+    assert not lift_code(function, "x[B, D]").fixed
+
+
+def test_lifting_leaves_functions_as_they_are():
+    before = share.__code__, share.__defaults__, dict(globals())
+    lift_code(lambda x: x * share(x.shape[1]), "x[B, D]")
+    assert (share.__code__, share.__defaults__, dict(globals())) == before
+    assert type(share.__defaults__[0]) is float
+
+
+def test_no_file_is_made_for_a_size_at_which_code_was_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = (
+        "class Own:\n    one = 1.0\ndef scale(x, w):\n    return x @ w * (Own.one / x.shape[-1])\n"
+    )
+    (tmp_path / "code.py").write_text(code, encoding="utf-8")
+    asked = ["build", "--from", "code.py:scale", "--inputs", "x[B, D]; w[D, D]"]
+    status, said = run(*asked)
+    assert status
+    assert "code.py:scale takes D as a number" in said
+    assert run(*asked, "--sizes", "D=4")[0] == 0
+    text = (tmp_path / "generated" / "scale.py").read_text(encoding="utf-8")
+    assert "x[B, 4]; w[4, 4]" in text
+    assert "--sizes D=4" in text

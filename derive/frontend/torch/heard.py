@@ -76,7 +76,8 @@ def heard_numbers(function: Callable[..., Any]) -> Iterator[None]:
         for each in functions:
             stack.enter_context(_heard_literals(each))
         numbers = {n: HeardFloat(value) for n, value in names.items() if type(value) is float}
-        stack.enter_context(_put_in(names, {**numbers, **_find_builtins(functions, names)}))
+        told = {new: names.get(old, _BUILTINS[old]) for old, new in _RENAMED.items()}
+        stack.enter_context(_put_in(names, {**numbers, **told}))
         stack.enter_context(_put_in(vars(builtins), {"range": HeardRange}))
         yield
 
@@ -162,30 +163,22 @@ def _heard_literals(function: FunctionType) -> Iterator[None]:
 
 
 def _hear_code(code: CodeType) -> CodeType:
-    return code.replace(co_consts=tuple(map(_hear_literal, code.co_consts)))
+    """The code with literals that hear sizes; builtins that it only calls go by other names."""
+    others = {
+        str(step.argval)
+        for step in dis.get_instructions(code)
+        if step.opname != "LOAD_GLOBAL" or step.arg is None or not step.arg & 1
+    }
+    return code.replace(
+        co_consts=tuple(map(_hear_literal, code.co_consts)),
+        co_names=tuple(n if n in others else _RENAMED.get(n, n) for n in code.co_names),
+    )
 
 
 def _hear_literal(value: Any) -> Any:
     if isinstance(value, CodeType):
         return _hear_code(value)
     return HeardFloat(value) if type(value) is float else value
-
-
-def _find_builtins(functions: list[FunctionType], names: dict[str, Any]) -> dict[str, Any]:
-    """What `len`, `float` and `int` are in the file, as far as it only ever calls them."""
-    used = {name for each in functions for name in _find_uncalled(each.__code__)}
-    told = {"len": _hear_length, "float": _hear_float, "int": _hear_int}
-    return {n: act for n, act in told.items() if n not in names and n not in used}
-
-
-def _find_uncalled(code: CodeType) -> Iterator[str]:
-    """The global names that code reads for something else than to call them at once."""
-    for step in dis.get_instructions(code):
-        if step.opname == "LOAD_GLOBAL" and step.arg is not None and not step.arg & 1:
-            yield str(step.argval)
-    for value in code.co_consts:
-        if isinstance(value, CodeType):
-            yield from _find_uncalled(value)
 
 
 def _hear_length(value: Any) -> int:
@@ -206,6 +199,14 @@ def _hear_int(*given: Any, **named: Any) -> int:
     if len(given) == 1 and isinstance(given[0], (SymbolicInt, SymbolicFloat)):
         return math.trunc(given[0])
     return int(*given, **named)
+
+
+_BUILTINS: dict[str, Callable[..., Any]] = {
+    "len": _hear_length,
+    "float": _hear_float,
+    "int": _hear_int,
+}
+_RENAMED = {name: f"_heard_{name}" for name in _BUILTINS}
 
 
 @contextmanager

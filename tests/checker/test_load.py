@@ -1,0 +1,220 @@
+"""What of a file is judged: methods, objects, lambdas, dictionaries and dataclasses; gradients."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from derive import DeriveError, check
+from derive.checker.groups import find_groups, gather
+from derive.checker.load import load
+from derive.checker.runs import pick_results
+from derive.cli import app
+
+CODE = """from dataclasses import dataclass
+import torch
+from torch import nn
+
+
+@dataclass
+class Config:
+    width: int = 6
+    heads: int = 2
+    bias: bool = False
+
+
+class Project(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.w = nn.Linear(config.width, config.heads, bias=config.bias)
+
+    def forward(self, x):
+        return self.w(x)
+
+    def double(self, x):
+        return 2 * self(x)
+
+
+class Gate(nn.Module):
+    def __init__(self, i, o):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(2 * o, i))
+
+    def forward(self, x):
+        one, other = (x @ self.w.T).chunk(2, -1)
+        return one * other.sigmoid()
+
+
+class Lazy(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.w = nn.LazyLinear(o, bias=False)
+
+    def forward(self, x):
+        return self.w(x)
+
+
+class Scaled:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def apply(self, x, w):
+        return self.scale * (x @ w.T)
+
+
+project = Project(Config(5, 3))
+short = lambda x, w: x @ w.T
+
+
+def keyed(batch):
+    return {"other": batch["x"].exp(), "y": batch["x"] @ batch["w"].T}
+
+
+def attributes(batch):
+    return batch.x @ batch.w.T
+
+
+def keywords(**named):
+    return named["x"] @ named["w"].T
+
+
+def cut(x, w):
+    return x.detach() @ w.T
+
+
+def cut_whole(x, w):
+    with torch.no_grad():
+        return x @ w.T
+"""
+LINEAR = "x[B, I]; w[O, I]\ny[b, o] = sum[i](x[b, i] * w[o, i])"
+TWICE = LINEAR.replace("= ", "= 2 * ")
+GATED = (
+    "x[B, I]; w[2*O, I]; index o < O\n"
+    "y[b, o] = sum[i](x[b, i]*w[o, i]) * sigmoid(sum[i](x[b, i]*w[o + O, i]))"
+)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A file of code."""
+    path = tmp_path_factory.mktemp("load") / "code.py"
+    path.write_text(CODE, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "formula", "named", "same"),
+    [
+        ("Project", LINEAR, {"init": "Config(5, heads=3)"}, True),
+        ("Project", TWICE, {}, False),
+        ("Project.double", TWICE, {}, True),
+        ("project", LINEAR, {}, True),
+        ("Gate", GATED, {"init": "5, o=3"}, True),
+        ("Gate", GATED.replace("sigmoid", "tanh"), {}, False),
+        ("Lazy", LINEAR, {}, True),
+        ("Lazy", TWICE, {}, False),
+        ("Scaled.apply", TWICE, {"init": "2.0"}, True),
+        ("short", LINEAR, {}, True),
+        ("keyed", LINEAR, {}, True),
+        ("keyed", TWICE, {}, False),
+        ("attributes", LINEAR, {}, True),
+        ("keywords", LINEAR, {}, True),
+    ],
+)
+def test_what_a_file_holds_is_judged(path, name, formula, named, same):
+    assert check(f"{path}:{name}", formula, **named).same is same
+
+
+@pytest.mark.parametrize(("name", "how"), [("cut", "detach"), ("cut_whole", "no_grad")])
+def test_a_gradient_that_is_cut_is_different_with_the_place(path, name, how):
+    verdict = check(f"{path}:{name}", LINEAR, backward=True)
+    assert verdict.same is False
+    line = next(n for n, text in enumerate(CODE.splitlines(), 1) if f"def {name}(" in text)
+    assert f"line {line + (1 if name == 'cut' else 2)} by {how}" in verdict.difference
+
+
+@pytest.mark.parametrize(
+    ("name", "init", "code"),
+    [
+        ("Nothing", "", "code-missing"),
+        ("Scaled.nothing", "1.0", "code-missing"),
+        ("Scaled.apply", "", "code-init"),
+        ("Scaled", "1.0", "code-kind"),
+        ("Config", "", "code-class"),
+        ("Project", "Config(", "init-form"),
+        ("short", "3", "init-class"),
+    ],
+)
+def test_a_name_that_is_no_code_is_refused(path, name, init, code):
+    with pytest.raises(DeriveError) as error:
+        load(f"{path}:{name}", init=init)
+    assert error.value.diagnostic.code == code
+
+
+@pytest.mark.parametrize(
+    ("names", "exit_code", "listed"),
+    [
+        ("", 1, ("1 same: two.py:right", "1 different: two.py:wrong")),
+        (":right", 0, ("same, proved: two.py:right",)),
+        (":right,wrong", 1, ("1 same", "1 different")),
+    ],
+)
+def test_several_of_a_file_are_judged_one_by_one(tmp_path, names, exit_code, listed):
+    path = tmp_path / "two.py"
+    path.write_text("right = lambda x, w: x @ w.T\ndef wrong(x, w):\n    return 2 * x @ w.T\n")
+    found = CliRunner().invoke(app, ["check", f"{path}{names}", "-f", LINEAR])
+    assert found.exit_code == exit_code
+    assert all(each in found.output for each in listed)
+
+
+def test_a_file_without_code_is_refused(tmp_path):
+    path = tmp_path / "nothing.py"
+    path.write_text("class Nothing:\n    pass\n")
+    with pytest.raises(DeriveError) as error:
+        check(str(path), LINEAR)
+    assert error.value.diagnostic.code == "code-missing"
+
+
+@dataclass
+class Batch:
+    """Two tensors, as code is given them."""
+
+    x: torch.Tensor
+    w: torch.Tensor
+    scale: float = 2.0
+
+
+def take_dataclass(batch: Batch, y):
+    """Reads a dataclass."""
+    return batch.x + y
+
+
+def take_keys(batch, other):
+    """Reads a dictionary."""
+    return batch["x"] + batch.get("w", 0) + other.shape[0]
+
+
+def take_tensor(x):
+    """Reads a tensor."""
+    return x.T @ x.mean(0)
+
+
+def test_arguments_that_hold_several_things_are_told_by_their_class_or_their_use():
+    assert [part.name for part in find_groups(take_dataclass)["batch"].parts] == ["x", "w", "scale"]
+    assert [part.name for part in find_groups(take_keys)["batch"].parts] == ["x", "w"]
+    assert set(find_groups(take_keys)) == {"batch"}
+    assert not find_groups(take_tensor)
+    made = gather(take_dataclass, {"batch.x": 1, "batch.w": 2, "y": 3})
+    assert made == {"batch": Batch(1, 2), "y": 3}
+    assert gather(take_tensor, {"x": 1}) == {"x": 1}
+
+
+def test_results_go_by_the_formulas_names():
+    y, z = torch.zeros(2), torch.ones(3)
+    for found in ({"z": z, "y": y}, SimpleNamespace(z=z, other=y), {"a": y, "Z": z}):
+        picked = pick_results(found, ("y", "z"))
+        assert [tuple(each.shape) for each in picked] == [(2,), (3,)]
+    assert pick_results((z, y), ("y", "z")) == (z, y)
+    assert pick_results({"a": y, "b": z}, ("c",)) == {"a": y, "b": z}
