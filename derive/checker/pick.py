@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from derive.checker.judge import MOST_STEPS, count_steps, find_expected
 from derive.checker.load import CannotRunError
-from derive.checker.ties import Failures
+from derive.checker.ties import Failures, is_undefined
 from derive.checker.tries import Attempt, Task, find_attempts
 from derive.errors import Diagnostic
 from derive.ir.nodes import ScalarInput, System
@@ -71,6 +71,8 @@ def _try_attempt(attempt: Attempt, best: _Best, failures: Failures) -> bool:
             fits, agrees = _try_program(program, first)
         except CannotRunError as error:
             failures.add(error, counts=not program.layout)
+            if is_undefined(error):
+                return True  # whatever it is given
             continue
         if program.layout and not fits:
             continue

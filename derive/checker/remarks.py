@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from derive.checker.reading import say_line
 from derive.checker.remote import find_kind
 from derive.checker.slots import Slot, find_slots
-from derive.checker.sources import find_names, find_tensors
+from derive.checker.sources import evaluate_source, find_names, find_tensors
+from derive.checker.tries import construct
 from derive.errors import Diagnostic
 from derive.judge.evaluate import evaluate_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from derive.checker.draws import Draw
     from derive.checker.pick import Picked
     from derive.checker.program import Program
     from derive.ir.nodes import System
@@ -31,12 +33,13 @@ def find_remarks(system: System, picked: Picked) -> Iterator[Diagnostic]:
                 f"{tensor.name} of the formula is given to nothing in the code",
                 help=f"bind it, as in --bind ARGUMENT={tensor.name}, if an argument stands for it",
             )
-    for slot in find_unbound(program):
+    for slot in find_unbound(program, picked.draws[0]):
         if slot.shape is not None:
             says = f"the code's parameter {slot.name} stands for nothing in the formula"
-            yield Diagnostic(
-                "not-given", says, help=f"bind it, --bind {slot.name}=NAME, if it does"
-            )
+            advice = f"bind it, --bind {slot.name}=NAME, if it does"
+            if slot.name.endswith("bias"):
+                advice = f"make its layer with bias=False, or add it to the formula and {advice}"
+            yield Diagnostic("not-given", says, help=advice)
     yield from _find_undefined(program)
     yield from _find_layouts(program)
 
@@ -65,12 +68,12 @@ def find_stop(picked: Picked) -> str:
     return ""
 
 
-def find_loose_ends(system: System, program: Program) -> str:
+def find_loose_ends(system: System, program: Program, draw: Draw) -> str:
     """Why a difference may be one of bindings alone: both sides have names that nothing binds."""
     sources = {**program.arguments, **program.parameters}
     taken = {name for source in sources.values() for name in find_names(source)}
     tensors = [tensor.name for tensor in find_tensors(system) if tensor.name not in taken]
-    slots = [slot.name for slot in find_unbound(program)]
+    slots = [slot.name for slot in find_unbound(program, draw)]
     if not tensors or not slots:
         return ""
     return (
@@ -79,12 +82,18 @@ def find_loose_ends(system: System, program: Program) -> str:
     )
 
 
-def find_unbound(program: Program) -> list[Slot]:
+def find_unbound(program: Program, draw: Draw) -> list[Slot]:
     """The parameters of a module, and the arguments without a number as default, left unbound."""
     target = program.code.target
-    kind = find_kind(target)
-    if target is None or kind == "class":
+    if target is None:
         return []
+    kind = find_kind(target)
+    if kind == "class":
+        made = {
+            name: evaluate_source(source, draw.make_inputs(), draw.sizes, {})
+            for name, source in program.constructor.items()
+        }
+        target, kind = construct(target, made, program.code.path), "module"
     arguments, parameters = find_slots(target)
     free = [slot for slot in arguments if slot.default is None and not slot.is_number]
     if kind != "module":

@@ -248,8 +248,15 @@ def call_target(
 
 
 def make_module(target: type, made: Mapping[str, Any]) -> Any:
-    """A module of a class by its constructor's arguments, as it is used."""
-    return target(**gather(target, made)).eval()
+    """A module of a class by its constructor's arguments, as it is used.
+
+    What it draws for parameters that nobody gives is the same each time.
+    """
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return target(**gather(target, made)).eval()
 
 
 def find_dtype(values: Iterable[Any]) -> Any:

@@ -51,7 +51,7 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
     verdict = _add_changes(verdict, floats)
     if floats.same is False and floats.off > CLEAR:
         verdict = replace(verdict, difference=floats.difference)
-        loose = find_loose_ends(job.system, picked.program)
+        loose = find_loose_ends(job.system, picked.program, picked.draws[0])
         if loose:
             return picked, _say(verdict, send, None, "unknown", loose)
         return picked, _say(verdict, send, False, "different")

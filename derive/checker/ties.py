@@ -40,6 +40,8 @@ _CLASHES = (
     re.compile(r"to have (\d+) channels, but got (\d+) channels"),
     re.compile(r"input batch_size \((\d+)\) to match target batch_size \((\d+)\)"),
 )
+_UNDEFINED = re.compile(r"NameError: |AttributeError: '(\w+)' object has no attribute")
+_BUILTIN = ("Tensor", "NoneType", "bool", "int", "float", "str", "tuple", "list", "dict")
 _TWO_SHAPES = ("to be: [", "same number of elements", "equal size", "shape of the mask")
 
 
@@ -70,7 +72,8 @@ class Failures:
 
     def add(self, error: CannotRunError, *, counts: bool = True) -> None:
         """Keep an error of a call and, if it counts, the numbers that clash in it."""
-        self.first = self.first or error
+        if self.first is None or (is_undefined(error) and not is_undefined(self.first)):
+            self.first = error
         self._calls += 1
         self._blind += error.is_incurable
         if counts:
@@ -80,6 +83,12 @@ class Failures:
         """Keep the numbers that clash where a parameter is not as large as its tensor."""
         self._misfits += 1
         self.clashes += clashes
+
+
+def is_undefined(error: CannotRunError) -> bool:
+    """Does the code read a name, or an attribute of an object of its own, that nothing sets?"""
+    found = _UNDEFINED.search(str(error))
+    return found is not None and found[1] not in _BUILTIN
 
 
 def read_clashes(text: str) -> Iterator[tuple[int, int]]:

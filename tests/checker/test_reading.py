@@ -142,3 +142,30 @@ def test_repaired_code_is_called_so():
     assert str(verdict).startswith("same"), str(verdict)
     assert "as repaired" in verdict.code
     assert "line 1: a colon is put at the end" in str(verdict)
+
+
+LAYER = """
+class Mix(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.d = d
+        self.mix = nn.Linear(d, d, bias={})
+
+    def forward(self, x):
+        return self.mix(x).view(-1, self.{})
+"""
+MIXED = "x[N, D]; mix[D, D]\ny[n,e] = sum[d](x[n,d] * mix[d,e])"
+
+
+def test_an_attribute_that_nothing_sets_is_named_with_its_line():
+    verdict = check(LAYER.format(False, "width"), MIXED)
+    assert (verdict.same, verdict.line) == (None, 9)
+    assert "'Mix' object has no attribute 'width'" in str(verdict)
+
+
+def test_a_bias_that_the_formula_has_not_is_told():
+    verdict = check(LAYER.format(True, "d"), MIXED)
+    assert verdict.same is False, str(verdict)
+    assert "the code's parameter mix.bias stands for nothing in the formula" in str(verdict)
+    assert "bias=False" in str(verdict)
+    assert check(LAYER.format(False, "d"), MIXED).same is True
