@@ -48,7 +48,9 @@ def find_failure(call: Callable[[], Any]) -> str:
     found, ended = run_in_child(work, _SECONDS, _find_room())
     if isinstance(found, str):
         return found
-    return f"one call takes more than {_SECONDS} s" if ended == "time" else ended
+    if ended == "time":
+        return f"one call takes more than {_SECONDS} s"
+    return ended and f"the process that ran the code {ended}"
 
 
 def say_failure(error: BaseException) -> str:

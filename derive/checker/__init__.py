@@ -77,7 +77,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     verdict: Verdict = found if isinstance(found, Verdict) else job.start()
     if not ended:
         return verdict
-    return replace(verdict, reasons=(*verdict.reasons, f"the judge did not finish: {ended}"))
+    return replace(verdict, reasons=(*verdict.reasons, f"the judge did not finish, it {ended}"))
 
 
 def _find_place(code: Any) -> Any:

@@ -65,7 +65,7 @@ def run_in_child(
     if not in_time:
         return last, "time"
     code = os.waitstatus_to_exitcode(status)
-    return last, "" if code == 0 else f"the process ended with {name_exit(code)}"
+    return last, "" if code == 0 else f"ended with {name_exit(code)}"
 
 
 def _end(child: int) -> int:

@@ -15,6 +15,7 @@ import ctypes
 import os
 import signal
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -109,5 +110,5 @@ def limit_memory(most: int) -> None:
 def enter(folder: str) -> None:
     """Run in a folder; relative places to import from stay what they were."""
     sys.path[:] = [os.path.abspath(place) for place in sys.path]
-    os.environ["TMPDIR"] = folder
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.chdir(folder)
