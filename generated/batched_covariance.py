@@ -35,4 +35,6 @@ def _check_shapes(x: Tensor) -> int:
     if x.ndim != 3:
         raise ValueError(f"x[b,n,d] has 3 places, got {list(x.shape)}")
     B, N, D = x.shape
+    if N < 1:
+        raise ValueError(f"N must be at least 1, got {N}")
     return N

@@ -42,4 +42,6 @@ def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> int:
         raise ValueError(f"K[b,h,j,d] must be [B={B}, H={H}, N={N}, D={D}], got {list(K.shape)}")
     if V.shape != (B, H, N, D):
         raise ValueError(f"V[b,h,j,d] must be [B={B}, H={H}, N={N}, D={D}], got {list(V.shape)}")
+    if D < 1:
+        raise ValueError(f"D must be at least 1, got {D}")
     return D

@@ -39,4 +39,6 @@ def _check_shapes(p: Tensor, q: Tensor) -> int:
     B, C = p.shape
     if q.shape != (B, C):
         raise ValueError(f"q[b,c] must be [B={B}, C={C}], got {list(q.shape)}")
+    if B < 1:
+        raise ValueError(f"B must be at least 1, got {B}")
     return B

@@ -88,4 +88,6 @@ def _check_shapes(
         raise ValueError(f"mask[b,n,m] must be [B={B}, N={N}, M={M}], got {list(mask.shape)}")
     if mask.dtype != torch.bool:
         raise ValueError(f"mask[b,n,m] must hold truth values, got {mask.dtype}")
+    if C < 1:
+        raise ValueError(f"C must be at least 1, got {C}")
     return B, H, N, C, M, E

@@ -119,4 +119,6 @@ def _check_shapes(
         raise ValueError(f"W_O[h*E + e,d] must be [H*E={H * E}, D={D}], got {list(W_O.shape)}")
     if mask.dtype != torch.bool:
         raise ValueError(f"mask[b,n,m] must hold truth values, got {mask.dtype}")
+    if C < 1:
+        raise ValueError(f"C must be at least 1, got {C}")
     return C, E

@@ -109,4 +109,6 @@ def _check_shapes(
         raise ValueError(f"W_v[d,h*E + e] must be [D={D}, H*E={H * E}], got {list(W_v.shape)}")
     if W_O.shape != (H * E, D):
         raise ValueError(f"W_O[h*E + e,d] must be [H*E={H * E}, D={D}], got {list(W_O.shape)}")
+    if C < 1:
+        raise ValueError(f"C must be at least 1, got {C}")
     return C, E

@@ -47,4 +47,6 @@ def _check_shapes(a: Tensor, b: Tensor, W: Tensor) -> int:
         raise ValueError(f"b[s,j,e] must be [S={S}, N={N}, E={E}], got {list(b.shape)}")
     if W.shape != (C, E, Z):
         raise ValueError(f"W[c,e,z] must be [C={C}, E={E}, Z={Z}], got {list(W.shape)}")
+    if S < 1:
+        raise ValueError(f"S must be at least 1, got {S}")
     return S

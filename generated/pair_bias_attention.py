@@ -65,4 +65,6 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, gate: Tensor, bias: Tensor, m
         raise ValueError(f"mask[s,j] must be [S={S}, N={N}], got {list(mask.shape)}")
     if mask.dtype != torch.bool:
         raise ValueError(f"mask[s,j] must hold truth values, got {mask.dtype}")
+    if C < 1:
+        raise ValueError(f"C must be at least 1, got {C}")
     return C

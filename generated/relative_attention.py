@@ -101,4 +101,6 @@ def _check_shapes(
             f"A_V[i,j,h,e] must be [S={S}, S={S}, H={H}, D={D}], "
             f"got {list(A_V.shape)}"
         )
+    if D < 1:
+        raise ValueError(f"D must be at least 1, got {D}")
     return B, S, H, D

@@ -61,4 +61,6 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, A_K: Tensor) -> int
         )
     if A_K.shape != (N, M, D):
         raise ValueError(f"A_K[i,j,d] must be [N={N}, M={M}, D={D}], got {list(A_K.shape)}")
+    if D < 1:
+        raise ValueError(f"D must be at least 1, got {D}")
     return D

@@ -62,4 +62,6 @@ def _check_shapes(X: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor) -> int:
         raise ValueError(f"W_K[d,c] must be [D={D}, C={C}], got {list(W_K.shape)}")
     if W_V.shape != (D, E):
         raise ValueError(f"W_V[d,e] must be [D={D}, E={E}], got {list(W_V.shape)}")
+    if C < 1:
+        raise ValueError(f"C must be at least 1, got {C}")
     return C

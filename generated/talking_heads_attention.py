@@ -82,4 +82,6 @@ def _check_shapes(
         raise ValueError(f"P_l[h,l] must be [H={H}, L={L}], got {list(P_l.shape)}")
     if P_w.shape != (L, G):
         raise ValueError(f"P_w[l,g] must be [L={L}, G={G}], got {list(P_w.shape)}")
+    if D < 1:
+        raise ValueError(f"D must be at least 1, got {D}")
     return B, N, H, D, M, G, E, L

@@ -70,4 +70,6 @@ def _check_shapes(x: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, W_o: Tensor,
         raise ValueError(f"W_v[e,h*D + d] must be [E={E}, H*D={H * D}], got {list(W_v.shape)}")
     if W_o.shape != (H * D, E):
         raise ValueError(f"W_o[h*D + d,e] must be [H*D={H * D}, E={E}], got {list(W_o.shape)}")
+    if D < 1:
+        raise ValueError(f"D must be at least 1, got {D}")
     return D

@@ -87,4 +87,6 @@ def _check_shapes(
         raise ValueError(f"u[h,d] must be [H={H}, D={D}], got {list(u.shape)}")
     if w.shape != (H, D):
         raise ValueError(f"w[h,d] must be [H={H}, D={D}], got {list(w.shape)}")
+    if D < 1:
+        raise ValueError(f"D must be at least 1, got {D}")
     return B, H, S, D

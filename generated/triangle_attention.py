@@ -62,4 +62,6 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gate: Tensor) -
             f"gate[i,j,h,c] must be [N={N}, N={N}, H={H}, C={C}], "
             f"got {list(gate.shape)}"
         )
+    if C < 1:
+        raise ValueError(f"C must be at least 1, got {C}")
     return C

@@ -1,8 +1,8 @@
 """The part of a generated file that reads the sizes from the shapes and refuses wrong ones.
 
 First every size is read, where `analysis.extents` says that it is told; then every shape that was
-not unpacked whole is compared. Integers and truth values must be such, and a fixed place such as
-x[0] must be there.
+not unpacked whole is compared. Integers and truth values must be such, a fixed place such as x[0]
+must be there, and a size that the code divides by, or takes a largest entry over, is not 0.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ CHECK = "_check_shapes"
 Told: TypeAlias = FromShape | FromEquation
 
 
-def write_check(system: System, is_used: Callable[[str], bool]) -> tuple[list[str], str]:
+def write_check(
+    system: System, is_used: Callable[[str], bool], positive: Sequence[str] = ()
+) -> tuple[list[str], str]:
     """(the sizes it returns, its text): those that are used, or nothing where nothing is to check.
 
-    Raises DeriveError where no shape tells some size.
+    The `positive` sizes have to be 1 at least. Raises DeriveError where no shape tells some size.
     """
     tensors = [t for t in system.inputs if isinstance(t, Tensor)]
     if not tensors:
@@ -40,7 +42,10 @@ def write_check(system: System, is_used: Callable[[str], bool]) -> tuple[list[st
     several = f"tuple[{', '.join(['int'] * len(sizes))}]"
     returns = "None" if not sizes else "int" if len(sizes) == 1 else several
     words = "Read the sizes from the shapes, and compare" if sizes else "Compare the shapes"
-    body = [f'"""{words}; ValueError where they do not fit."""', *_write_body(system, told, sizes)]
+    body = [
+        f'"""{words}; ValueError where they do not fit."""',
+        *_write_body(system, told, sizes, positive),
+    ]
     if sizes:
         body.append(f"return {', '.join(sizes)}")
     lines = [fit_signature(CHECK, arguments, returns), *(f"{INDENT}{row}" for row in body), ""]
@@ -57,12 +62,14 @@ def list_arguments(system: System) -> list[tuple[str, str]]:
     ]
 
 
-def _write_body(system: System, told: Sequence[Told], returned: Sequence[str]) -> list[str]:
+def _write_body(
+    system: System, told: Sequence[Told], returned: Sequence[str], positive: Sequence[str]
+) -> list[str]:
     """Ranks and sizes tensor by tensor, then the shapes that are left to compare."""
     tensors = [t for t in system.inputs if isinstance(t, Tensor)]
     whole = [t for t in tensors if _is_unpacked(t, told)]
     compared = [t for t in tensors if t not in whole]
-    needed = {*returned, *(s for t in compared for e in t.shape for s in _sizes_in(e))}
+    needed = {*returned, *positive, *(s for t in compared for e in t.shape for s in _sizes_in(e))}
     needed |= {s for source in told if isinstance(source, FromEquation) for s in _needs(source)}
     fixed = _find_fixed(system)
     needed |= {s for access, k in fixed for s in _sizes_in(access.tensor.shape[k])}
@@ -87,6 +94,11 @@ def _write_body(system: System, told: Sequence[Told], returned: Sequence[str]) -
         lines += _write_scalar(scalar)
     for access, place in fixed:
         lines += _write_fixed(access, place)
+    for size in positive:
+        lines += [
+            f"if {size} < 1:",
+            *_write_raise(f"{size} must be at least 1, ", f"got {{{size}}}"),
+        ]
     return lines
 
 

@@ -13,6 +13,7 @@ from derive.backend.to_python import to_python
 from derive.backend.to_torch import Printer
 from derive.ir.nodes import Call, Expr, Pow, Scalar, ScalarInput, Tensor
 from derive.ir.walk import walk
+from derive.plan.lower.number import find_positive
 from derive.plan.ops import Fill, Num, NumTensor
 from derive.plan.steps import find_letters, walk_ops
 
@@ -33,7 +34,12 @@ def to_module(plan: Plan, name: str, header: Header, *, dispatch: bool = False) 
     calls = [line for other, each in others for line in _call_regime(other, each, plan)]
     bodies = [[*calls, *_write_body(plan)], *(_write_body(each.plan) for _, each in others)]
     code = "\n".join(line for body in bodies for line in body if not line.startswith("#"))
-    sizes, check = write_check(system, lambda size: re.search(rf"\b{size}\b", code) is not None)
+    plans = [plan, *(each.plan for _, each in others)]
+    sizes, check = write_check(
+        system,
+        lambda size: re.search(rf"\b{size}\b", code) is not None,
+        sorted({size for each in plans for size in find_positive(each)}),
+    )
     if check:
         arguments = [argument for argument, _ in list_arguments(system)]
         head = fit_call(CHECK, ", ".join(sizes), arguments)

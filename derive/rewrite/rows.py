@@ -39,9 +39,14 @@ def is_never_empty(condition: Expr, index: Index) -> bool:
 
 def is_filled(index: Index) -> bool:
     """Has it a value even where a size is 0?"""
-    sizes = [part for part in walk(index.extent) if isinstance(part, Size)]
+    return is_above_zero(index.extent)
+
+
+def is_above_zero(number: Expr) -> bool:
+    """Is it 1 at least, even where a size is 0?"""
+    sizes = [part for part in walk(number) if isinstance(part, Size)]
     less: dict[Expr, Expr] = {size: Add((size, MINUS_ONE)) for size in sizes}
-    return is_nonnegative(Polynomial.of(substitute(index.extent, less)) - Polynomial.of(1))
+    return is_nonnegative(Polynomial.of(substitute(number, less)) - Polynomial.of(1))
 
 
 def _is_law(condition: Expr) -> bool:

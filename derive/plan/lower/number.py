@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import ONE, Add, Call, Expr, Mul, Number, Pow, Scalar, Size
 from derive.ir.walk import find_children, walk
-from derive.plan.ops import Apply, Cast, Num, NumTensor, Op
+from derive.plan.costs import find_inner
+from derive.plan.ops import Apply, Cast, Cell, Fill, Num, NumTensor, Op, Reduction, args_of
 from derive.plan.steps import walk_ops
+from derive.rewrite.rows import is_above_zero
 from derive.rewrite.tame import is_positive
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from derive.plan.steps import Plan
 
 SIZE_BITS = 16  # that a size is taken to have in a product of sizes
 INTEGER_BITS = 64
@@ -132,3 +136,37 @@ def _count_bits(expr: Expr) -> int:
             return _count_bits(left)
         case _:
             return 0
+
+
+def find_positive(plan: Plan) -> tuple[str, ...]:
+    """The sizes that must not be 0: a number over them divides, or an extreme is taken over them.
+
+    A quotient of sizes is a Python number, and torch has no largest entry of none.
+    """
+    found: dict[str, None] = {}
+    for op in (op for step in plan.steps for part in walk_ops(step.op) for op in _open(part)):
+        for number in _find_divisors(op):
+            if not is_above_zero(number):
+                found |= dict.fromkeys(p.name for p in walk(number) if isinstance(p, Size))
+    return tuple(size for size in plan.sizes if size in found)
+
+
+def _open(op: Op) -> Sequence[Op]:
+    return find_inner(op.whole, op.args) if isinstance(op, Cell) else (op,)
+
+
+def _find_divisors(op: Op) -> Iterator[Expr]:
+    """The numbers over sizes by which an operation divides, and the extents of its extremes."""
+    match op:
+        case Reduction("max" | "min" | "argmax", _, over):
+            yield from (index.extent for index in over)
+        case Apply("/" | "floordiv" | "mod", (_, Num(under))) if not _is_tensor(under):
+            yield under
+    values = [part.value for part in (op, *args_of(op)) if isinstance(part, (Num, NumTensor))]
+    values += [op.value.value] if isinstance(op, Fill) else []
+    for part in (part for value in values for part in walk(value)):
+        match part:
+            case Pow(base, Number(power)) if power < 0 or power.denominator != 1:
+                yield from () if _is_tensor(base) else (base,)
+            case Call("floordiv" | "mod", (_, under)) if not _is_tensor(under):
+                yield under
