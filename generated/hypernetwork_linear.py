@@ -21,8 +21,7 @@ def hypernetwork_linear(x: Tensor, c: Tensor, W: Tensor, b: Tensor) -> Tensor:
 
     Returns y[n,o] [B, O].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*I*K*O + B*I*K + 2*B*K*O + B*O operations; 2*B*I*K + I*K*O + B*O elements alive at
-        once.
+    Cost: 2*B*I*K*O + B*I*K + 2*B*K*O + B*O operations; B*I*K + I*K*O + B*O elements alive at once.
     """
     _check_shapes(x, c, W, b)
     # W_c_x[n,o] = sum[k, i](W[k,o,i] * (c[n,k] * x[n,i]))  [B, O]

@@ -47,8 +47,8 @@ def multi_head_attention(
     Returns output[b,n,d] [B, N, D], p[b,h,n,m] [B, H, N, M].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*C*D*H*M + 2*B*C*D*H*N + 2*B*C*H*M*N + 2*B*D*E*H*M + 2*B*D*E*H*N + 2*B*E*H*M*N +
-        5*B*H*M*N + C*D*H operations; B*C*H*M + B*C*H*N + B*E*H*M + 2*B*E*H*N + 2*B*H*M*N + B*D*N
-        elements alive at once.
+        5*B*H*M*N + C*D*H operations; B*C*H*M + B*C*H*N + B*E*H*M + 2*B*E*H*N + 2*B*H*M*N + B*D*N +
+        D*E*H elements alive at once.
     Planned for B=8, N=512, D=512, M=512, H=8, C=64, E=64; another order takes fewer operations
         where C > 356.
     """

@@ -33,8 +33,8 @@ def token_attention(
 
     Returns y[b,i,e] [B, S, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 8*B*D*E*H*S + 4*B*D*H*S**2 + 5*B*H*S**2 + D*E*H operations; 4*B*D*H*S + B*E*S elements
-        alive at once.
+    Cost: 8*B*D*E*H*S + 4*B*D*H*S**2 + 5*B*H*S**2 + D*E*H operations; 5*B*D*H*S + B*E*S + D*E*H
+        elements alive at once.
     By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
         and give zeros for nan; what --no-cells builds does neither.
     """

@@ -156,7 +156,8 @@ def _group(one: Op, other: Op, axes: tuple[Index, ...]) -> tuple[Groups, Groups]
     """The indices that each operand has to merge: batch, its own, summed."""
     first, second = axes_of(one), axes_of(other)
     batch = tuple(i for i in axes if i in first and i in second)
-    summed = tuple(i for i in first if i in second and i not in axes)
+    shared = (i for i in first if i in second and i not in axes)
+    summed = tuple(sorted(shared, key=lambda i: i.name))  # as torch merges them: by letter
     left = tuple(i for i in axes if i in first and i not in second)
     right = tuple(i for i in axes if i in second and i not in first)
     return (batch, left, summed), (batch, right, summed)

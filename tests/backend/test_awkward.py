@@ -333,3 +333,54 @@ def test_brackets_guard_what_is_infinite():
     assert value.item() == 1.5
     value.backward()
     torch.testing.assert_close(x.grad, torch.tensor([0, -0.75, 0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("bound", [0.75, 2, -1.5, float("inf"), float("-inf")])
+@pytest.mark.parametrize("condition", ["j <= i + s", "i - j < s", "j >= i - s/2", "2*j < i + s"])
+def test_a_scalar_bound_need_not_be_whole(condition, bound):
+    formula = parse(
+        f"x[N,M]; scalar s; index i < N; index j < M; z[i] = sum[j, {condition}](x[i,j])"
+    )
+    x = torch.arange(20, dtype=torch.float64).reshape(4, 5)
+    found = build(formula).function(x, bound)
+    torch.testing.assert_close(found, evaluate_loops(formula, {"x": x, "s": bound}))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("x[N,D]; y[M,D]; z[i,j] = sum[d](x[i,d] * y[j,d]) / sqrt(D)", "D"),
+        ("x[N,D]; z[i] = max[d](x[i,d])", "D"),
+        ("x[N,D]; z[i] = argmax[d](x[i,d])", "D"),
+        ("x[N,D]; y[M,D]; z[i,j] = sum[d](x[i,d] * y[j,d]) / D", "D"),
+        ("x[N,D]; z[i,d] = x[i,d] * (N // D)", "D"),
+    ],
+)
+def test_a_size_that_must_not_be_zero_is_named(text, size):
+    built = build(parse(text))
+    shapes = {"x": (3, 0), "y": (2, 0)}
+    given = [torch.ones(shapes[entry.name]) for entry in built.system.inputs]
+    with pytest.raises(ValueError, match=f"{size} must be at least 1, got 0"):
+        built.function(*given)
+
+
+@pytest.mark.filterwarnings("ignore:var")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x[N,M]; z[i] = sign(var[j](x[i,j], correction=1))",
+        "x[N,M]; z[i] = var[j, j < i](x[i,j], correction=1)",
+        "x[N,M]; z[j] = sum[i](x[i,j]) / (N - 1)",
+        "x[N,M]; z[i,j] = x[i,j] * (i % (M - 1))",
+        "x[N,M]; z[i] = logsumexp[j, j < i](x[i,j])",
+        "x[N,M]; z[i] = sum[j, j < i](x[i,j] / i)",
+    ],
+)
+def test_undefined_places_are_those_of_the_notation(text):
+    formula = parse(text)
+    built = build(formula)
+    built.judge(4)
+    x = torch.tensor([[1.5], [-2.0], [0.5]], dtype=torch.float64)
+    for given in (x, x.mT.contiguous(), x[:, :0]):
+        expected = evaluate_loops(formula, {"x": given})
+        torch.testing.assert_close(built.function(given), expected, equal_nan=True)

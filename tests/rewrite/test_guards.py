@@ -205,3 +205,53 @@ def test_a_solved_size_is_not_negative() -> None:
     function = build(parse("x[N + 3]; z = sum[j](x[j]) / N")).function
     with pytest.raises(ValueError, match=r"x\[j\]: the extent must be N \+ 3 with N >= 0, got 2"):
         function(torch.ones(2))
+
+
+OUTSIDE = (  # the guard stands outside of what is nan or infinite where it does not hold
+    "z[i,d] = [m[i,0]] * sum[j](softmax[j, m[i,j]](x[i,j]) * v[j,d])",
+    "z[i] = where(m[i,0], sum[j](softmax[j](where(m[i,j], x[i,j], -oo)) * x[i,j]), 0)",
+    "p[i,j] = softmax[j, m[i,j]](x[i,j]); z[i,j] = where(m[i,j], p[i,j] * log(p[i,j]), 0)",
+    "p[i] = sum[j](softmax[j, j < i](x[i,j]) * v[j,0]); s[i] = p[i] + x[i,0]; "
+    "z[i] = [i > 0] * sin(s[i])",
+    "z[i] = where(i > 0, x[i,0] / i, 0)",
+    "z[i] = where(i > 1, var[j, j < i](x[i,j], correction=1), 0)",
+    "p[i] = mean[j, m[i,j]](x[i,j]); z[d] = sum[i, m[i,0]](p[i]**2 * v[i,d])",
+    "p[i] = min[j, j < i](x[i,j]); z[d] = sum[i, i > 0](p[i] * p[i] * v[0,0] * v[i,d])",
+    "p[i] = softplus(sum[j, j < i](x[i,j] / i)); z = sum[i](p[i] * p[i] * v[0,0])",
+    "z[d] = sum[i, i > 0](log(mean[j, j < i](x[i,j]**2)) * v[i,d])",
+)
+
+
+@pytest.mark.parametrize("lines", OUTSIDE)
+def test_gradients_are_those_of_finite_differences(lines: str) -> None:
+    formula = parse(f"x[N, N]; v[N, D]; bool m[N, N]; index i, j < N; index d < D; {lines}")
+    generator = torch.Generator().manual_seed(1)
+    inputs = {
+        "x": torch.randn(4, 4, generator=generator, dtype=torch.float64),
+        "v": torch.randn(4, 2, generator=generator, dtype=torch.float64),
+        "m": torch.tensor([[False] * 4, [True] * 4, [True, False, True, False], [False] * 4]),
+    }
+    function = build(formula).function
+    names = [entry.name for entry in build(formula).system.inputs]
+    given = {name: inputs[name].clone() for name in names}
+    for value in given.values():
+        value.requires_grad_(value.is_floating_point())
+    found = function(**given)
+    torch.testing.assert_close(found.detach(), evaluate_loops(formula, inputs))
+    weights = torch.randn(found.shape, generator=generator, dtype=torch.float64)
+    torch.autograd.backward(found, weights)
+    for name, value in given.items():
+        if value.grad is not None:
+            for place in range(0, value.numel(), 3):
+                slope = _find_slope(formula, inputs, name, place, weights)
+                assert abs(float(value.grad.flatten()[place]) - slope) < 1e-6 * (1 + abs(slope))
+
+
+def _find_slope(formula, inputs, name, place, weights):  # type: ignore[no-untyped-def]
+    """By a central difference of the loops."""
+    sides = []
+    for step in (1e-5, -1e-5):
+        moved = inputs[name].clone()
+        moved.flatten()[place] += step
+        sides.append(float((evaluate_loops(formula, {**inputs, name: moved}) * weights).sum()))
+    return (sides[0] - sides[1]) / 2e-5

@@ -71,7 +71,9 @@ def _find_moment(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
     for row in rows:
         mean = mean.unsqueeze(row)
     off = torch.where(mask, body - mean, torch.zeros_like(body))
-    return (off * off).sum(rows) / (count - 1 if kind == "sample_var" else count)
+    if kind == "sample_var":
+        count = (count - 1).clamp(min=0)  # of nothing nan, as of one entry
+    return (off * off).sum(rows) / count
 
 
 def _sum(evaluator: Evaluator, body: Expr, bound: tuple[Index, ...]) -> Grid:

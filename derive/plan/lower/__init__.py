@@ -57,6 +57,7 @@ from derive.plan.ops import (
     axes_of,
 )
 from derive.plan.reads import read, split_merged
+from derive.rewrite.tame import is_finite, is_positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,8 +204,15 @@ def lower_call(
         ops.sort(key=lambda op: isinstance(op, Num))  # a tensor first: numbers are bounds to it
     if isinstance(ops[0], Num):
         ops[0] = NumTensor(ops[0].value)
+    match function, ops:
+        case "floordiv" | "mod", [_, Num(under)] if not is_positive(arguments[1]):
+            ops[1] = NumTensor(under)  # torch divides whole numbers by 0 with an error
     args = align(ops, order)
     axes = find_union(args, order)
+    if function == "sign" and not is_finite(arguments[0]):
+        source = context.add_step(args[0])
+        is_nan = Apply("!=", (source, source), axes)  # whose sign is 0 to torch
+        return Choose(is_nan, source, Apply(function, (source,), axes), axes)
     if function == "leaky_relu" and not all(map(is_python_number, arguments[1:])):
         arg, slope = args  # torch takes no tensor as slope, and a scalar may be one
         scaled = Apply("*", (slope, arg), axes)
