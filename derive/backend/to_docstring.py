@@ -56,10 +56,7 @@ def _table(plan: Plan) -> list[str]:
     rows = []
     for entry in system.inputs:
         if isinstance(entry, Tensor):
-            kinds = {"real": "", "int": "integers", "bool": "truth values"}
-            rows.append(
-                (entry.name, _first_access(entry, system), _shape(entry), kinds[entry.kind])
-            )
+            rows.append((entry.name, _first_access(entry, system), _shape(entry), _kind(entry)))
         else:
             rows.append((entry.name, "", "number", ""))
     rows += [(size.name, "", "size", "keyword") for size in system.sizes]
@@ -70,6 +67,13 @@ def _table(plan: Plan) -> list[str]:
         "  ".join(c.ljust(w) for c, w in zip(row, (*widths, 0), strict=True)).rstrip()
         for row in rows
     ]
+
+
+def _kind(tensor: Tensor) -> str:
+    """What it holds; the range of integers is the caller's promise, and no value is looked at."""
+    if tensor.kind == "int" and tensor.below is not None:
+        return f"integers, 0 <= {tensor.name} < {to_text(tensor.below)}: not checked"
+    return {"real": "", "int": "integers", "bool": "truth values"}[tensor.kind]
 
 
 def _shape(tensor: Tensor) -> str:

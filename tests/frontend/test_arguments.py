@@ -139,3 +139,8 @@ def test_a_scalar_may_be_a_tensor_of_one_number_and_no_other():
     for wrong in (torch.ones(4), torch.ones(1), torch.ones(3, 1)):
         with pytest.raises(ValueError, match="c is a scalar, got"):
             function(x, wrong)
+
+
+def test_the_range_of_integers_is_told():
+    made = build(parse("size G; x[N]; int s[N] < G; index g < G; y[g] = sum[n](x[n]*[s[n] == g])"))
+    assert "integers, 0 <= s < G: not checked" in made.source
