@@ -41,7 +41,7 @@ DOORS = {
     "typer": ("derive.cli",),
     "rich": ("derive.cli",),
     "matplotlib": ("derive.bench.plot",),
-    "mpmath": (),
+    "mpmath": ("derive.judge.loops.digits",),
     "IPython": (),
     "numpy": (),
 }

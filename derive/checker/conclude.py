@@ -10,6 +10,7 @@ from derive.errors import Diagnostic
 
 if TYPE_CHECKING:
     from derive.checker.job import Job
+    from derive.checker.judge import Outcome
     from derive.checker.pick import Picked
     from derive.checker.verdict import Verdict
 
@@ -21,16 +22,16 @@ _SOFT_MASK = Diagnostic(
 )
 
 
-def judge_exactly(job: Job, picked: Picked, verdict: Verdict, off: float) -> Verdict:
-    """The verdict after random fields; `off` is the largest relative difference in float64."""
+def judge_exactly(job: Job, picked: Picked, verdict: Verdict, floats: Outcome) -> Verdict:
+    """The verdict after random fields; `floats` is what float64 says."""
     exactness = judge_fields(picked.program, picked.draws, backward=job.backward)
     if exactness.soft_mask:
         verdict = replace(verdict, findings=(*verdict.findings, _SOFT_MASK))
     if exactness.same:
-        return _say_identical(verdict, exactness, off)
+        return _say_identical(verdict, exactness, floats.off)
     if exactness.same is None:
         return replace(verdict, reasons=(*verdict.reasons, exactness.reason))
-    return _say_other(verdict, exactness)
+    return _say_other(verdict, exactness, floats)
 
 
 def _say_identical(verdict: Verdict, exactness: Exactness, off: float) -> Verdict:
@@ -44,7 +45,7 @@ def _say_identical(verdict: Verdict, exactness: Exactness, off: float) -> Verdic
     return replace(verdict, same=True, grade="identical", reasons=reasons, findings=findings)
 
 
-def _say_other(verdict: Verdict, exactness: Exactness) -> Verdict:
+def _say_other(verdict: Verdict, exactness: Exactness, floats: Outcome) -> Verdict:
     """Another value over fields: a difference, unless chance or a hash may have made it."""
     if exactness.opaque or exactness.is_chancy or exactness.soft_mask:
         what = ", ".join(exactness.opaque) or "the order or the sign of values"
@@ -55,4 +56,5 @@ def _say_other(verdict: Verdict, exactness: Exactness) -> Verdict:
         help = "look for a small constant on one side alone, such as an epsilon"
         found = Diagnostic("not-quite", says, facts=(exactness.difference,), help=help)
         return replace(verdict, findings=(*verdict.findings, found))
-    return replace(verdict, same=False, grade="different", difference=exactness.difference)
+    difference = floats.difference or exactness.difference
+    return replace(verdict, same=False, grade="different", difference=difference)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.ties import Failures, Ties, find_likely_ties, guess_ties, set_sizes
@@ -12,9 +12,8 @@ from derive.ir.nodes import Mul, ScalarInput, Size, System, Tensor
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes, is_possible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-MOST_ELEMENTS = 500_000  # of the product of all sizes, where a size is large
 MOST_TIES = 3  # that are guessed one after the other
 MOST_GUESSED = 16  # draws that follow from what failed
 MOST_LIKELY = 60  # draws that are tried without a clue
@@ -25,7 +24,11 @@ _SCALARS = (1.5, 0.75, 1.25, 0.625, 2.5)  # small fractions, which fields have e
 
 @dataclass(frozen=True)
 class Draw:
-    """Sizes, and inputs by seed; `resize` is the way to the same draw at other sizes."""
+    """Sizes, and inputs by seed.
+
+    `change` is what is done to the inputs, `reason` what is special of it all; `resize` is the way
+    to the same draw at other sizes.
+    """
 
     system: System
     sizes: Mapping[str, int]
@@ -33,6 +36,9 @@ class Draw:
     defaulted: tuple[str, ...] = ()  # scalars that the code does not take keep their default
     fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that cannot be otherwise
     ties: Ties = ()  # sizes that others make, E = H*D
+    change: Callable[[Draw, dict[str, Any]], dict[str, Any]] | None = None
+    reason: str = ""
+    is_limit: bool = False  # are its sizes around a number of the code, which may be a limit of it?
 
     def resize(self, **sizes: int) -> Draw | None:
         """The draw at other sizes; None where they are fixed, tied, or none of the formula's."""
@@ -52,7 +58,12 @@ class Draw:
         for number, entry in enumerate(scalars):
             if entry.name not in self.defaulted and (entry.default is None or self.seed):
                 values[entry.name] = _SCALARS[(number + self.seed) % len(_SCALARS)]
-        return values
+        return values if self.change is None else self.change(self, values)
+
+    def describe(self) -> str:
+        """What is special about it, and its sizes."""
+        sizes = " ".join(f"{name}={size}" for name, size in self.sizes.items())
+        return ", ".join(filter(None, (self.reason, f"at {sizes}" if sizes else "")))
 
 
 def _keep_rows(value: Any) -> Any:
@@ -62,19 +73,6 @@ def _keep_rows(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.dtype is torch.bool and 1 in value.shape:
         return torch.ones_like(value)
     return value
-
-
-def find_far_draws(draw: Draw, numbers: Sequence[int]) -> Iterator[Draw]:
-    """Draws in which one size at a time is beyond the numbers that stand in the code.
-
-    A block of 16 has no say where every size is below 16.
-    """
-    for number in sorted(set(numbers)):
-        for name in draw.sizes:
-            if draw.sizes[name] <= number:
-                beyond = draw.resize(**{name: 2 * number + 1})
-                if beyond is not None and prod(beyond.sizes.values()) <= MOST_ELEMENTS:
-                    yield beyond
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, isfinite, prod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.load import CannotRunError
 from derive.checker.runs import How, weigh_results
 from derive.checker.sources import find_names
-from derive.ir.nodes import Call, Index, Reduce
+from derive.ir.nodes import Index
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge.compare import compare_values
@@ -24,12 +24,25 @@ if TYPE_CHECKING:
     from derive.checker.program import Program
     from derive.notation.formula import Formula
 
-CLEAR = 1e-6  # a relative difference in float64 that no rounding explains
+CLEAR = 1e-6  # a relative difference in float64 that no rounding at ordinary inputs explains
+MOST_APART = 6  # elements of a result that are looked at, where it differs
 MOST_CUTS = 3  # of a gradient that are told
-LARGE = 20.0  # a factor of the inputs at which clamps and caps have a say
-
 MOST_STEPS = 300_000  # of the direct loops at one draw, about a second
 MOST_ENTRIES = 64  # of each result that are computed by loops where all of them take longer
+
+
+@dataclass(frozen=True)
+class Apart:
+    """An element in which code and formula differ in float64."""
+
+    name: str
+    place: tuple[int, ...]
+    found: float
+    wanted: float
+
+    def __str__(self) -> str:
+        element = f"{self.name}[{', '.join(map(str, self.place))}]" if self.place else self.name
+        return f"{element} is {self.found!r}, the formula says {self.wanted!r}"
 
 
 @dataclass
@@ -40,6 +53,20 @@ class Outcome:
     difference: str = ""
     off: float = 0.0  # the largest relative difference
     reasons: list[str] = field(default_factory=list)
+    apart: list[Apart] = field(default_factory=list)  # not yet judged with many digits
+    error: CannotRunError | None = None
+
+    def describe(self, draw: Draw) -> str:
+        """The first difference of finite values, with its draw."""
+        finite = (e for e in self.apart if isfinite(e.found) and isfinite(e.wanted))
+        shown = next((f"{each}, {draw.describe()}" for each in finite), "")
+        return self.difference or shown
+
+    @property
+    def is_clear(self) -> bool:
+        """Do shapes or finite values differ?"""
+        finite = any(isfinite(each.found) and isfinite(each.wanted) for each in self.apart)
+        return self.same is False and (finite or not self.apart)
 
 
 def find_expected(program: Program, found: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -63,6 +90,8 @@ def judge_floats(
     given = [name for slot in answer.changed for name in find_names(sources[slot])]
     changed = [name for name in given if name in values]
     outcome.reasons = [f"changes {name}" for name in dict.fromkeys(changed)]
+    if outcome.difference:
+        outcome.difference += f", {draw.describe()}"
     return outcome
 
 
@@ -108,75 +137,38 @@ def compare_results(program: Program, results: Sequence[Any], wanted: dict[str, 
     return Outcome(not said, said, worst)
 
 
-def judge_far(program: Program, draw: Draw, scale: float = 1.0) -> Outcome:
-    """float64 against the evaluator, at sizes that loops would take long for, or at large inputs.
-
-    Only a clear difference of finite values counts: large inputs lose digits, and may overflow.
-    """
-    values = draw.make_inputs()
-    values = {name: scale_value(draw, name, value, scale) for name, value in values.items()}
-    what = f" for inputs {scale:g} times as large" if scale != 1.0 else ""
-    return _judge_at(program, draw, values, what)
-
-
-def judge_whole(program: Program, draw: Draw) -> Outcome:
-    """The same at small whole numbers: zeros, ones and equal values decide what `==` and `<` say.
-
-    Not where a largest of equal values has to be chosen, or a number is rounded down.
-    """
+def judge_at(program: Program, draw: Draw) -> Outcome:
+    """float64 against the evaluator at a special draw: a clear difference, or a loss of digits."""
     import torch
 
-    atoms = [part for each in draw.system.equations for part in walk(each.value)]
-    if any(isinstance(a, Reduce) and a.kind.startswith("arg") for a in atoms):
-        return Outcome(None)
-    if any(isinstance(a, Call) and a.function in {"floor", "mod", "floordiv"} for a in atoms):
-        return Outcome(None)
-    generator = torch.Generator().manual_seed(draw.seed)
     values = draw.make_inputs()
-    for name, value in values.items():
-        if _is_free_real(draw, name, value):
-            whole = torch.randint(-2, 3, value.shape, generator=generator)
-            values[name] = whole.to(value.dtype)
-    return _judge_at(program, draw, values, " for inputs that are whole numbers")
-
-
-def _judge_at(program: Program, draw: Draw, values: Mapping[str, Any], what: str) -> Outcome:
-    import torch
-
-    found = evaluate_system(draw.system, values, draw.sizes)
     try:
-        results = program.run(values, draw.sizes).results
-    except CannotRunError:
+        found = evaluate_system(draw.system, values, draw.sizes)
+    except (RuntimeError, ArithmeticError):  # a matrix that has no factors, say
         return Outcome(None)
     wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
-    for (name, value), result in zip(find_expected(program, wanted), results, strict=False):
+    expected = find_expected(program, wanted)
+    try:
+        results = program.run(values, draw.sizes).results
+    except CannotRunError as error:
+        if all(bool(value.isfinite().all()) for value in wanted.values()):
+            return Outcome(None, error=error)
+        return Outcome(None)
+    apart: list[Apart] = []
+    for (name, value), result in zip(expected, results, strict=False):
         if tuple(result.shape) != tuple(value.shape):
             says = f"{name} has shape {list(result.shape)}, the formula {list(value.shape)}"
-            return Outcome(False, says, float("inf"))
+            return Outcome(False, f"{says}, {draw.describe()}", float("inf"))
         one, other = result.detach().double(), value.double()
-        finite = one.isfinite() & other.isfinite()
-        one, other = (torch.where(finite, each, torch.zeros_like(each)) for each in (one, other))
-        if not other.numel():
-            continue
-        size = torch.maximum(other.abs(), other.abs().max() * CLEAR)
-        off = ((one - other).abs() / (size + CLEAR**2)).max()
-        if float(off) > CLEAR:
-            _, where = compare_values(name, one, other)
-            return Outcome(False, f"{where}{what}", float(off))
-    return Outcome(True)
-
-
-def scale_value(draw: Draw, name: str, value: Any, scale: float) -> Any:
-    """A real tensor without a domain, scaled; what has bounds or is no real tensor stays."""
-    return value * scale if scale != 1.0 and _is_free_real(draw, name, value) else value
-
-
-def _is_free_real(draw: Draw, name: str, value: Any) -> bool:
-    """Is it a tensor of reals without a domain?"""
-    bounded = [t.name for t in draw.system.inputs if getattr(t, "lower", None) is not None]
-    bounded += [t.name for t in draw.system.inputs if getattr(t, "upper", None) is not None]
-    real = hasattr(value, "is_floating_point") and value.is_floating_point()
-    return bool(real) and name not in bounded
+        same = (one == other) | (one.isnan() & other.isnan())
+        finite = torch.where(other.isfinite(), other.abs(), 0.0)
+        size = torch.maximum(finite, finite.max() * CLEAR) if finite.numel() else finite
+        off = torch.where(same, 0.0, ((one - other).abs() / (size + CLEAR**2)).nan_to_num(inf, inf))
+        worst = off.reshape(-1).argsort(descending=True, stable=True)
+        for flat in worst[: min(MOST_APART, int((off > CLEAR).sum()))].tolist():
+            place = tuple(int(k) for k in torch.unravel_index(torch.tensor(flat), off.shape))
+            apart.append(Apart(name, place, float(one[place]), float(other[place])))
+    return Outcome(not apart, apart=apart)
 
 
 def judge_gradients(program: Program, draw: Draw) -> Outcome:
@@ -214,7 +206,8 @@ def judge_gradients(program: Program, draw: Draw) -> Outcome:
         own, right = (nothing if grad is None else grad for grad in (one, other))
         off, where = compare_values(f"gradient by {name}", own, right)
         if where:
-            return Outcome(False, f"{where}{_say_cuts(answer.cuts)}", off)
+            where = f"{where}, {draw.describe()}{_say_cuts(answer.cuts)}"
+            return Outcome(False, where, off)
     return Outcome(True)
 
 

@@ -128,7 +128,7 @@ def _compare_gradients(
     """The gradients of the results, weighted at random, by every real tensor."""
     import torch
 
-    from derive.judge.fields import FieldTensor, find_differences, to_field
+    from derive.judge.fields import FieldTensor, to_field
 
     names = [name for name, value in values.items() if isinstance(value, FieldTensor)]
 
@@ -153,6 +153,7 @@ def _compare_gradients(
             continue
         nothing = to_field(tower, torch.zeros((one if one is not None else other).shape))
         here, there = (nothing if grad is None else grad for grad in (one, other))
-        if bool(find_differences(here, there).any()):
-            return f"the gradient by {name} differs from the formula's"
+        said = find_difference(f"the gradient by {name}", here, there)
+        if said:
+            return said
     return ""

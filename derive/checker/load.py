@@ -17,6 +17,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import add, lshift, mul, sub, truediv
 from pathlib import Path
 from traceback import extract_tb
 from types import CodeType, ModuleType
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "standard input"
 SUFFIXES = (".py", ".ipynb")
-MOST_LITERAL = 2048  # beyond it a number is no length that a draw could reach
 FEWEST_STATEMENTS = 3  # that compute outside of functions, in a script; fewer are a demonstration
 _MEMBER = re.compile(r"(?P<path>.+\.(py|ipynb)):(?P<member>[^\W\d]\w*(\.[^\W\d]\w*)*)?")
 _EINSUM = re.compile(r"\s*[A-Za-z., ]*[A-Za-z.][A-Za-z., ]*(->[A-Za-z. ]*)?\s*")
@@ -418,11 +418,53 @@ def mark_line(source: str, line: int | None) -> tuple[Mark, ...]:
     return (Mark(text, 0, len(text)),)
 
 
-def find_literals(code: Code) -> list[int]:
-    """Whole numbers above 1 in the code's text: blocks, windows, lengths at which it branches."""
+def find_literals(code: Code) -> list[float]:
+    """The numbers in the code's text and of the names that it reads: lengths, caps, thresholds."""
     try:
         tree = ast.parse(code.source)
     except (SyntaxError, ValueError):
         return []
-    numbers = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
-    return sorted(n for n in numbers if type(n) is int and 2 < n <= MOST_LITERAL)
+    found: list[float] = []
+    for part in ast.walk(tree):
+        match part:
+            case ast.Constant() | ast.UnaryOp() | ast.BinOp():
+                value = _fold(part)
+            case ast.Name(name, ast.Load()):
+                value = code.names.get(name)
+            case _:
+                continue
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            found.append(value)
+    return list(dict.fromkeys(found))
+
+
+def _fold(part: ast.expr) -> float | None:
+    """The number that an expression of numbers is: -5, 1 << 12, 64 * 64, 1e3."""
+    try:
+        match part:
+            case ast.Constant(int() | float() as value):
+                return value
+            case ast.UnaryOp(ast.USub(), operand):
+                inner = _fold(operand)
+                return None if inner is None else -inner
+            case ast.BinOp(left, operator, right) if type(operator) in _FOLDED:
+                one, two = _fold(left), _fold(right)
+                grows = isinstance(operator, (ast.Pow, ast.LShift))
+                if one is None or two is None or (grows and not 0 <= two <= _MOST_SHIFT):
+                    return None
+                found: float = _FOLDED[type(operator)](one, two)
+                return found
+    except (ArithmeticError, TypeError):
+        return None
+    return None
+
+
+_MOST_SHIFT = 64  # a larger exponent or shift is no number that a person writes
+_FOLDED: dict[type[ast.operator], Any] = {
+    ast.Add: add,
+    ast.Sub: sub,
+    ast.Mult: mul,
+    ast.Div: truediv,
+    ast.Pow: pow,
+    ast.LShift: lshift,
+}

@@ -31,6 +31,7 @@ class Picked:
     draws: tuple[Draw, ...]
     findings: tuple[Diagnostic, ...] = ()
     stops: tuple[tuple[Draw, CannotRunError], ...] = ()  # draws at which the code does not run
+    shown: Draw | None = None  # a further draw, at which code and formula differ
 
 
 def pick_program(

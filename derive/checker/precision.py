@@ -10,12 +10,12 @@ fields and equations know neither.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws import find_far_draws
-from derive.checker.judge import Outcome, find_expected, judge_far
+from derive.checker.further import vary_sizes
+from derive.checker.judge import Outcome, find_expected, judge_at
 from derive.checker.load import CannotRunError
 from derive.checker.runs import How, Lowering
 from derive.errors import Diagnostic
@@ -82,11 +82,11 @@ def _judge_narrow(
 
     narrow = [each.dtype for each in usual.lowered if not _is_float(each)]
     most = sorted({torch.iinfo(getattr(torch, name)).max for name in narrow})
-    for far in islice(find_far_draws(draw, most), _MOST_FAR):
-        outcome = judge_far(program, far)
-        if outcome.same is False:
-            at = " ".join(f"{name}={size}" for name, size in far.sizes.items())
-            return Short(Outcome(False, f"at {at}, {outcome.difference}", outcome.off), findings)
+    beyond = (each for each in vary_sizes(draw, most) if each.is_limit)
+    for far in islice(beyond, _MOST_FAR):
+        outcome = judge_at(program, far)
+        if outcome.is_clear:
+            return Short(replace(outcome, difference=outcome.describe(far)), findings)
     return Short(Outcome(True), findings)
 
 

@@ -16,10 +16,19 @@ from derive.prove import prove
 if TYPE_CHECKING:
     from derive.checker.job import Job
     from derive.checker.pick import Picked
+    from derive.frontend.torch.numbers import Condition
 
 
-def find_proof(job: Job, picked: Picked) -> str | None:
-    """What the proof holds for, in words; None where there is none.
+@dataclass(frozen=True)
+class Proof:
+    """What a proof holds for: in words, and the conditions on sizes among it."""
+
+    words: str
+    conditions: tuple[Condition, ...] = ()
+
+
+def find_proof(job: Job, picked: Picked) -> Proof | None:
+    """What the proof holds for; None where there is none.
 
     DeriveError for code that cannot be lifted.
     """
@@ -28,18 +37,21 @@ def find_proof(job: Job, picked: Picked) -> str | None:
         return None  # results in another layout than the formula's
     names = find_sizes(job.system)
     numbers: list[str] = []
+    conditions: dict[Condition, None] = {}
     for draw in picked.draws[::2]:  # the one between has a size 1
         lifted = lift_program(program, job.system.inputs, dict(draw.sizes))
         if prove(lifted.system, job.system, lifted.fixed) is None:
             return None
-        given = f" with {' and '.join(lifted.notes)}" if lifted.notes else ""
+        given = f" with {' and '.join(map(str, lifted.notes))}" if lifted.notes else ""
         if not lifted.fixed:
-            return f"for all sizes{given}"
+            return Proof(f"for all sizes{given}", lifted.notes)
         if all(name in lifted.fixed for name in names):
             return None
+        conditions |= dict.fromkeys(lifted.notes)
         numbers.append(" ".join(f"{name}={value}" for name, value in lifted.fixed.items()))
     told = "; ".join(dict.fromkeys(numbers))
-    return f"at {told}, which the code takes as numbers, for all other sizes"
+    words = f"at {told}, which the code takes as numbers, for all other sizes"
+    return Proof(words, tuple(conditions))
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,7 @@ class Equations:
 
     system: System
     fixed: Mapping[str, int]
-    notes: tuple[str, ...]
+    notes: tuple[Condition, ...]
 
 
 @where_it_lives

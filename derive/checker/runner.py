@@ -56,11 +56,12 @@ _PATIENCE = 100  # looks at a process that has closed its channel and is about t
 
 def list_classes() -> dict[str, type]:
     """The records that cross between judge and runner."""
+    from derive.frontend.torch.numbers import Condition
     from derive.judge.fields.parts import Usage
     from derive.judge.fields.tower import Tower
 
     return name_classes(
-        *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, prove.Equations),
+        *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, prove.Equations, Condition),
         *(runs.Given, runs.How, runs.Answer, runs.Lowering, trace.Event, trace.Trace),
     )
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from derive.judge.fields.parts import Usage
 
 MOST_CALLS = 4000  # of torch, that are noted in one run
+_LARGE = 700.0  # the exponential of more than this is infinite in float64
+_POLES = {"div", "truediv", "rtruediv", "divide", "true_divide", "reciprocal", "rsqrt", "log"}
+_POLES |= {"log2", "log10", "log1p", "where", "fill", "full", "masked_fill", "softmax"}
+_VANISHING = {"exp", "exp2", "sigmoid", "softmax", "erfc"}
 MOST_PARTS = 64  # of a result that is a nest of tuples and dictionaries
 
 
@@ -71,6 +75,7 @@ class Answer:
     calls: tuple[tuple[str, int | None], ...] = ()  # of torch, each with its line
     numbers: tuple[float, ...] = ()  # that stand in those calls
     lowered: tuple[Lowering, ...] = ()
+    left_range: bool = False  # has a call overflowed, or made a 0 of an exponential
 
 
 @where_it_lives
@@ -84,8 +89,10 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
             answer = _run(target, given, how, usage, path)
         if watch is None:
             return answer
-        calls, numbers = tuple(watch.calls), tuple(watch.numbers)
-        return replace(answer, calls=calls, numbers=numbers, lowered=tuple(watch.lowered))
+        told: dict[str, Any] = {
+            name: tuple(getattr(watch, name)) for name in ("calls", "numbers", "lowered")
+        }
+        return replace(answer, **told, left_range=watch.left_range)
     except (CannotRunError, DeriveError, NotModelledError, TooDeepError, UnluckyError):
         raise
     except RecursionError as error:
@@ -108,6 +115,7 @@ def make_recorder(path: str) -> Any:
             self.calls: list[tuple[str, int | None]] = []
             self.numbers: list[float] = []
             self.lowered: dict[Lowering, None] = {}
+            self.left_range = False
 
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -117,6 +125,7 @@ def make_recorder(path: str) -> Any:
                 name, line = getattr(function, "__name__", ""), find_line_now(path)
                 self.calls.append((name, line))
                 given = (*args, *(kwargs or {}).values())
+                self.left_range |= _leaves_range(name, args, found)
                 self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
                 for tensor in iterate(found):
                     if isinstance(tensor, torch.Tensor) and is_lower(tensor, given):
@@ -391,6 +400,20 @@ def make_precise() -> Any:
             return function(*args, **named)
 
     return Precise()
+
+
+def _leaves_range(name: str, args: Sequence[Any], result: Any) -> bool:
+    import torch
+
+    name = name.strip("_")
+    given = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    if not given or not isinstance(result, torch.Tensor) or not result.is_floating_point():
+        return False
+    if not all(bool(each.isfinite().all()) for each in given):
+        return False
+    largest = max(float(each.abs().max()) if each.numel() else 0.0 for each in given)
+    overflows = name not in _POLES and largest > _LARGE and bool(result.isinf().any())
+    return overflows or (name in _VANISHING and bool((result == 0).any()))
 
 
 @where_it_lives

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.judge import find_expected, scale_value
+from derive.checker.further import scale
+from derive.checker.judge import find_expected
 from derive.checker.load import CannotRunError
 from derive.checker.runs import How
 from derive.errors import Diagnostic
@@ -32,8 +33,8 @@ def find_unstable(program: Program, draw: Draw) -> tuple[Diagnostic, ...]:
 
     found = []
     for dtype in (torch.float32, torch.bfloat16):
-        for scale in dict.fromkeys((1.0, _find_scale(draw))):
-            what = _find_loss(program, draw, dtype, scale)
+        for factor in dict.fromkeys((1.0, _find_scale(draw))):
+            what = _find_loss(program, draw, dtype, factor)
             if what:
                 found.append(what)
                 break
@@ -45,8 +46,8 @@ def _find_scale(draw: Draw) -> float:
     bodies = list(_find_logits(draw))
     if not bodies:
         return 1.0
-    for scale in _SCALES:
-        evaluator = Evaluator(_scale(draw, scale), draw.sizes, draw.system.empty_row)
+    for factor in _SCALES:
+        evaluator = Evaluator(scale(draw, factor).make_inputs(), draw.sizes, draw.system.empty_row)
         largest = 0.0
         for equation in draw.system.equations:
             evaluator.define(equation)
@@ -55,7 +56,7 @@ def _find_scale(draw: Draw) -> float:
             finite = values[values.isfinite()] if values.numel() else values
             largest = max(largest, float(finite.abs().max()) if finite.numel() else 0.0)
         if largest >= LARGE:
-            return scale
+            return factor
     return 1.0
 
 
@@ -70,15 +71,10 @@ def _find_logits(draw: Draw) -> Iterator[Expr]:
                     yield body
 
 
-def _scale(draw: Draw, scale: float) -> dict[str, Any]:
-    values = draw.make_inputs()
-    return {name: scale_value(draw, name, value, scale) for name, value in values.items()}
-
-
-def _find_loss(program: Program, draw: Draw, dtype: Any, scale: float) -> Diagnostic | None:
+def _find_loss(program: Program, draw: Draw, dtype: Any, factor: float) -> Diagnostic | None:
     import torch
 
-    values = _scale(draw, scale)
+    values = scale(draw, factor).make_inputs()
     given = {
         name: value.to(dtype)
         if hasattr(value, "is_floating_point") and value.is_floating_point()
@@ -107,7 +103,7 @@ def _find_loss(program: Program, draw: Draw, dtype: Any, scale: float) -> Diagno
             continue
         lost = value.isfinite() & (value.abs() < top) & ~result.double().isfinite()
         if bool(lost.any()):
-            size = "1" if scale == 1.0 else "1e4"
+            size = "1" if factor == 1.0 else "1e4"
             place = ", ".join(str(int(k)) for k in lost.nonzero()[0])
             return Diagnostic(
                 "unstable",

@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING
 
 from derive.checker.child import log_error
 from derive.checker.conclude import judge_exactly
-from derive.checker.draws import find_far_draws
-from derive.checker.judge import (
-    CLEAR,
-    LARGE,
-    Outcome,
-    judge_far,
-    judge_floats,
-    judge_gradients,
-    judge_whole,
-)
+from derive.checker.digits import judge_further
+from derive.checker.further import find_other_sides, vary_inputs, vary_sizes
+from derive.checker.judge import CLEAR, Outcome, judge_floats, judge_gradients
 from derive.checker.load import CannotRunError, Code, find_literals
 from derive.checker.pick import Picked, pick_program
 from derive.checker.precision import RULES_OUT_PROOF, judge_short
@@ -28,6 +21,9 @@ from derive.checker.stability import find_unstable
 from derive.errors import DeriveError, Diagnostic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from derive.checker.draws import Draw
     from derive.checker.job import Job, Report
     from derive.checker.verdict import Verdict
 
@@ -58,7 +54,7 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
     if not floats.same:
         verdict = _say(verdict, send, None, "unknown", f"float64: {floats.difference}")
         send.begin("random fields")
-        verdict = judge_exactly(job, picked, verdict, floats.off)
+        verdict = judge_exactly(job, picked, verdict, floats)
         send(verdict)
         return picked, verdict
     lacking = find_missing(job.system, picked) or find_stop(picked)
@@ -67,7 +63,7 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
         return picked, _say(verdict, send, False, "different")
     send.begin("further inputs and sizes")
     verdict = replace(verdict, same=True, grade="agrees", reasons=())
-    verdict = _judge_further(job, picked, verdict, send)
+    picked, verdict = _judge_further(job, picked, verdict, send)
     if not verdict.same:
         return picked, verdict
     send.begin("the runs in shorter floats")
@@ -80,7 +76,7 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
     if not _may_be_exact(verdict):
         return picked, verdict
     send.begin("random fields")
-    verdict = judge_exactly(job, picked, verdict, floats.off)
+    verdict = judge_exactly(job, picked, verdict, floats)
     send(verdict)
     return picked, verdict
 
@@ -90,29 +86,51 @@ def _may_be_exact(verdict: Verdict) -> bool:
     return not any(finding.code in RULES_OUT_PROOF for finding in verdict.findings)
 
 
-def _judge_further(job: Job, picked: Picked, verdict: Verdict, send: Report) -> Verdict:
-    """Whole numbers, large inputs, sizes beyond the code's numbers; gradients if asked for."""
-    for draw in picked.draws:
-        outcome = judge_whole(picked.program, draw)
-        if outcome.same is False:
-            verdict = replace(verdict, difference=outcome.difference)
-            return _say(verdict, send, False, "different")
+def _judge_further(
+    job: Job, picked: Picked, verdict: Verdict, send: Report
+) -> tuple[Picked, Verdict]:
+    """Special inputs and sizes, then gradients if asked for."""
     first = picked.draws[0]
     numbers = find_literals(picked.program.code)
-    tries = [(draw, 1.0) for draw in find_far_draws(first, numbers)]
-    for draw, scale in [(first, LARGE), *tries]:
-        outcome = judge_far(picked.program, draw, scale)
-        if outcome.same is False:
-            sizes = (*verdict.sizes, dict(draw.sizes)) if scale == 1.0 else verdict.sizes
-            verdict = replace(verdict, difference=outcome.difference, sizes=sizes)
-            return _say(verdict, send, False, "different")
-    for draw in picked.draws if job.backward else ():
+    inputs = vary_inputs(picked.draws, numbers)
+    picked, verdict = _judge_draws(job, picked, verdict, inputs)
+    if verdict.same:
+        sizes = vary_sizes(first, numbers)
+        picked, verdict = _judge_draws(job, picked, verdict, sizes)
+    if not verdict.same:
+        send(verdict)
+    for draw in picked.draws if job.backward and verdict.same else ():
         outcome = judge_gradients(picked.program, draw)
         if outcome.same is not True:
             verdict = replace(verdict, difference=outcome.difference)
             grade = "different" if outcome.same is False else "unknown"
-            return _say(verdict, send, outcome.same, grade, *outcome.reasons)
-    return verdict
+            return picked, _say(verdict, send, outcome.same, grade, *outcome.reasons)
+    return picked, verdict
+
+
+def _judge_draws(
+    job: Job, picked: Picked, verdict: Verdict, draws: Iterable[Draw]
+) -> tuple[Picked, Verdict]:
+    """The verdict after these draws; the first that shows a difference is kept."""
+    findings = {finding.code: finding for finding in verdict.findings}
+    for draw in draws:
+        outcome = judge_further(picked.program, job.formula, draw)
+        for finding in outcome.findings:
+            findings.setdefault(finding.code, finding)
+        if outcome.same is False:
+            sizes = dict(draw.sizes)
+            shown = () if sizes in verdict.sizes else (sizes,)
+            verdict = replace(
+                verdict,
+                same=False,
+                grade="different",
+                reasons=(),
+                difference=outcome.difference,
+                sizes=(*verdict.sizes, *shown),
+            )
+            picked = replace(picked, shown=draw)
+            break
+    return picked, replace(verdict, findings=tuple(findings.values()))
 
 
 def _say(verdict: Verdict, send: Report, same: bool | None, grade: str, *reasons: str) -> Verdict:
@@ -164,8 +182,9 @@ def refine(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     """What comes after the judgement: findings and a proof, or an explanation."""
     if verdict.same:
         verdict = _add_findings(job, picked, verdict, send)
-        _prove(job, picked, verdict, send)
-    elif verdict.same is False:
+        picked, verdict = _prove(job, picked, verdict, send)
+        send(verdict)
+    if verdict.same is False:
         _explain(job, picked, verdict, send)
 
 
@@ -178,20 +197,30 @@ def _add_findings(job: Job, picked: Picked, verdict: Verdict, send: Report) -> V
     return verdict
 
 
-def _prove(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
-    """Proved, if the code can be lifted and both sides have one normal form."""
+def _prove(job: Job, picked: Picked, verdict: Verdict, send: Report) -> tuple[Picked, Verdict]:
+    """Proved, if the code can be lifted and both sides have one normal form.
+
+    Where the proof rests on conditions, code is run where they do not hold.
+    """
     if job.backward or not _may_be_exact(verdict):
-        return
+        return picked, verdict
     send.begin("the proof")
     try:
         proof = find_proof(job, picked)
     except (CannotRunError, DeriveError):
-        return
+        return picked, verdict
     except Exception as error:  # a mistake of ours takes nothing from what is known already
         log_error(error)
-        return
-    if proof is not None:
-        send(replace(verdict, grade="proved", reasons=(proof,)))
+        return picked, verdict
+    if proof is None:
+        return picked, verdict
+    verdict = replace(verdict, grade="proved", reasons=(proof.words,))
+    others = list(find_other_sides(picked.draws[0], proof.conditions))
+    picked, verdict = _judge_draws(job, picked, verdict, others)
+    if verdict.same and others:
+        tried = "; ".join(dict.fromkeys(draw.reason for draw in others))
+        verdict = replace(verdict, reasons=(f"{proof.words}; float64 agrees {tried}",))
+    return picked, verdict
 
 
 def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.code_edits.running import Lines, watch_program
-from derive.checker.draws import Draw, find_far_draws
 from derive.checker.explain import Case, Explanation, explain
-from derive.checker.judge import LARGE, judge_far, scale_value
+from derive.checker.further import SCALES, scale, vary_sizes
+from derive.checker.judge import judge_at
 from derive.checker.load import CannotRunError, find_literals
 from derive.checker.trace import Trace, record_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from derive.checker.draws import Draw
     from derive.checker.job import Job
     from derive.checker.pick import Picked
     from derive.checker.verdict import Verdict
     from derive.ir.nodes import System
 
+MOST_FAR = 40  # draws at other sizes that confirm a corrected line
+
 
 def tell(job: Job, picked: Picked, verdict: Verdict) -> Verdict:
     """The verdict with its line, its annotations, and an edit that is confirmed at every draw.
 
-    Sizes of the verdict beyond the draws are those at which alone the code differs. What differs at
-    no draw does so at large inputs.
+    What differs at a further draw alone is explained there.
     """
     job = _leave_out_missing(job, picked)
-    far = [replace(picked.draws[0], sizes=sizes) for sizes in verdict.sizes[len(picked.draws) :]]
-    draws = [*far, *picked.draws]
-    found = _explain_at(job, picked, draws, 1.0)
-    if not found.difference and judge_far(picked.program, picked.draws[0], LARGE).same is False:
-        found = replace(_explain_at(job, picked, draws, LARGE), difference=verdict.difference)
+    shown = () if picked.shown is None else (picked.shown,)
+    found = _explain_at(job, picked, (*shown, *picked.draws))
+    if picked.shown is not None:
+        found = replace(found, difference=verdict.difference)
     return replace(
         verdict,
         difference=found.difference or verdict.difference,
@@ -53,21 +55,17 @@ def _leave_out_missing(job: Job, picked: Picked) -> Job:
     return replace(job, system=replace(job.system, results=job.system.results[: len(results)]))
 
 
-def _explain_at(job: Job, picked: Picked, draws: Sequence[Draw], scale: float) -> Explanation:
-    first, *others = [_make_case(job, picked, draw, scale) for draw in draws]
-    confirm = partial(_is_confirmed, picked, draws, scale)
+def _explain_at(job: Job, picked: Picked, draws: Sequence[Draw]) -> Explanation:
+    first, *others = [_make_case(job, picked, draw) for draw in draws]
+    confirm = partial(_is_confirmed, picked, draws)
     infinite = _count_infinite(picked)
 
     def confirm_text(system: System, text: str) -> bool:
         """Also beyond the numbers of the text, and with no overflow that was not there before."""
         start = replace(picked.draws[0], system=system)
-        far = find_far_draws(start, find_literals(replace(picked.program.code, source=text)))
-        moved = [replace(draw, system=system) for draw in draws]
-        return (
-            all(judge_far(picked.program, draw, scale).same for draw in (*moved, *far))
-            and judge_far(picked.program, start, LARGE).same is not False
-            and _count_infinite(picked) <= infinite
-        )
+        numbers = find_literals(replace(picked.program.code, source=text))
+        far = (scale(start, SCALES[0]), *islice(vary_sizes(start, numbers), MOST_FAR))
+        return _is_confirmed(picked, (*draws, *far), system) and _count_infinite(picked) <= infinite
 
     case = replace(first, others=tuple(others), confirm=confirm, confirm_text=confirm_text)
     return explain(case)
@@ -75,25 +73,23 @@ def _explain_at(job: Job, picked: Picked, draws: Sequence[Draw], scale: float) -
 
 def _count_infinite(picked: Picked) -> int:
     """How many elements of the results are no finite numbers where the inputs are large."""
-    draw = picked.draws[0]
-    values = {n: scale_value(draw, n, v, LARGE) for n, v in draw.make_inputs().items()}
+    draw = scale(picked.draws[0], SCALES[0])
     try:
-        results = picked.program.run(values, draw.sizes).results
+        results = picked.program.run(draw.make_inputs(), draw.sizes).results
     except CannotRunError:
         return 0
     return sum(int((~result.isfinite()).sum()) for result in results)
 
 
-def _make_case(job: Job, picked: Picked, draw: Draw, scale: float) -> Case:
-    """The code at the sizes of one draw, with inputs that are so many times as large."""
+def _make_case(job: Job, picked: Picked, draw: Draw) -> Case:
+    """The code at one draw."""
     program = picked.program
 
     def run(values: Mapping[str, Any]) -> tuple[Any, ...]:
         return program.run(values, draw.sizes).results
 
     def make(seed: int) -> Mapping[str, Any]:
-        values = Draw(job.system, draw.sizes, seed, draw.defaulted).make_inputs()
-        return {name: scale_value(draw, name, value, scale) for name, value in values.items()}
+        return replace(draw, system=job.system, seed=seed).make_inputs()
 
     def trace(values: Mapping[str, Any]) -> Trace:
         return record_program(program, values, draw.sizes)
@@ -106,7 +102,8 @@ def _make_case(job: Job, picked: Picked, draw: Draw, scale: float) -> Case:
     return replace(case, trace=trace, watch=watch, code=code)
 
 
-def _is_confirmed(picked: Picked, draws: Sequence[Draw], scale: float, edited: System) -> bool:
+def _is_confirmed(picked: Picked, draws: Sequence[Draw], edited: System) -> bool:
     """Does the edited formula give what the code gives, at every draw?"""
-    moved = [Draw(edited, d.sizes, d.seed, d.defaulted) for d in draws]
-    return all(judge_far(picked.program, draw, scale).same is not False for draw in moved)
+    moved = [replace(draw, system=edited) for draw in draws]
+    outcomes = (judge_at(picked.program, draw) for draw in moved)
+    return not any(outcome.is_clear for outcome in outcomes)

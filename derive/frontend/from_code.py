@@ -98,7 +98,8 @@ def lift_code(
     lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
     system, needs = _guard_sizes(lifted.system)
     formula = parse("\n".join(to_lines(system)), called, empty_row=system.empty_row)
-    return FromCode(formula, lifted.fixed, tuple(dict.fromkeys((*lifted.notes, *needs))))
+    notes = dict.fromkeys((*map(str, lifted.notes), *needs))
+    return FromCode(formula, lifted.fixed, tuple(notes))
 
 
 def _lift_anywhere(

@@ -21,7 +21,7 @@ from derive.frontend.torch.judge import (
 )
 from derive.frontend.torch.memory import find_fields, find_tensors
 from derive.frontend.torch.mode import make_mode
-from derive.frontend.torch.numbers import SymbolicFloat, plain
+from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
 from derive.frontend.torch.shadow import Buffer, Shadow, at
 from derive.frontend.torch.trace import PoisonedError, RestartError, Trace
 from derive.ir.nodes import Access, Scalar, ScalarInput, Size, Tensor
@@ -46,7 +46,7 @@ class Lifted:
     system: System
     lines: Mapping[str, int]
     fixed: Mapping[str, int]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Condition, ...] = ()
 
     @property
     def every_size(self) -> bool:

@@ -94,8 +94,13 @@ def _is_told(extent: Polynomial, known: Mapping[str, int]) -> bool:
 
 
 def is_possible(system: System, sizes: Mapping[str, int]) -> bool:
-    """Is every extent a whole number that is not negative, and is every place inside?"""
-    return _measure(dict(sizes), _find_demands(system), with_one=True) < _INVALID
+    """Is every extent a whole number that is not 0, and is every place inside?"""
+    return _measure(dict(sizes), _find_demands(system), with_one=True) < _EMPTY
+
+
+def count_work(system: System, sizes: Mapping[str, int]) -> float:
+    """The elements that the loops read at these sizes."""
+    return _count_work(dict(sizes), _find_demands(system))
 
 
 def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one: bool) -> Sizes:
@@ -195,6 +200,7 @@ def _find_tensors(system: System) -> tuple[Tensor, ...]:
     return tuple(entry for entry in system.inputs if isinstance(entry, Tensor))
 
 
+@lru_cache(maxsize=16)
 def _find_demands(system: System) -> Demands:
     tensors = (*_find_tensors(system), *(e.target.tensor for e in system.equations))
     extents = [extent for tensor in tensors for extent in tensor.shape]
@@ -309,13 +315,42 @@ def _draw_tensor(
             return _draw_real(tensor, shape, sizes, generator).to(dtype or torch.float64)
 
 
+@dataclass(frozen=True)
+class Domain:
+    """The values that a tensor may hold: between two bounds, either of which may be missing."""
+
+    low: float | None
+    high: float | None
+    strict: tuple[bool, bool]  # is the bound itself left out?
+
+    @property
+    def is_everything(self) -> bool:
+        """Has it no bound?"""
+        return self.low is None and self.high is None
+
+    def holds(self, value: float) -> bool:
+        """Is the value in it?"""
+        above = self.low is None or value > self.low or (value == self.low and not self.strict[0])
+        below = self.high is None or value < self.high
+        return above and (below or (value == self.high and not self.strict[1]))
+
+
+def find_domain(tensor: Tensor, sizes: Mapping[str, int]) -> Domain:
+    """The domain of a tensor at these sizes; that of positions is 0 .. below - 1."""
+    if tensor.kind == "int" and tensor.below is not None:
+        return Domain(0, int(_evaluate(Polynomial.of(tensor.below), sizes)) - 1, (False, False))
+    bounds = _find_bound(tensor.lower, sizes), _find_bound(tensor.upper, sizes)
+    return Domain(*bounds, tensor.strict)
+
+
 def _draw_real(
     tensor: Tensor, shape: tuple[int, ...], sizes: Mapping[str, int], generator: Any
 ) -> Any:
     """Normal numbers; between two bounds uniform ones, and off a bound that is excluded."""
     import torch
 
-    low, high = _find_bound(tensor.lower, sizes), _find_bound(tensor.upper, sizes)
+    domain = find_domain(tensor, sizes)
+    low, high = domain.low, domain.high
     if low is not None and high is not None:
         below, above = (1e-3 if strict else 0.0 for strict in tensor.strict)
         part = torch.rand(shape, generator=generator, dtype=torch.float64).clamp(below, 1 - above)

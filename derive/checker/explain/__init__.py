@@ -112,8 +112,10 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
     found = Explanation()
     for turned in _find_turns(case):
         found = _explain_at(turned, steps, MOST_FAULTS)
-        if found.difference:
-            break  # a difference that shows at some sizes only is explained there
+        if found.difference:  # a difference that shows at some sizes only is explained there
+            sizes = " ".join(f"{name}={size}" for name, size in turned.sizes.items())
+            at = f", at {sizes}" if sizes else ""
+            return replace(found, difference=f"{found.difference}{at}")
     return found
 
 

@@ -10,6 +10,7 @@ Both are ordinary numbers to torch and to Python. A `Watch` hears where what the
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import divide
@@ -18,11 +19,38 @@ from derive.analysis.ranges import divide_exactly, is_nonnegative
 from derive.frontend.torch.exprs import add, from_float, multiply, power
 from derive.ir.nodes import MINUS_ONE, Call, Expr, Scalar, Size
 from derive.ir.pieces import to_text
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, evaluate_atom
 from derive.ir.walk import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A relation between two polynomials of sizes, which decides the way that code takes."""
+
+    left: Expr
+    relation: str
+    right: Expr
+
+    def __str__(self) -> str:
+        return f"{to_text(self.left)} {self.relation} {to_text(self.right)}"
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The sizes in it."""
+        parts = (*walk(self.left), *walk(self.right))
+        return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Size)))
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Is it so at these sizes? KeyError and ZeroDivisionError where that has no answer."""
+        compare = next(act for sign, act in _RELATIONS.values() if sign == self.relation)
+        one, two = (
+            Polynomial.of(side).evaluate(lambda atom: evaluate_atom(atom, sizes))
+            for side in (self.left, self.right)
+        )
+        return compare(one, two)
 
 
 class Watch:
@@ -30,7 +58,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.lost: dict[str, None] = {}
-        self.notes: dict[str, None] = {}
+        self.notes: dict[Condition, None] = {}
         self.branches: dict[str, None] = {}
 
     def lose(self, *exprs: Expr) -> None:
@@ -42,7 +70,7 @@ class Watch:
                 elif isinstance(part, Scalar):
                     self.branches[part.name] = None
 
-    def assume(self, condition: str) -> None:
+    def assume(self, condition: Condition) -> None:
         """The code ran as it did because of this condition on the sizes."""
         self.notes[condition] = None
 
@@ -265,16 +293,16 @@ def _decide(one: Any, relation: str, two: Any) -> bool:
         if held == "==" and not _is_remainder(to_form(one)):
             watch.lose(gap.to_expr())
         else:
-            watch.assume(_say(to_form(one), held, to_form(two)))
+            watch.assume(_make_condition(to_form(one), held, to_form(two)))
     return truth
 
 
-def _say(one: Polynomial, relation: str, two: Polynomial) -> str:
+def _make_condition(one: Polynomial, relation: str, two: Polynomial) -> Condition:
     """The relation with the number on its right: S >= 2, not S - 2 >= 0."""
     if two.constant is not None:
         number = Polynomial.of(one.terms.get((), 0))
         one, two = one - number, two - number
-    return f"{to_text(one.to_expr())} {relation} {to_text(two.to_expr())}"
+    return Condition(one.to_expr(), relation, two.to_expr())
 
 
 def _holds(relation: str, gap: Polynomial) -> bool:

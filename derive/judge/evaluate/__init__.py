@@ -100,6 +100,11 @@ class Evaluator:
             found = self._known[expr] = self._evaluate(expr)
         return found
 
+    def recall(self, expr: Expr) -> Any:
+        """The values of a node that were evaluated; None where it was not."""
+        found = self._known.get(expr)
+        return None if found is None else found.tensor
+
     def find_tensor(self, expr: Expr, indices: tuple[Index, ...]) -> Any:
         """The value of a node as a tensor over these indices, in this order."""
         return spread(self.find(expr), indices, self)

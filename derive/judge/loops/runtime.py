@@ -114,33 +114,40 @@ def argmax(row: Iterable[Value]) -> int:
     return best
 
 
-def softmax(row: Iterable[Value], empty: float = NAN) -> list[float]:
-    """`exp(x) / sum(exp(x))` of a row, shifted by its largest entry; `empty` where all are -inf."""
-    entries = list(row)
-    top = numbers.largest(entries)
-    if top == -INF:
-        return [empty] * len(entries)
-    grown = [exp(value - top) for value in entries]
-    total = add(grown)
-    return [divide(value, total) for value in grown]
+def make_rows(
+    exp: Callable[[Value], Value],
+    log: Callable[[Value], Value],
+    divide: Callable[[Value, Value], Value],
+) -> dict[str, Any]:
+    """softmax, log_softmax and logsumexp over an exponential, a logarithm and a division."""
 
+    def softmax(row: Iterable[Value], empty: float = NAN) -> list[Value]:
+        """`exp(x) / sum(exp(x))` of a row, shifted by its largest; `empty` where all are -inf."""
+        entries = list(row)
+        top = numbers.largest(entries)
+        if top == -INF:
+            return [empty] * len(entries)
+        grown = [exp(value - top) for value in entries]
+        total = add(grown)
+        return [divide(value, total) for value in grown]
 
-def log_softmax(row: Iterable[Value]) -> list[float]:
-    """`x - log(sum(exp(x)))` of a row."""
-    entries = list(row)
-    top = numbers.largest(entries)
-    shifted = [value - top for value in entries]
-    total = log(add(exp(value) for value in shifted))
-    return [value - total for value in shifted]
+    def log_softmax(row: Iterable[Value]) -> list[Value]:
+        """`x - log(sum(exp(x)))` of a row."""
+        entries = list(row)
+        top = numbers.largest(entries)
+        shifted = [value - top for value in entries]
+        total = log(add(exp(value) for value in shifted))
+        return [value - total for value in shifted]
 
+    def logsumexp(values: Iterable[Value]) -> Value:
+        """`log(sum(exp(x)))`, finite for large entries; -inf of nothing."""
+        entries = list(values)
+        top = numbers.largest(entries)
+        if not math.isfinite(top):
+            return top
+        return top + log(add(exp(value - top) for value in entries))
 
-def logsumexp(values: Iterable[Value]) -> float:
-    """`log(sum(exp(x)))`, finite for large entries; -inf of nothing."""
-    entries = list(values)
-    top = numbers.largest(entries)
-    if not math.isfinite(top):
-        return top  # type: ignore[no-any-return]
-    return top + log(add(exp(value - top) for value in entries))  # type: ignore[no-any-return]
+    return {"softmax": softmax, "log_softmax": log_softmax, "logsumexp": logsumexp}
 
 
 def cumsum(row: Iterable[Value]) -> list[Value]:
@@ -222,9 +229,7 @@ IRRATIONAL: dict[str, Any] = {
     "gelu": numbers.gelu,
     "silu": numbers.silu,
     "elu": numbers.elu,
-    "softmax": softmax,
-    "log_softmax": log_softmax,
-    "logsumexp": logsumexp,
+    **make_rows(exp, log, divide),
     "pi": math.pi,
 }
 

@@ -1,0 +1,119 @@
+"""Code is tried at special sizes and inputs: one size or number at which it is wrong is found."""
+
+import re
+
+import pytest
+
+from derive import check, parse
+from derive.checker.draws import make_draws
+from derive.checker.further import SCALES, find_other_sides, vary_inputs, vary_sizes
+from derive.checker.load import find_literals, load
+from derive.frontend.system import to_system
+from derive.frontend.torch.numbers import Condition
+from derive.ir.nodes import Call, Number, Size
+
+TWICE = "x[B, S]; y[b,s] = 2*x[b,s]"
+SCORES = "q[B, D]; k[C, D]; r[i,j] = sum[d](q[i,d]*k[j,d])"
+ITSELF = "x[N]; y[i] = x[i]"
+LOG = "x[N] > 0; y[i] = log(x[i])"
+TABLE = "int t[N] < V; E[V, D]; y[n,d] = E[t[n],d]"
+SHOWN = r"y is|r is|[yr]\[[\d, ]+\] is .*, the formula says .*, .*at \w+=\d+"
+
+
+def judge(body, text, arguments="x"):
+    code = f"import torch\ndef f({arguments}):\n" + "".join(
+        f"    {line}\n" for line in body.split("\n")
+    )
+    return check(code, parse(text))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "x.shape[0] == 1",
+        "x.shape[1] % 16 == 0",
+        "x.numel() > 4096",
+        "x.shape[0] == x.shape[1]",
+        "x.shape[0] * x.shape[1] >= 64 * 16",
+        "sum(x.shape) % 23 == 0",
+        "len(x) > 11 * x.shape[1]",
+    ],
+)
+def test_sizes_on_the_other_side_are_tried(condition):
+    wrong = judge(f"return 3 * x if {condition} else 2 * x", TWICE)
+    assert wrong.same is False, str(wrong)
+    assert re.search(SHOWN, wrong.difference)
+    assert judge(f"return x + x if {condition} else 2 * x", TWICE).same is True
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "wrong", "right"),
+    [
+        (ITSELF, "x", "x.clamp(-1e5, 1e5)", "x.clamp(-1e30, 1e30)"),
+        (ITSELF, "x", "x * x / x", "x + 0.0"),
+        (ITSELF, "x", "torch.where(x == 3.25, 0.0, x)", "torch.where(x == 3.25, 3.25, x)"),
+        (LOG, "x", "x.clamp(min=1e-4).log()", "x.clamp(min=1e-30).log()"),
+        (LOG, "x", "x.clamp(max=100.0).log()", "-(1 / x).log()"),
+        (SCORES, "q, k", "(q @ k.T).clamp(max=250.0)", "q @ k.T"),
+        (TABLE, "t, E", "E[t.clamp(max=30)]", "E[t]"),
+        (TABLE, "t, E", "E[t] * (t > 0)[:, None]", "E[t] * (t >= 0)[:, None]"),
+        ("0 <= u[N] <= 1; y[i] = u[i]**2", "u", "torch.where(u == 1, 0.0, u**2)", "u * u"),
+        ("x[N]; y[i] = where(x[i] > 1/2, 1, 0)", "x", "(x >= 0.5) * 1.0", "(x > 0.5) * 1.0"),
+    ],
+)
+def test_numbers_are_tried(text, arguments, wrong, right):
+    verdict = judge(f"return {wrong}", text, arguments)
+    assert verdict.same is False, str(verdict)
+    assert re.search(SHOWN, verdict.difference)
+    assert judge(f"return {right}", text, arguments).same is True
+
+
+def test_code_that_says_where_it_stops_is_the_same_elsewhere():
+    verdict = judge("assert x.shape[1] != 1\nreturn 2 * x", TWICE)
+    assert verdict.same is True
+    assert "stops" in {finding.code for finding in verdict.findings}
+    assert judge("return 2 * x.view(-1, x.shape[1] - 1 and x.shape[1])", TWICE).same is False
+
+
+def make_first(text):
+    return make_draws(to_system(parse(text)), {}).first
+
+
+def test_inputs_stay_in_their_domain():
+    first = make_first("x[N] > 0; 0 <= u[N] < 1; int t[N] < V; E[V]; y[n] = x[n]*u[n]*E[t[n]]")
+    reasons = set()
+    for draw in vary_inputs([first], [0.25, -3.0, 7]):
+        values = draw.make_inputs()
+        assert bool((values["x"] > 0).all())
+        assert bool(((values["u"] >= 0) & (values["u"] < 1)).all())
+        assert bool(((values["t"] >= 0) & (values["t"] < draw.sizes["V"])).all())
+        reasons.add(draw.reason)
+    assert {f"inputs {factor:g} times as large" for factor in SCALES} <= reasons
+    assert "inputs at and around 0.25" in reasons
+    assert "integers at their largest" in reasons
+
+
+def test_every_size_is_one_and_every_two_are_equal():
+    first = make_first("x[B, S, D]; y[b,s,d] = x[b,s,d]")
+    sizes = [draw.sizes for draw in vary_sizes(first, [100, 4096])]
+    assert all(any(each[name] == 1 for each in sizes) for name in "BSD")
+    pairs = (("B", "S"), ("B", "D"), ("S", "D"))
+    assert all(any(each[one] == each[two] for each in sizes) for one, two in pairs)
+    assert all(any(each[name] == n for each in sizes) for name in "BSD" for n in (99, 100, 101))
+    assert any(each["B"] * each["S"] * each["D"] > 4096 for each in sizes)
+
+
+def test_the_other_side_of_a_condition():
+    first = make_first(TWICE)
+    remainder = Condition(Call("mod", (Size("S"), Number(24))), "!=", Number(0))
+    (found,) = find_other_sides(first, [remainder])
+    assert found.sizes == {**first.sizes, "S": 24}
+    never = Condition(Size("S"), ">=", Number(1))
+    assert not list(find_other_sides(first, [never]))
+
+
+def test_numbers_of_code():
+    code = load("W = 77\ndef f(x):\n    return x[: 1 << 12] * -0.5 + 64 * 3 + W + True\n")
+    found = find_literals(code)
+    assert {4096, -0.5, 192, 77} <= set(found)
+    assert not any(isinstance(number, bool) for number in found)
