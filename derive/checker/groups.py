@@ -119,7 +119,8 @@ def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: An
     if keys or parameter.kind is parameter.VAR_KEYWORD:
         return Group(tuple(Part(name, default) for name, default in keys.items()), dict)
     names = dict.fromkeys(_find_attributes(definition, parameter.name))
-    if not names or any(name in _list_of_tensor() or name in _OF_DICT for name in names):
+    called = dict.fromkeys(_find_called(definition, parameter.name))
+    if not names or any(n in _list_of_tensor() or n in _OF_DICT or n in called for n in names):
         return None
     known = dict.fromkeys(
         value
@@ -151,6 +152,14 @@ def _find_attributes(definition: ast.AST, name: str) -> Iterator[str]:
     for node in ast.walk(definition):
         match node:
             case ast.Attribute(ast.Name(owner), attribute) if owner == name:
+                yield attribute
+
+
+def _find_called(definition: ast.AST, name: str) -> Iterator[str]:
+    """The methods of an argument, which no tensor that it holds would be."""
+    for node in ast.walk(definition):
+        match node:
+            case ast.Call(ast.Attribute(ast.Name(owner), attribute)) if owner == name:
                 yield attribute
 
 

@@ -201,11 +201,17 @@ def take_tensor(x):
     return x.T @ x.mean(0)
 
 
+def take_method(x):
+    """Calls what no tensor has."""
+    return x.nothing()
+
+
 def test_arguments_that_hold_several_things_are_told_by_their_class_or_their_use():
     assert [part.name for part in find_groups(take_dataclass)["batch"].parts] == ["x", "w", "scale"]
     assert [part.name for part in find_groups(take_keys)["batch"].parts] == ["x", "w"]
     assert set(find_groups(take_keys)) == {"batch"}
     assert not find_groups(take_tensor)
+    assert not find_groups(take_method)
     made = gather(take_dataclass, {"batch.x": 1, "batch.w": 2, "y": 3})
     assert made == {"batch": Batch(1, 2), "y": 3}
     assert gather(take_tensor, {"x": 1}) == {"x": 1}
