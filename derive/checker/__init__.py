@@ -1,7 +1,7 @@
 """The checker on one page: code against formula -> verdict.
 
     load        the code that a person means                        slots, script
-    pick        which argument is which tensor, and at which sizes  tries, bind, shapes, draws, ties
+    pick        which argument is which tensor, and at which sizes  bind, shapes, ties, tries
     judge       float64 against the loops; sizes and inputs beyond the code's own numbers
     stability   float32 and bfloat16 at logits of 1 and of 1e4
     explain     where code departs from its formula, and the edit   trace, edits

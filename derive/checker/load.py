@@ -137,7 +137,8 @@ def _from_object(code: Any) -> Code:
     import torch
 
     if isinstance(code, torch.nn.Module) or callable(code):
-        inner = code.forward if isinstance(code, torch.nn.Module) else inspect.unwrap(code)
+        is_module = isinstance(code, torch.nn.Module) or hasattr(code, "forward")
+        inner = code.forward if is_module else inspect.unwrap(code)
         inner = getattr(inner, "__func__", inner)
         path, source = _find_source(inner)
         named = code if hasattr(code, "__name__") else type(code)

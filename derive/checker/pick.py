@@ -1,131 +1,427 @@
-"""Which program and which draws: the first binding under which the code runs and fits."""
+"""Which program is judged at which sizes: one search, in the order in which certainty is lost.
+
+    1. sizes free       what names and places say, at pairwise distinct sizes; a module's sizes are
+                        those that it was made for
+    2. sizes stated     a product in a view or an assertion of the code that failed: E = H*D
+    3. sizes by name    a number that the code has under the name of a size: H = 3
+    4. a literal        of the code as a size, where the code does not fit at free sizes
+
+Of several ways to fill in numbers, those whose names tell most decide; of these what runs and has
+the formula's shapes. If some of them agree with the formula and some do not, nobody has said which
+is meant. What is only true with a layout or a coincidence of sizes that nobody has stated is
+looked for as well, but only to be named: a guess is never the same.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
+from derive.checker.draws import Draw, Draws, find_merged, make_draws
 from derive.checker.judge import MOST_STEPS, count_steps, find_expected
+from derive.checker.layouts import find_layouts, find_orders, write_order
 from derive.checker.load import CannotRunError
-from derive.checker.ties import Failures, is_undefined
-from derive.checker.tries import Attempt, Task, find_attempts
+from derive.checker.remote import find_kind
+from derive.checker.ties import (
+    Statement,
+    Ties,
+    find_coincidences,
+    guess_ties,
+    is_undefined,
+)
+from derive.checker.tries import Subject, Task, find_sizes_by_name, find_subjects
 from derive.errors import Diagnostic
 from derive.ir.nodes import ScalarInput, System
 from derive.judge.compare import compare_values
 from derive.judge.evaluate import evaluate_system
+from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from derive.checker.draws import Draw, Draws
     from derive.checker.load import Code
     from derive.checker.program import Program
+
+MOST_TIES = 3  # that follow one from the other
+MOST_STATED = 16  # draws at sizes that the code states
+MOST_FIXED = 60  # sizes that are set to literals
+MOST_GUESSED = 100  # layouts, and as many coincidences of sizes, that are looked at to name them
+MOST_AT_GUESSES = 4  # programs that are looked at with each
 
 
 @dataclass(frozen=True)
 class Picked:
-    """A program that runs at these draws, and what has to be said of it."""
+    """A program that runs at these draws, and what has to be said of it.
+
+    `failure` is what the code raised at the sizes `failed_at`, where it runs at others only or with
+    other arguments. `same_if` is what nobody has said and would make it the same; `is_open` says
+    that without it there is no answer.
+    """
 
     program: Program
     draws: tuple[Draw, ...]
     findings: tuple[Diagnostic, ...] = ()
     stops: tuple[tuple[Draw, CannotRunError], ...] = ()  # draws at which the code does not run
     shown: Draw | None = None  # a further draw, at which code and formula differ
+    failure: CannotRunError | None = None
+    failed_at: Mapping[str, int] = field(default_factory=dict)
+    same_if: Diagnostic | None = None
+    is_open: bool = False
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A program that ran at the first of some draws, and how near it came."""
+
+    program: Program
+    draws: Draws
+    first: Draw
+    fits: bool  # its results have the formula's shapes
+    agrees: bool  # and its values
+    same_if: Diagnostic | None = None
+    is_open: bool = False
+    own: Draw | None = None  # a script at its own sizes, where these are others
 
 
 def pick_program(
     code: Code, system: System, binds: Mapping[str, str], sizes: Mapping[str, int]
 ) -> Picked:
-    """The likeliest program that runs; CannotRunError of the likeliest if none does.
-
-    A program whose results have the formula's shapes is preferred to one that only runs, and among
-    several ways to fill in integers the one that gives the formula's values.
-    """
-    failures = Failures()
-    best = _Best()
-    for attempt in find_attempts(Task(code, system, binds, sizes, failures)):
-        if best.picked is not None and attempt.draws.first.sizes != best.picked.draws[0].sizes:
-            break  # it runs at the sizes that were tried before
-        if _try_attempt(attempt, best, failures):
-            break
-    if best.picked is None:
-        raise failures.first or CannotRunError("no arguments could be found for it")
-    return best.picked
+    """The program that is meant, at draws at which it runs; CannotRunError if there is none."""
+    return _Search(Task(code, system, binds, sizes)).find()
 
 
 @dataclass
-class _Best:
-    """The best program so far that runs."""
+class _Search:
+    """One search, and the errors that it met."""
 
-    picked: Picked | None = None
-    fits: bool = False
+    task: Task
+    errors: list[CannotRunError] = field(default_factory=list)
+    failed_at: Mapping[str, int] = field(default_factory=dict)  # sizes, of the first error
 
+    def find(self) -> Picked:
+        """The certain program; else one that runs where nobody has said that it should."""
+        best: Trial | None = None
+        for subject in find_subjects(self.task, {}):
+            found = self._find_certain(subject)
+            if found is not None and subject.wider is not None:
+                found = self._widen(subject, found)
+            best = _choose(best, found)
+            if best is not None and best.fits:
+                break
+        undefined = [error for error in self.errors if is_undefined(error)]
+        error = next(iter((*undefined, *self.errors)), None)
+        if best is not None and best.fits and best.agrees:
+            return self._pick(best)
+        if not self._is_incurable():
+            guess = self._find_guess(best)
+            if best is None and guess is not None:
+                failure = error or _say_misfit(guess)
+                return replace(self._pick(guess), failure=failure, failed_at=self.failed_at)
+            if best is not None and guess is not None and guess.agrees:
+                best = replace(best, same_if=guess.same_if)
+        if best is None:
+            raise error or CannotRunError("no sizes and no arguments were found for it")
+        return self._pick(best)
 
-def _try_attempt(attempt: Attempt, best: _Best, failures: Failures) -> bool:
-    """Try the programs at the first draw; True where no better one will come."""
-    for program in attempt.programs:
-        if best.picked is not None and program.layout:
-            continue  # it runs as it is
-        first = _fix_scalars(program, attempt.draws.first)
+    def _is_incurable(self) -> bool:
+        """Did the code fail for what no sizes and no arguments cure?"""
+        undefined = any(is_undefined(error) for error in self.errors)
+        return undefined or (bool(self.errors) and self.errors[0].is_incurable)
+
+    def _find_certain(self, subject: Subject) -> Trial | None:
+        """The trial of a program that is stated, at sizes that are."""
+        best: Trial | None = None
+        fixed: Mapping[str, int] = {}
+        for group in subject.groups:
+            trials = [trial for base in group for trial in self._try_stated(subject, base)]
+            best = _choose(best, _resolve(trials, self.task.sizes))
+            fixed = best.first.fixed if best is not None else group[0]
+            if best is not None and best.fits:
+                break
+        if best is not None and best.agrees:
+            return best
+        names = [name for name in find_sizes(self.task.system) if name not in fixed]
+        named = find_sizes_by_name(subject.numbers, names)
+        if named:
+            found = _resolve(self._try_stated(subject, {**fixed, **named}), self.task.sizes)
+            best = found if found is not None and found.fits else best
+        if (best is None or not best.fits) and not self._is_incurable():
+            values = dict.fromkeys((*subject.numbers.values(), *subject.literals))
+            values = {value: None for value in values if value not in fixed.values()}
+            tries = islice(({name: value} for name in names for value in values), MOST_FIXED)
+            trials = [t for one in tries for t in self._try_stated(subject, {**fixed, **one})]
+            best = _choose(best, _resolve(trials, self.task.sizes))
+        return best
+
+    def _try_stated(self, subject: Subject, fixed: Mapping[str, int]) -> list[Trial]:
+        """Trials at free sizes, then at those that the code states where it fails."""
+        pending: list[Ties] = [()]
+        unsure: list[Trial] = []
+        extents = find_merged(self.task.system)
+        for _ in range(MOST_STATED):
+            if not pending:
+                break
+            ties = pending.pop(0)
+            draws = make_draws(self.task.system, fixed, ties)
+            if draws is None:
+                continue
+            statements: list[list[Statement]] = []
+            trials = self._try_draws(subject, draws, statements)
+            if trials and not all(trial.is_open for trial in trials):
+                return trials
+            unsure = unsure or trials
+            found = guess_ties(statements, draws.first.sizes, ties, fixed, extents)
+            pending += [each for each in found if len(each) <= MOST_TIES]
+        return unsure
+
+    def _try_draws(
+        self, subject: Subject, draws: Draws, statements: list[list[Statement]]
+    ) -> list[Trial]:
+        """The trials with the fewest doubts that fit; else all that run.
+
+        What a name says counts more than what fits: others than the numbers that are named so are
+        not taken without asking.
+        """
+        ran: list[Trial] = []
+        likely: Program | None = None
         try:
-            fits, agrees = _try_program(program, first)
-        except CannotRunError as error:
-            failures.add(error, counts=not program.layout)
-            if is_undefined(error):
-                return True  # whatever it is given
-            continue
-        if program.layout and not fits:
-            continue
-        if best.picked is None or agrees or (fits and not best.fits):
-            best.picked = _pick(program, first, attempt.draws)
-            if fits:
-                best.picked = _pick_wider(best.picked, attempt.wider, agrees)
-        best.fits |= fits
-        if agrees or (fits and not program.guessed):
-            return True
-    return False
+            for _, group in groupby(
+                subject.make(draws.first, statements), key=lambda program: program.doubt
+            ):
+                programs = list(group)
+                found = list(self._try_programs(programs, draws, statements))
+                fits = [trial for trial in found if trial.fits]
+                if fits:
+                    return fits if likely is None else [_ask(trial, likely) for trial in fits]
+                ran += found
+                likely = likely or programs[0]
+        except CannotRunError as error:  # a class of which no module can be made
+            self._add(error, draws.first)
+        return ran
+
+    def _add(self, error: CannotRunError, draw: Draw) -> None:
+        self.failed_at = self.failed_at if self.errors else draw.sizes
+        self.errors.append(error)
+
+    def _try_programs(
+        self, programs: Iterable[Program], draws: Draws, statements: list[list[Statement]]
+    ) -> Iterator[Trial]:
+        for program in programs:
+            first = _fix_scalars(program, draws.first)
+            try:
+                fits, agrees = _try_program(program, first)
+            except CannotRunError as error:
+                self._add(error, first)
+                statements.append([*error.statements])
+                if is_undefined(error):
+                    return  # whatever it is given
+                continue
+            yield Trial(program, draws, first, fits, agrees)
+
+    def _find_guess(self, best: Trial | None) -> Trial | None:
+        """A trial that rests on what nobody has said; first one that agrees."""
+        found: Trial | None = None
+        for trial in self._guess(best):
+            found = _choose(found, trial)
+            if trial.agrees:
+                return trial
+        return found
+
+    def _guess(self, best: Trial | None) -> Iterator[Trial]:
+        kept = list(self.errors)
+        for subject in find_subjects(self.task, {}):
+            if best is None or not best.fits:
+                yield from self._guess_layouts(subject)
+                yield from self._guess_orders(subject)
+                yield from self._guess_coincidences(subject)
+            yield from self._guess_sizes(subject)
+        self.errors = kept
+
+    def _guess_layouts(self, subject: Subject) -> Iterator[Trial]:
+        for base in [base for group in subject.groups for base in group][:1]:
+            draws = make_draws(self.task.system, base)
+            if draws is None:
+                return
+            programs = list(islice(subject.make(draws.first, []), MOST_AT_GUESSES))
+            moved = (
+                new
+                for program in programs
+                if not program.code.is_einsum
+                for new in find_layouts(program, self.task.system, program.told)
+            )
+            for trial in self._try_programs(islice(moved, MOST_GUESSED), draws, []):
+                yield replace(trial, same_if=_say_bind(trial.program.assumed))
+
+    def _guess_orders(self, subject: Subject) -> Iterator[Trial]:
+        """Parameters in another order than is stated: one of them, or all of a shape."""
+        shapes: dict[tuple[object, ...], list[str]] = {}
+        tensors = {tensor.name: tensor for tensor in self.task.system.inputs}
+        for name, source in subject.parameters.items():
+            shapes.setdefault(tensors[source].shape, []).append(name)  # type: ignore[union-attr]
+        for shape, names in shapes.items():
+            for order in find_orders(shape):
+                orders = dict.fromkeys(names, order)
+                assumed = tuple(f"{n}={write_order(subject.parameters[n], order)}" for n in names)
+                for moved in find_subjects(self.task, orders):
+                    for base in [base for group in moved.groups[:1] for base in group]:
+                        for trial in self._try_stated(moved, base):
+                            yield replace(trial, same_if=_say_bind(assumed))
+
+    def _guess_coincidences(self, subject: Subject) -> Iterator[Trial]:
+        system = self.task.system
+        for base in [base for group in subject.groups for base in group][:1]:
+            names = [name for name in find_sizes(system) if name not in base]
+            for ties in islice(find_coincidences(names, find_merged(system)), MOST_GUESSED):
+                draws = make_draws(system, base, ties)
+                if draws is None:
+                    continue
+                programs = islice(subject.make(draws.first, []), MOST_AT_GUESSES)
+                said = " and ".join(f"{name} = {'*'.join(map(str, made))}" for name, made in ties)
+                for trial in self._try_programs(programs, draws, []):
+                    yield replace(trial, same_if=_say_where(said))
+
+    def _guess_sizes(self, subject: Subject) -> Iterator[Trial]:
+        """One of the numbers that a module was made with as a size that its name does not say."""
+        if find_kind(self.task.code.target) != "module" or self.task.code.script is not None:
+            return
+        names = find_sizes(self.task.system)
+        bases = [base for group in subject.groups for base in group][:1]
+        tries = (
+            (base, name, value)
+            for base in bases
+            for name in names
+            if name not in base
+            for value in dict.fromkeys(subject.numbers.values())
+        )
+        for base, name, value in islice(tries, MOST_FIXED):
+            for trial in self._try_stated(subject, {**base, name: value}):
+                yield replace(trial, same_if=_say_sizes({name: value}))
+
+    def _widen(self, subject: Subject, own: Trial) -> Trial:
+        """A script at other sizes too than its own, if it is the same there as it is at its own.
+
+        Large ones of its own are left out of what follows; else one that differs is explained at
+        its own sizes alone.
+        """
+        is_long = count_steps(own.first) > MOST_STEPS
+        if subject.wider is None or not own.fits or not (own.agrees or is_long):
+            return own
+        draws = make_draws(self.task.system, subject.wider.groups[0][0])
+        programs = [] if draws is None else list(subject.wider.make(draws.first, []))
+        for program in programs:
+            for trial in self._try_programs([program], draws or own.draws, []):
+                if (trial.fits, trial.agrees) == (True, own.agrees):
+                    return replace(trial, own=own.first)
+        return own
+
+    def _pick(self, trial: Trial) -> Picked:
+        """The program with the draws at which it runs, the first of which it does."""
+        kept, stops = [trial.first], []
+        is_long = count_steps(trial.first) > MOST_STEPS  # then once at the same sizes is enough
+        for draw in trial.draws.make_others():
+            if is_long and draw.sizes == trial.first.sizes:
+                continue
+            fixed = _fix_scalars(trial.program, draw)
+            try:
+                trial.program.run(fixed.make_inputs(), fixed.sizes)
+                kept.append(fixed)
+            except CannotRunError as error:
+                stops.append((fixed, error))
+        findings = [*explain_draws(kept, [draw for draw, _ in stops], trial.draws.told)]
+        findings += _explain_sizes(trial.first, self.task)
+        if trial.own is not None and count_steps(trial.own) <= MOST_STEPS:
+            kept.insert(0, trial.own)
+        elif trial.own is not None:
+            at = " ".join(f"{name}={size}" for name, size in trial.own.sizes.items())
+            says = f"what is said holds at the script's own sizes too, {at}"
+            findings.append(Diagnostic("own-sizes", says))
+        return Picked(
+            trial.program,
+            tuple(kept),
+            tuple(findings),
+            tuple(stops),
+            same_if=trial.same_if,
+            is_open=trial.is_open,
+        )
 
 
-def _pick(program: Program, first: Draw, draws: Draws) -> Picked:
-    """The program with the draws at which it runs, the first of which it does."""
-    kept, stops = [first], []
-    is_long = count_steps(first) > MOST_STEPS  # then once at the same sizes is enough
-    for draw in draws.make_others():
-        if is_long and draw.sizes == first.sizes:
-            continue
-        fixed = _fix_scalars(program, draw)
-        try:
-            program.run(fixed.make_inputs(), fixed.sizes)
-            kept.append(fixed)
-        except CannotRunError as error:
-            stops.append((fixed, error))
-    findings = explain_draws(kept, [draw for draw, _ in stops], draws.told)
-    return Picked(program, tuple(kept), tuple(findings), tuple(stops))
+def _choose(one: Trial | None, other: Trial | None) -> Trial | None:
+    """The trial that came nearer; the earlier one of equals."""
+    if one is None or other is None:
+        return one or other
+    return max(one, other, key=lambda trial: (trial.fits, trial.agrees))
 
 
-def _pick_wider(own: Picked, wider: Iterable[Attempt], agrees: bool) -> Picked:
-    """A script at other sizes too than its own, if it is the same there as it is at its own.
+def _resolve(trials: Sequence[Trial], told: Collection[str]) -> Trial | None:
+    """The one that is meant, of trials that nothing stated tells apart."""
+    fits = [trial for trial in trials if trial.fits]
+    if not fits:
+        return trials[0] if trials else None
+    good, bad = ([t for t in fits if t.agrees is agrees] for agrees in (True, False))
+    if not good or not bad:
+        return fits[0] if good else replace(fits[0], same_if=None, is_open=False)
+    mine, other = (
+        {n: s for n, s in t.first.fixed.items() if n not in told} for t in (good[0], bad[0])
+    )
+    if mine != other:
+        return replace(bad[0], same_if=_say_sizes(mine), is_open=True)
+    return replace(bad[0], same_if=_ask(good[0], bad[0].program).same_if, is_open=True)
 
-    Large ones of its own are left out of what follows; else one that differs is explained at its
-    own sizes alone.
-    """
-    is_long = count_steps(own.draws[0]) > MOST_STEPS
-    for attempt in wider if agrees or is_long else ():
-        for program in attempt.programs:
-            first = _fix_scalars(program, attempt.draws.first)
-            with suppress(CannotRunError):
-                if _try_program(program, first) == (True, agrees):
-                    return _join(own, _pick(program, first, attempt.draws), is_long)
-    return own
+
+def _ask(trial: Trial, other: Program) -> Trial:
+    """The trial, as one that needs to be told what tells it from another program."""
+    sources = {**trial.program.constructor, **trial.program.arguments}
+    others = {**other.constructor, **other.arguments}
+    given = [f"{name}={source}" for name, source in sources.items() if others[name] != source]
+    return replace(trial, same_if=_say_bind(given), is_open=True)
 
 
-def _join(own: Picked, picked: Picked, is_long: bool) -> Picked:
-    if not is_long:
-        return replace(picked, draws=(own.draws[0], *picked.draws))
-    at = " ".join(f"{name}={size}" for name, size in own.draws[0].sizes.items())
-    says = f"what is said holds at the script's own sizes too, {at}"
-    return replace(picked, findings=(*picked.findings, Diagnostic("own-sizes", says)))
+def _say_bind(binds: Sequence[str]) -> Diagnostic:
+    parts = [bind.split("=", 1) for bind in binds]
+    said = " and ".join(
+        f"the result is taken as {source}" if name == "return" else f"{name} is given as {source}"
+        for name, source in parts
+    )
+    return Diagnostic(
+        "same-if",
+        f"the same if {said}",
+        help=f"say --bind {','.join(f'{name}={source}' for name, source in parts)}",
+    )
+
+
+def _say_sizes(sizes: Mapping[str, int]) -> Diagnostic:
+    said = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    return Diagnostic("same-if", f"the same for {said}", help=f"say --sizes {said}")
+
+
+def _say_where(said: str) -> Diagnostic:
+    return Diagnostic(
+        "same-if",
+        f"the same only where {said}, which the code does not say",
+        help=f"assert {said.replace(' = ', ' == ')} in the code if that is meant",
+    )
+
+
+def _say_misfit(trial: Trial) -> CannotRunError:
+    says = trial.same_if.says if trial.same_if is not None else "other shapes"
+    return CannotRunError(f"its parameters have other shapes than the formula's tensors: {says}")
+
+
+def _explain_sizes(draw: Draw, task: Task) -> Iterator[Diagnostic]:
+    """Sizes that the code fixes or ties by itself."""
+    defaults = {entry.name: entry.default for entry in task.system.sizes}
+    own = {
+        name: size
+        for name, size in draw.fixed.items()
+        if name not in task.sizes and defaults.get(name) != size
+    }
+    if own:
+        said = ", ".join(f"{name} = {size}" for name, size in own.items())
+        yield Diagnostic("fixed-sizes", f"judged for {said}, which the code fixes")
+    made = [f"{name} = {'*'.join(map(str, p))}" for name, p in draw.ties if len(p) > 1]
+    if made:
+        yield Diagnostic("stated-sizes", f"judged where {', '.join(made)}, as the code says itself")
 
 
 def _fix_scalars(program: Program, draw: Draw) -> Draw:

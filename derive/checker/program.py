@@ -32,8 +32,9 @@ class Program:
     letters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     results: Mapping[str, str] = field(default_factory=dict)  # where a result has another layout
     names: tuple[str, ...] = ()  # of the formula's results
-    guessed: bool = False  # was an integer filled in that no name tells?
-    layout: bool = False  # is a tensor given in another layout than the formula's?
+    told: tuple[str, ...] = ()  # arguments and parameters whose source a person has said
+    doubt: int = 0  # how little names tell of the numbers that were filled in; 0: they tell all
+    assumed: tuple[str, ...] = ()  # what nobody has said, "W=W.T"; no verdict of "same" rests on it
 
     def run(
         self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How | None = None

@@ -1,4 +1,4 @@
-"""Remarks on how code and formula were put together: what is not taken, not returned, laid anew."""
+"""Remarks on how code and formula were put together: what is not taken, what is not returned."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ def find_remarks(system: System, picked: Picked) -> Iterator[Diagnostic]:
                 advice = f"make its layer with bias=False, or add it to the formula and {advice}"
             yield Diagnostic("not-given", says, help=advice)
     yield from _find_undefined(program)
-    yield from _find_layouts(program)
 
 
 def find_missing(system: System, picked: Picked) -> str:
@@ -113,19 +112,3 @@ def _find_undefined(program: Program) -> Iterator[Diagnostic]:
         if source is not None:
             where = say_line(line, program.code.places)
             yield Diagnostic("undefined", f"{where}: {name} is not made: it is read as {source}")
-
-
-def _find_layouts(program: Program) -> Iterator[Diagnostic]:
-    """Arguments that the code runs with only in another layout."""
-    masks = {n: s for n, s in program.arguments.items() if ".unsqueeze(" in s and "(" in s}
-    for name, source in masks.items():
-        yield Diagnostic(
-            "mask-alignment",
-            f"the code aligns {name} with its last indices: it runs with {source}",
-            facts=("as the formula has it, the first index would be taken for another one",),
-            help=f"say in the code that {name} has an index of extent 1 there, or add it inside",
-        )
-    moved = {n: s for n, s in program.arguments.items() if ".permute(" in s or s.endswith(".T")}
-    if moved:
-        given = ", ".join(f"{name} = {source}" for name, source in moved.items())
-        yield Diagnostic("layout", f"the code takes another layout than the formula: {given}")

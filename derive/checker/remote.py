@@ -22,7 +22,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class CannotRunError(Exception):
     """The code does not run; `line` is the line of the user's file, if it is known.
 
-    The findings are what was told of the code before, where it was not loaded.
+    The findings are what was told of the code before, where it was not loaded; the statements what
+    it says of its sizes where it stops.
     """
 
     def __init__(
@@ -32,9 +33,11 @@ class CannotRunError(Exception):
         *,
         is_incurable: bool = False,
         findings: tuple[Diagnostic, ...] = (),
+        statements: tuple[Any, ...] = (),
     ) -> None:
         super().__init__(says)
         self.line = line
+        self.statements = statements
         self.findings = findings
         self.is_incurable = is_incurable  # would it fail at whatever sizes
 
@@ -58,6 +61,7 @@ class Failure:
     says: str
     line: int | None = None
     is_incurable: bool = False
+    statements: tuple[Any, ...] = ()
     diagnostic: Diagnostic | None = None
     findings: tuple[Diagnostic, ...] = ()
 
@@ -126,6 +130,7 @@ class Link:
             failure.says,
             failure.line,
             is_incurable=failure.is_incurable,
+            statements=failure.statements,
             findings=failure.findings,
         )
 

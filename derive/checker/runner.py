@@ -35,6 +35,7 @@ from derive.checker.load import CannotRunError, Code
 from derive.checker.program import Program
 from derive.checker.remote import Failure, Link, find_kind
 from derive.checker.script import Script
+from derive.checker.ties import Statement
 from derive.checker.wire import HEAD, Kept, Reader, Writer, name_classes
 from derive.errors import DeriveError
 
@@ -45,6 +46,7 @@ SERVED: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
         *(slots.find_slots, slots.find_constructor_slots, tries.find_attributes, tries.construct),
+        tries.find_numbers_of,
         *(load.finish_script, runs.run_target, runs.has_dropout),
         *(prove.lift_program, trace.record_program),
         *(running.put_text, running.watch_program),
@@ -63,6 +65,7 @@ def list_classes() -> dict[str, type]:
     return name_classes(
         *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, prove.Equations, Condition),
         *(runs.Given, runs.How, runs.Answer, runs.Lowering, trace.Event, trace.Trace),
+        Statement,
     )
 
 
@@ -164,6 +167,7 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
                 error.line,
                 error.is_incurable,
                 findings=error.findings,
+                statements=error.statements,
             )
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             answer = Failure(type(error).__name__, load.say(error))

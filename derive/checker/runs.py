@@ -18,6 +18,7 @@ from derive.checker.groups import gather
 from derive.checker.load import CannotRunError, find_line, is_incurable, say
 from derive.checker.remote import where_it_lives
 from derive.checker.slots import fold
+from derive.checker.ties import find_statements, make_failure_watch
 from derive.errors import DeriveError
 from derive.frontend.torch.memory import find_fields
 
@@ -83,9 +84,11 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
     """The results of one run."""
     from derive.judge.fields import NotModelledError, TooDeepError, UnluckyError
 
+    views = make_failure_watch()
+    is_plain = how.tower is None and how.weights is None
     try:
         watch = make_recorder(path) if how.is_watched else None
-        with _prepare(how) as usage, watch or nullcontext():
+        with views if is_plain else nullcontext(), _prepare(how) as usage, watch or nullcontext():
             answer = _run(target, given, how, usage, path)
         if watch is None:
             return answer
@@ -99,7 +102,7 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
         line = find_line(error, path)
         raise CannotRunError("it calls itself without an end", line) from error
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # whatever the user's code raises
-        raise describe_error(error, path) from error
+        raise describe_error(error, path, views.failed) from error
 
 
 def make_recorder(path: str) -> Any:
@@ -154,11 +157,14 @@ def iterate(value: Any) -> Iterator[Any]:
         yield value
 
 
-def describe_error(error: BaseException, path: str) -> CannotRunError:
-    """The error of the user's code, with its line."""
+def describe_error(error: BaseException, path: str, failed: Any = None) -> CannotRunError:
+    """The error of the user's code, with its line; `failed` is the torch function that raised."""
     line = find_line(error, path)
     at = f"line {line}: " if line else ""
-    return CannotRunError(f"{at}{say(error)}", line, is_incurable=is_incurable(error))
+    said = tuple(find_statements(failed, error, path))
+    return CannotRunError(
+        f"{at}{say(error)}", line, is_incurable=is_incurable(error), statements=said
+    )
 
 
 @contextmanager

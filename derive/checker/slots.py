@@ -1,6 +1,7 @@
 """What code asks for: its arguments, its parameters, its constructor's arguments; and their names.
 
-Names agree by their core: `query`, `q_proj.weight`, `W_q` and `to_q` all speak of q.
+Names agree by their core: `query`, `q_proj.weight`, `W_q` and `to_q` all speak of q. What the axes
+of a parameter are is read off the type of its module, as torch documents it.
 """
 
 from __future__ import annotations
@@ -38,19 +39,8 @@ _SAME = {
     "bias": "b",
     "attn": "attention",
 }
-# The usual names of sizes, and the letters that formulas have for them.
-USUAL_NAMES = {
-    "H": "h heads num_heads n_heads n_head nhead nheads num_head num_attention_heads",
-    "D": "d d_k dk d_head head_dim dim_head d_v head_size dim",
-    "E": "e d_model embed_dim dim model_dim hidden hidden_size n_embd emb_dim d",
-    "S": "s seq_len n t seq length",
-    "B": "b batch batch_size bs n",
-    "N": "n num n_tokens nodes num_nodes",
-    "K": "k kernel_size window num_classes",
-    "V": "v vocab vocab_size",
-    "G": "g groups num_groups",
-    "C": "c channels num_classes",
-}
+UNSAID = 4  # how much a number's name says that it is a size: nothing
+_COUNTS = {"num", "n", "number", "of", "size", "count"}  # words that say a number, not of what
 
 
 @dataclass(frozen=True)
@@ -62,7 +52,7 @@ class Slot:
     default: Any = None
     hint: str = ""  # the annotation, as text
     shape: tuple[int, ...] | None = None  # of a parameter; a lazy one has none yet
-    linear: bool = False  # the weight of a torch linear layer, held as [out, in]
+    axes: tuple[str, ...] = ()  # of a parameter of torch's own modules, in their order
     part: str = ""  # its name in the dictionary or object that holds it
 
     @property
@@ -89,11 +79,35 @@ def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
     owners = dict(target.named_modules())
     parameters = []
     for name, value in target.named_parameters():
-        owner = owners[name.rpartition(".")[0]]
-        linear = isinstance(owner, torch.nn.Linear) and name.endswith("weight")
+        owner, _, last = name.rpartition(".")
         shape = None if is_lazy(value) else tuple(value.shape)
-        parameters.append(Slot(name, shape=shape, linear=linear))
+        parameters.append(Slot(name, shape=shape, axes=find_axes(owners[owner], last)))
     return find_arguments(target.forward), parameters
+
+
+def find_axes(owner: Any, name: str) -> tuple[str, ...]:
+    """What the axes of a parameter are, in order, as torch documents its module; () of others.
+
+    "out" is kept and "in" is summed over where the parameter is used, "kernel" is summed over along
+    a window, "row" is picked by an integer.
+    """
+    from torch import nn
+    from torch.nn.modules import conv
+
+    if "weight" not in name:
+        return ()
+    match owner:
+        case conv._ConvTransposeNd():
+            return "in", "out", "kernel"
+        case conv._ConvNd():
+            return "out", "in", "kernel"
+        case nn.Embedding() | nn.EmbeddingBag():
+            return "row", "out"
+        case (
+            nn.Linear() | nn.Bilinear() | nn.MultiheadAttention() | nn.RNNBase() | nn.RNNCellBase()
+        ):
+            return "out", "in"
+    return ()
 
 
 @where_it_lives
@@ -154,25 +168,20 @@ def find_core(name: str) -> str:
     return ("b:" if bias else "") + "_".join(left)
 
 
-def rank_sizes(slot: str, sizes: list[str]) -> list[str]:
-    """The sizes (and products of sizes) that an integer argument may be, the likely ones first."""
-    folded = slot.lower()
+def rank_size(called: str, size: str) -> int:
+    """How much a number's name says that it is a size.
 
-    def distance(size: str) -> int:
-        if fold(size) == fold(slot):
-            return 0
-        names = USUAL_NAMES.get(size, "").split()
-        if folded in names:
-            return 1 + names.index(folded)
-        return 50 if "*" not in size else 60
-
-    if folded in {"d_model", "embed_dim", "hidden_size", "n_embd", "emb_dim", "model_dim"}:
-        merged = [size for size in sizes if "*" in size]  # E, if the formula has none, is H*D
-        if "E" not in sizes and merged:
-            return merged + [size for size in sorted(sizes, key=distance) if size not in merged]
-    return sorted(sizes, key=distance)
-
-
-def is_size_name(name: str) -> bool:
-    """Is it a usual name of a size?"""
-    return any(name.lower() in names.split() for names in USUAL_NAMES.values()) and len(name) > 1
+    0: it is the size's name; 1: a word of it is, `d_head` and D; 2: its last word begins with it,
+    `n_heads` and H; 3: another word does, `embed_dim` and E; 4: nothing. A `dim` is a d, and `num`
+    or `n` only says that things are counted.
+    """
+    wanted = fold(size)
+    if fold(called) == wanted:
+        return 0
+    parts = (part.lower() for part in re.split(r"[._]|(?<=[a-z])(?=[A-Z])", called))
+    words = ["d" if part == "dim" else part for part in parts if part and part not in _COUNTS]
+    if wanted in words:
+        return 1
+    if words and words[-1].startswith(wanted):
+        return 2
+    return 3 if any(word.startswith(wanted) for word in words) else UNSAID

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import operator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import Mark, refuse, suggest
@@ -74,6 +75,7 @@ def _split(text: str) -> list[str]:
     return [part for part in [*parts, text[start:]] if part.strip()]
 
 
+@lru_cache(maxsize=16)
 def find_letters(system: System) -> dict[str, tuple[str, ...]]:
     """The letters under which each tensor is read first with plain places."""
     letters: dict[str, tuple[str, ...]] = {}

@@ -32,6 +32,7 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
     """The verdict by values: float64 against the loops, then further draws."""
     send.begin("the first run")
     picked = pick_program(code, job.system, job.binds, job.sizes)
+    code_findings = verdict.findings
     verdict = replace(
         verdict,
         bindings=picked.program.describe(),
@@ -39,6 +40,20 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
         findings=(*verdict.findings, *picked.findings, *find_remarks(job.system, picked)),
         source=picked.program.code.source,
     )
+    if picked.same_if is not None:
+        verdict = replace(verdict, findings=(picked.same_if, *verdict.findings))
+    if picked.failure is not None:
+        verdict = replace(
+            verdict,
+            bindings=(),
+            sizes=(dict(picked.failed_at),),
+            difference=f"the code stops where the formula has a value: {picked.failure}",
+            line=picked.failure.line,
+            findings=tuple(filter(None, (picked.same_if, *code_findings))),
+        )
+        return picked, _say(verdict, send, False, "different")
+    if picked.is_open:
+        return picked, _say(verdict, send, None, "unknown", "nobody has said which sizes are meant")
     send.begin("the runs in float64")
     random = _find_randomness(picked)
     if random:
@@ -237,9 +252,14 @@ def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:
 
 
 def _explain(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
-    """The line and the edit of code that differs."""
+    """The line and the edit of code that differs; where it raises, as it is where it runs."""
     from derive.checker.tell import tell
 
     send.begin("the explanation")
+    if picked.failure is not None and picked.same_if is not None:
+        return
     with suppress(CannotRunError):
-        send(tell(job, picked, verdict))
+        told = tell(job, picked, verdict)
+        if picked.failure is not None:
+            told = replace(told, difference=verdict.difference, line=told.line or verdict.line)
+        send(told)

@@ -1,88 +1,55 @@
-"""Sizes that code ties together, E = H*D or C = E, guessed from the numbers at which it fails.
+"""Sizes that code ties together, where it says so itself: E = H*D in a view, in an assertion.
 
-    The size of tensor a (6) must match the size of tensor b (21) ...    at E=6 H=3 D=7: E = H*D
+    x.view(b, s, h, d)            that fails at E=6 H=3 D=7 asks for as many elements: E = H*D
+    x.view(b, s, h, -1)           asks for a multiple of H
+    assert x.size(-1) == h * d    that fails says which numbers have to be equal
+    nn.Linear(e, e)               for W[E, H*D] is made with one number for both extents
 
 The sizes of a draw are distinct, and as far as can be had from their products too, so a number has
-a name. What a guess leads to is run again: with one tie made, the next clash tells the next one.
+a name. That an operation fails whose operands do not fit together says nothing of the kind.
 """
 
 from __future__ import annotations
 
+import ast
+import itertools
+import linecache
 import re
 from collections import Counter
-from dataclasses import dataclass, field
-from itertools import combinations
+from dataclasses import dataclass
+from itertools import combinations, islice
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+    from types import FrameType
 
-    from derive.checker.load import CannotRunError
+    from derive.checker.remote import CannotRunError
 
-Names: TypeAlias = tuple[str, ...]
+Names: TypeAlias = tuple[str | int, ...]
 Tie: TypeAlias = tuple[str, Names]  # a size, and those whose product it is; one that it is equal to
 Ties: TypeAlias = tuple[Tie, ...]  # the size of a later tie may stand in the product of an earlier
 
 MOST_NAMES = 4  # in the product that a number may be
-MOST_GUESSES = 4  # that follow from the failures at one draw
-_SHAPE = re.compile(r"\[([\d, *]+)\]")
-_CLASHES = (
-    re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)"),
-    re.compile(r"cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)"),
-    re.compile(r"mat \(\d+x(\d+)\), vec \((\d+)\)"),
-    re.compile(r"first has size (\d+) in dim .* second has size (\d+)"),
-    re.compile(r"normalized_shape=\[(\d+)\].*size\[(?:\d+, )*(\d+)\]"),
-    re.compile(r"embedding dimension of (\d+), but got (\d+)"),
-    re.compile(r"has size (\d+) .* does not broadcast with previously seen size (\d+)"),
-    re.compile(r"Expected size (\d+) but got size (\d+)"),
-    re.compile(r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\)"),
-    re.compile(r"to have (\d+) channels, but got (\d+) channels"),
-    re.compile(r"input batch_size \((\d+)\) to match target batch_size \((\d+)\)"),
-)
+MOST_GUESSES = 4  # that follow from what was stated at one draw
+_FACTOR = 2  # of a size that has to be a multiple, where no size is the other factor
+
+
 _UNDEFINED = re.compile(r"NameError: |AttributeError: '(\w+)' object has no attribute")
 _BUILTIN = ("Tensor", "NoneType", "bool", "int", "float", "str", "tuple", "list", "dict")
-_TWO_SHAPES = ("to be: [", "same number of elements", "equal size", "shape of the mask")
 
 
-@dataclass
-class Failures:
-    """What was said by the tries that failed at one draw, and whether sizes are the reason."""
+@dataclass(frozen=True)
+class Statement:
+    """Two numbers of which code says that they agree, or that the first is a multiple."""
 
-    clashes: list[tuple[int, int]] = field(default_factory=list)
-    first: CannotRunError | None = None  # of all draws
-    _calls: int = 0
-    _misfits: int = 0
-    _blind: int = 0  # calls that failed for what no sizes cure
-    _strikes: int = 0
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Would the code fail at whatever sizes? Two draws say so, or one that fits everywhere."""
-        return self._strikes >= (1 if not self._misfits else 2)
-
-    def end(self) -> None:
-        """The draw is done."""
-        self._strikes += 0 < self._calls == self._blind
-
-    def start(self) -> None:
-        """Another draw is tried."""
-        self.clashes.clear()
-        self._calls = self._misfits = self._blind = 0
-
-    def add(self, error: CannotRunError, *, counts: bool = True) -> None:
-        """Keep an error of a call and, if it counts, the numbers that clash in it."""
-        if self.first is None or (is_undefined(error) and not is_undefined(self.first)):
-            self.first = error
-        self._calls += 1
-        self._blind += error.is_incurable
-        if counts:
-            self.clashes += read_clashes(str(error))
-
-    def add_misfit(self, clashes: Sequence[tuple[int, int]]) -> None:
-        """Keep the numbers that clash where a parameter is not as large as its tensor."""
-        self._misfits += 1
-        self.clashes += clashes
+    one: int
+    other: int
+    names: Names = ()  # of the second, where they are known
+    is_product: bool = False  # of several sizes: that two are equal is not said
+    is_multiple: bool = False
 
 
 def is_undefined(error: CannotRunError) -> bool:
@@ -91,87 +58,225 @@ def is_undefined(error: CannotRunError) -> bool:
     return found is not None and found[1] not in _BUILTIN
 
 
-def read_clashes(text: str) -> Iterator[tuple[int, int]]:
-    """The two numbers that differ and should not, as torch's shape errors name them."""
-    for pattern in _CLASHES:
-        for one, other in pattern.findall(text):
-            yield int(one), int(other)
-    shapes = [
-        tuple(int(n) for n in shape.split(",") if n.strip().isdigit())
-        for shape in _SHAPE.findall(text)
-    ]
-    if "is invalid for input of size" in text and shapes:
-        yield prod(shapes[0]), int(text.split("input of size ")[1].split(maxsplit=1)[0])
-    elif len(shapes) == 2 and any(words in text for words in _TWO_SHAPES):
-        yield from compare_shapes(*shapes)
+def find_statements(
+    failed: tuple[str, Any, Any] | None, error: BaseException, path: str
+) -> list[Statement]:
+    """What code said of its sizes when it failed: in a view, or in its own refusal."""
+    if failed is not None:
+        return list(_read_view(*failed))
+    frames = [(f, line) for f, line in walk_tb(error.__traceback__) if _is_in(f, path)]
+    return list(_read_refusal(*frames[-1])) if frames else []
 
 
-def compare_shapes(one: Sequence[int], other: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """What is left of two shapes without what they have in common, as one number each."""
-    common = Counter(one) & Counter(other)
-    left = prod((Counter(one) - common).elements()), prod((Counter(other) - common).elements())
-    if left[0] != left[1]:
-        yield left
+def _is_in(frame: FrameType, path: str) -> bool:
+    return frame.f_code.co_filename == path
+
+
+def make_failure_watch() -> Any:
+    """A mode that keeps, as `failed`, the name and arguments of the torch function that raised."""
+    from torch.overrides import TorchFunctionMode
+
+    class Watch(TorchFunctionMode):
+        failed: tuple[str, Any, Any] | None = None
+
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            try:
+                return function(*args, **(kwargs or {}))
+            except Exception:
+                self.failed = (getattr(function, "__name__", ""), args, kwargs or {})
+                raise
+
+    return Watch()
+
+
+def _read_view(name: str, args: Any, kwargs: Mapping[str, Any]) -> Iterator[Statement]:
+    """The elements that a view has, and those that it asks for, without what both have."""
+    have: list[int] = []
+    asked: list[int] = []
+    match name, args:
+        case (("view" | "reshape"), (tensor, *shape)):
+            shape = shape or [kwargs.get("shape", kwargs.get("size", ()))]
+            have, asked = list(tensor.shape), _flatten(shape)
+        case "unflatten", (tensor, int(place), shape):
+            have, asked = [tensor.shape[place]], _flatten([shape])
+    if not all(type(number) is int for number in asked) or not asked:
+        return
+    common = Counter(have) & Counter(asked)
+    one = prod((Counter(have) - common).elements())
+    other = prod(n for n in (Counter(asked) - common).elements() if n != -1)
+    if other > 0 and (one % other if -1 in asked else one != other):
+        yield Statement(one, other, is_product=True, is_multiple=-1 in asked)
+
+
+def _flatten(shape: Sequence[Any]) -> list[int]:
+    return [int(n) for part in shape for n in (part if hasattr(part, "__iter__") else (part,))]
+
+
+def _read_refusal(frame: FrameType, line: int) -> Iterator[Statement]:
+    """The comparisons for which the code's own assert or raise stopped it."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assert(test=test) if node.lineno <= line <= (node.end_lineno or line):
+                yield from _read_test(test, frame, ast.Eq, ast.And)
+            case ast.If(test=test, body=body) if any(
+                isinstance(each, ast.Raise) and each.lineno <= line <= (each.end_lineno or line)
+                for each in body
+            ):
+                yield from _read_test(test, frame, ast.NotEq, ast.Or)
+
+
+def _read_test(
+    test: ast.expr, frame: FrameType, wanted: type[ast.cmpop], joined: type[ast.boolop]
+) -> Iterator[Statement]:
+    match test:
+        case ast.BoolOp(op=op, values=parts) if isinstance(op, joined):
+            for part in parts:
+                yield from _read_test(part, frame, wanted, joined)
+        case ast.Compare(
+            left=ast.BinOp(left=one, op=ast.Mod(), right=other), ops=[op], comparators=[_]
+        ) if isinstance(op, wanted):
+            yield from _compare(one, other, frame, is_multiple=True)
+        case ast.BinOp(left=one, op=ast.Mod(), right=other) if wanted is ast.NotEq:
+            yield from _compare(one, other, frame, is_multiple=True)
+        case ast.Compare(left=one, ops=[op], comparators=[other]) if isinstance(op, wanted):
+            yield from _compare(one, other, frame, is_multiple=False)
+
+
+def _compare(
+    one: ast.expr, other: ast.expr, frame: FrameType, *, is_multiple: bool
+) -> Iterator[Statement]:
+    """Numbers, or shapes number by number, as the frame that failed has them."""
+    try:
+        left, right = (_evaluate(each, frame) for each in (one, other))
+    except Exception:  # whatever the user's expression raises
+        return
+    pairs = [(left, right)]
+    if isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
+        pairs = list(zip(left, right, strict=True))
+    for here, there in pairs:
+        if not all(type(number) is int and number > 0 for number in (here, there)):
+            continue
+        if here % there if is_multiple else here != there:
+            yield Statement(here, there, is_multiple=is_multiple)
+
+
+def _evaluate(expr: ast.expr, frame: FrameType) -> Any:
+    code = compile(ast.Expression(expr), "<assertion>", "eval")
+    return eval(code, frame.f_globals, frame.f_locals)
 
 
 def guess_ties(
-    clashes: Sequence[tuple[int, int]], sizes: Mapping[str, int], ties: Ties, told: Collection[str]
-) -> list[Tie]:
-    """Ties that would make the numbers agree that clash at these sizes, the likeliest first."""
+    statements: Sequence[Sequence[Statement]],
+    sizes: Mapping[str, int],
+    ties: Ties,
+    told: Collection[str],
+    extents: Sequence[Names] = (),
+) -> list[Ties]:
+    """Ties under which what was stated together holds at these sizes, the fewest first.
+
+    `extents` are the products of sizes that the formula has.
+    """
     tied = {name for name, _ in ties}
-    names = _find_products({n: s for n, s in sizes.items() if n not in tied and s > 1})
-    votes: Counter[Tie] = Counter()
-    for one, other in clashes:
-        made = (_make_tie(a, b, told) for a in names.get(one, ()) for b in names.get(other, ()))
-        found = sorted({tie for tie in made if tie is not None}, key=_measure)
-        votes.update(tie for tie in found if len(tie[1]) == len(found[0][1]))
-    return [tie for tie, _ in votes.most_common(MOST_GUESSES)]
+    known = {name: size for name, size in sizes.items() if name not in tied and size > 1}
+    names = _name_products(known, extents)
+    solved = (
+        each
+        for together in statements
+        if together
+        for each in islice(_solve(together, names, told, extents, ()), MOST_GUESSES)
+    )
+    found = dict.fromkeys(each for each in solved if each)
+    return [(*ties, *each) for each in sorted(found, key=len)[:MOST_GUESSES]]
 
 
-def _measure(tie: Tie) -> tuple[int, Tie]:
-    return len(tie[1]), tie
-
-
-def _find_products(sizes: Mapping[str, int]) -> dict[int, list[Names]]:
-    """The names whose product each number is."""
+def _name_products(sizes: Mapping[str, int], extents: Sequence[Names]) -> dict[int, list[Names]]:
+    """The names whose product a number is: as few as can be, those that the formula has first."""
     found: dict[int, list[Names]] = {}
+    own = [names for names in extents if {*names} <= {*sizes}]
     for count in range(1, MOST_NAMES + 1):
-        for names in combinations(sizes, count):
-            found.setdefault(prod(sizes[name] for name in names), []).append(names)
+        for names in (*(n for n in own if len(n) == count), *combinations(sizes, count)):
+            known = found.setdefault(prod(sizes[str(name)] for name in names), [])
+            if all(len(each) == count and {*each} != {*names} for each in known):
+                known.append(names)
     return found
+
+
+def _solve(
+    statements: Sequence[Statement],
+    names: Mapping[int, list[Names]],
+    told: Collection[str],
+    extents: Sequence[Names],
+    ties: Ties,
+) -> Iterator[Ties]:
+    """The ways to make all of these true by ties, beside those that are made already."""
+    if not statements:
+        yield ties
+        return
+    stated, *rest = statements
+    others = [stated.names] if stated.names else names.get(stated.other, [])
+    if stated.is_multiple:
+        others = others or [(stated.other,)]
+    for one, other in itertools.product(names.get(stated.one, ()), others):
+        left, right = (Counter(_expand(side, ties)) for side in (one, other))
+        if left == right:
+            yield from _solve(rest, names, told, extents, ties)
+            continue
+        if stated.is_multiple:
+            tie = _make_multiple(one, other, told, extents)
+        else:
+            tie = _make_tie((*(left - right).elements(),), (*(right - left).elements(),), told)
+        if tie is not None and len(tie[1]) > stated.is_product:
+            made = ((name, _expand(whole, (tie,))) for name, whole in ties)
+            yield from _solve(rest, names, told, extents, (*made, tie))
+
+
+def _expand(names: Names, ties: Ties) -> Names:
+    known = dict(ties)
+    return tuple(n for name in names for n in (known.get(str(name)) or (name,)))
 
 
 def _make_tie(one: Names, other: Names, told: Collection[str]) -> Tie | None:
     """The tie under which two products agree; None if there is none with one size on its left."""
-    left = tuple(name for name in one if name not in other)
-    right = tuple(name for name in other if name not in one)
-    for a, b in ((right, left), (left, right)):
-        if len(a) == 1 and b and len(b) <= 2 and a[0] not in told:
+    for a, b in ((other, one), (one, other)):
+        if len(a) == 1 and b and isinstance(a[0], str) and a[0] not in told and a[0] not in b:
             return a[0], b
     return None
+
+
+def _make_multiple(
+    one: Names, other: Names, told: Collection[str], extents: Sequence[Names]
+) -> Tie | None:
+    """The one size as the other times a third: as the formula has it, or twice."""
+    if len(one) != 1 or len(other) != 1 or one == other or one[0] in told:
+        return None
+    products = [names for names in extents if other[0] in names and one[0] not in names]
+    return str(one[0]), (products or [(other[0], _FACTOR)])[0]
 
 
 def set_sizes(sizes: Mapping[str, int], ties: Ties) -> dict[str, int]:
     """The sizes with those that are tied as the ties have them."""
     found = dict(sizes)
     for name, product in reversed(ties):
-        found[name] = prod(found[each] for each in product)
+        found[name] = prod(n if isinstance(n, int) else found[n] for n in product)
     return found
 
 
-def find_likely_ties(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Ties]:
-    """Ties to try without a clue: E = H*D and other products that the formula has, equal sizes.
+def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Ties]:
+    """Ties that no code states, to say under which it would be right: products, then equal sizes.
 
-    After them come a product together with two equal sizes, and products of any two.
+    After them come a product together with two equal sizes.
     """
-    usual = [(whole, ("H", "D")) for whole in "EMCT"]
-    known = [(whole, product) for product in extents for whole in names if whole not in product]
-    products = [tie for tie in (*usual, *known) if {tie[0], *tie[1]} <= {*names}]
-    equal = [(other, (one,)) for one, other in combinations(names, 2)]
+    products = [(whole, product) for product in extents for whole in names if whole not in product]
+    products = [tie for tie in products if {*tie[1]} <= {*names}]
+    equal: list[Tie] = [(other, (one,)) for one, other in combinations(names, 2)]
     yield from ((tie,) for tie in (*products, *equal))
     if len(names) > 2:
         yield tuple((name, (names[0],)) for name in names[1:])
     for whole, product in products[:2]:
         yield from (((whole, product), tie) for tie in equal if whole not in {tie[0], *tie[1]})
-    for whole in names:
-        yield from (((whole, pair),) for pair in combinations(names, 2) if whole not in pair)

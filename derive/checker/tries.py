@@ -1,54 +1,53 @@
-"""What is tried in turn until code runs: its likely programs at likely sizes."""
+"""What may be judged: the programs of code of each kind, and the sizes that it fixes by itself.
+
+A function has the same programs at all sizes. The parameters of a module that is made have shapes,
+which say sizes. A class is made anew at each draw, with the numbers that make its parameters fit. A
+script is a function of the tensors that it makes, whose shapes say sizes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import islice
+import inspect
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, islice
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.bind import (
-    Match,
-    find_constructor,
-    find_programs,
-    match_slots,
-)
-from derive.checker.bind import (
-    find_numbers as find_integers,
-)
-from derive.checker.draws import Draw, Draws, find_draws, make_draws
-from derive.checker.load import CannotRunError, Code, finish_script
+from derive.checker.bind import Match, find_constructor, find_numbers, find_programs, match_slots
+from derive.checker.draws import make_draws
+from derive.checker.load import CannotRunError, Code, find_literals, finish_script
 from derive.checker.program import Program
 from derive.checker.remote import find_kind, where_it_lives
 from derive.checker.runs import describe_error, make_module
-from derive.checker.shapes import find_misfits, find_sources, solve_sizes, write_extent
-from derive.checker.slots import Slot, find_slots, rank_sizes
+from derive.checker.shapes import (
+    find_holders,
+    find_misfits,
+    find_sources,
+    solve_sizes,
+    write_extent,
+)
+from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, rank_size
 from derive.checker.sources import evaluate_source, find_letters, find_tensors
-from derive.checker.ties import Failures
+from derive.checker.ties import Statement
 from derive.errors import DeriveError
 from derive.ir.nodes import ScalarInput, System
-from derive.ir.polynomial import evaluate_extent
 from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from derive.checker.draws import Draw
     from derive.checker.script import Script
 
-MOST_SIZES = 12  # assignments of sizes that fit a module's shapes
-MOST_INTEGERS = 60  # ways to fill in a constructor's integers
-MOST_AT_TIES = 12  # programs, and ways to fill in integers, at sizes that are tied
+    Orders = Mapping[str, tuple[int, ...]]
+    Make = Callable[[Draw, list[list[Statement]]], Iterator[Program]]
 
-
-@dataclass(frozen=True)
-class Attempt:
-    """Programs, the likeliest first, and the draws at which they are tried.
-
-    `wider` are those at other sizes than a script's own, for one that does not depend on those.
-    """
-
-    programs: Iterable[Program]
-    draws: Draws
-    wider: Iterable[Attempt] = ()
+MOST_SIZES = 256  # assignments of sizes that fit a module's shapes
+MOST_MADE = 100  # modules that are made of a class at one draw
+MOST_NUMBER = 4096  # beyond it a number is no size that a draw could have
 
 
 @dataclass(frozen=True)
@@ -59,22 +58,38 @@ class Task:
     system: System
     binds: Mapping[str, str]
     sizes: Mapping[str, int]
-    failures: Failures
 
 
-def find_attempts(task: Task) -> Iterator[Attempt]:
-    """What to try, the likeliest first; the failures say what comes next."""
+@dataclass(frozen=True)
+class Subject:
+    """Code as it may be called.
+
+    `groups` are sizes that it fixes: one of the first group, if the code runs at any of them.
+    `make` gives the programs at a draw, those first whose names tell most, and adds what the code
+    says of sizes. `numbers` are whole numbers that the code has by name, `literals` those that
+    stand in it. `parameters` may lie in another order than the one that is stated. A script may
+    also be judged at sizes that are not its own, `wider`.
+    """
+
+    groups: Sequence[Sequence[Mapping[str, int]]]
+    make: Make
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    literals: Sequence[int] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    wider: Subject | None = None
+
+
+def find_subjects(task: Task, orders: Orders) -> Iterator[Subject]:
+    """The code as a function of the formula's tensors; parameters of some orders are assumed."""
     kind = find_kind(task.code.target)
     if task.code.script is not None:
-        yield from _try_script(task)
+        yield from _find_scripts(task)
     elif kind == "class":
-        yield from _try_class(task)
-    elif kind == "module":
-        yield from _try_module(task)
+        yield from _find_classes(task, orders)
     else:
-        yield from _try_function(task)
+        yield _find_module(task, orders) if kind == "module" else _find_function(task)
         if task.code.call is not None:  # the file calls it: with what its formula does not have
-            yield from _try_script(replace(task, code=replace(task.code, script=task.code.call)))
+            yield from _find_scripts(replace(task, code=replace(task.code, script=task.code.call)))
 
 
 def find_fixed(system: System, given: Mapping[str, int], program: Program) -> dict[str, int]:
@@ -84,111 +99,143 @@ def find_fixed(system: System, given: Mapping[str, int], program: Program) -> di
     return {**defaults, **given}
 
 
-def _try_function(task: Task) -> Iterator[Attempt]:
-    programs = list(find_programs(task.code, task.system, task.binds))
-    numbers = list(_name_numbers(task.code, task.system))
-    told = find_fixed(task.system, task.sizes, programs[0])
-    for draws in find_draws(task.system, told, numbers, task.failures):
-        yield Attempt(programs, draws)
-        programs = programs[:MOST_AT_TIES]
+def _find_function(task: Task) -> Subject:
+    programs = find_programs(task.code, task.system, task.binds)
+    fixed = find_fixed(task.system, task.sizes, programs[0])
+    return Subject([[fixed]], partial(_give, programs), *find_own_numbers(task.code))
 
 
-def _name_numbers(code: Code, system: System) -> Iterator[dict[str, int]]:
-    """Sizes as the code's own numbers have them, by their usual names."""
-    numbers = find_numbers(code)
-    names = list(find_sizes(system))
-    told: dict[str, int] = {}
-    for called, value in numbers.items():
-        ranked = rank_sizes(called, names)
-        if ranked and ranked[0] not in told and rank_sizes(called, ["?", ranked[0]])[0] != "?":
-            told[ranked[0]] = value
-    if told:
-        yield told
-    for name in names:
-        for value in dict.fromkeys(numbers.values()):
-            yield {name: value}
+def _give(programs: Sequence[Program], _: Draw, __: list[list[Statement]]) -> Iterator[Program]:
+    return iter(programs)
 
 
-def find_numbers(code: Code) -> dict[str, int]:
-    """Whole numbers that the file or the closure has by name."""
-    return {
-        name: value
-        for name, value in code.names.items()
-        if type(value) is int and 0 < value <= 4096 and not name.startswith("__")
-    }
-
-
-def _try_module(task: Task) -> Iterator[Attempt]:
+def _find_module(task: Task, orders: Orders) -> Subject:
     """A module that is made: its shapes say the sizes."""
-    system, binds = task.system, task.binds
-    parameters = _find_parameters(task, make_draws(system, task.sizes).first)
-    numbers = find_attributes(task.code.target)
-    for program in find_programs(task.code, system, binds):
-        given = {**program.parameters, **program.arguments}
-        told = find_fixed(system, task.sizes, program)
-        slots = [slot for slot in parameters if slot.name in program.parameters]
-        untold = [slot for slot in slots if slot.name not in binds]  # what is told has its layout
-        for solved in islice(solve_sizes(system, given, slots, numbers, told), MOST_SIZES):
-            sources = find_sources(system, given, untold, solved)
-            if sources is not None:
-                yield Attempt([_place(program, sources)], make_draws(system, solved))
+    system = task.system
+    draws = make_draws(system, task.sizes)
+    parameters = [] if draws is None else _list_parameters(task, draws.first)
+    programs = find_programs(task.code, system, task.binds)
+    holders = find_holders(system, programs[0], parameters, orders)
+    fixed = find_fixed(system, task.sizes, programs[0])
+    own, literals = find_own_numbers(task.code)
+    numbers = {**own, **find_attributes(task.code.target)}
+    solved = list(islice(solve_sizes(holders, [*numbers.values()], fixed), MOST_SIZES))
+    names = [name for holder in holders for name in _name_extents(holder.tensor)]
+    groups: dict[tuple[int, int], list[Mapping[str, int]]] = defaultdict(list)
+    for sizes in solved:
+        groups[_count_said({n: s for n, s in sizes.items() if n in names}, numbers)].append(sizes)
+
+    def make(draw: Draw, _: list[list[Statement]]) -> Iterator[Program]:
+        sources = find_sources(holders, draw.sizes)
+        for program in programs if sources is not None else ():
+            yield replace(program, parameters={**program.parameters, **(sources or {})})
+
+    ordered = [groups[key] for key in sorted(groups, reverse=True)]
+    held = {holder.slot.name: holder.tensor.name for holder in holders if not holder.told}
+    return Subject(ordered, make, numbers, literals, held)
 
 
-def _find_parameters(task: Task, draw: Draw) -> list[Slot]:
+def _list_parameters(task: Task, draw: Draw) -> list[Slot]:
     """The parameters of a module; those of lazy layers get their shapes in a first call."""
     _, parameters = find_slots(task.code.target)
     if any(slot.shape is None for slot in parameters):
-        for program in islice(find_programs(task.code, task.system, task.binds), 1):
+        for program in find_programs(task.code, task.system, task.binds)[:1]:
             replace(program, parameters={}).run(draw.make_inputs(), draw.sizes)
         _, parameters = find_slots(task.code.target)
     return parameters
 
 
-def _place(program: Program, sources: Mapping[str, str]) -> Program:
-    return replace(program, parameters={**program.parameters, **sources})
+def _name_extents(tensor: Any) -> Iterator[str]:
+    from derive.ir.nodes import Size
+    from derive.ir.walk import walk
+
+    return (p.name for extent in tensor.shape for p in walk(extent) if isinstance(p, Size))
+
+
+def _count_said(sizes: Mapping[str, int], numbers: Mapping[str, int]) -> tuple[int, int]:
+    """How many of a module's numbers are sizes, and of how many the names say so."""
+    said = sum(
+        UNSAID - rank_size(called.rpartition(".")[2], name)
+        for called, number in numbers.items()
+        for name, size in sizes.items()
+        if number == size
+    )
+    return len({*sizes.values()} & {*numbers.values()}), said
+
+
+def find_own_numbers(code: Code) -> tuple[dict[str, int], list[int]]:
+    """Whole numbers of the code: those that it reads by name, and those that stand in it."""
+    if code.script is None:
+        return find_numbers_of(code.target)
+    named = {name: value for name, value in code.names.items() if not name.startswith("__")}
+    return _keep_numbers(named), find_literals(code)
+
+
+@where_it_lives
+def find_numbers_of(target: Any) -> tuple[dict[str, int], list[int]]:
+    """Whole numbers of the file, the closure and the defaults, by name, and the literals."""
+    functions = _find_functions(target)
+    bodies = list(dict.fromkeys(chain.from_iterable(map(_find_bodies, functions))))
+    named: dict[str, Any] = {}
+    for function in functions:
+        named |= dict(_find_reads(function))
+    for function in functions[: len(functions) if isinstance(target, type) else 1]:
+        named |= {each.name: each.default for each in find_arguments(function)}
+    literals = {n for body in bodies for n in body.co_consts if type(n) is int}
+    return _keep_numbers(named), sorted(n for n in literals if 1 < n <= MOST_NUMBER)
+
+
+def _keep_numbers(named: Mapping[str, Any]) -> dict[str, int]:
+    return {n: v for n, v in named.items() if type(v) is int and 0 < v <= MOST_NUMBER}
+
+
+def _find_functions(target: Any) -> list[Any]:
+    """What is called: the function or the methods, and functions of the same file."""
+    import torch
+
+    kind = target if isinstance(target, type) else type(target)
+    found = [target]
+    if issubclass(kind, torch.nn.Module):
+        owners = [each for each in kind.__mro__ if each not in torch.nn.Module.__mro__]
+        found = [f for each in owners for f in vars(each).values() if inspect.isfunction(f)]
+    for function in found:
+        read = (value for _, value in _find_reads(function))
+        found += [each for each in read if inspect.isfunction(each) and each not in found]
+    return found
+
+
+def _find_reads(function: Any) -> list[tuple[str, Any]]:
+    """What a function reads from its file and from around it, by name."""
+    inner = inspect.unwrap(function)
+    inner = getattr(inner, "__func__", inner)
+    own = getattr(inner, "__globals__", {})
+    read = dict.fromkeys(chain.from_iterable(body.co_names for body in _find_bodies(function)))
+    found = [(name, own[name]) for name in read if name in own]
+    cells = getattr(inner, "__closure__", None) or ()
+    for name, cell in zip(inner.__code__.co_freevars if cells else (), cells, strict=True):
+        with suppress(ValueError):  # a cell that is empty yet
+            found.append((name, cell.cell_contents))
+    return found
+
+
+def _find_bodies(function: Any) -> list[CodeType]:
+    """The compiled body of a function, and of those inside it."""
+    inner = inspect.unwrap(function)
+    found = [b for b in [getattr(getattr(inner, "__func__", inner), "__code__", None)] if b]
+    for body in found:
+        found += [each for each in body.co_consts if isinstance(each, CodeType)]
+    return found
 
 
 @where_it_lives
 def find_attributes(module: Any) -> dict[str, int]:
-    """Whole numbers that a module and its parts keep."""
-    found: dict[str, int] = {}
-    for part in module.modules():
-        for name, value in vars(part).items():
-            if type(value) is int and 0 < value <= 1 << 16:
-                found.setdefault(name, value)
-    return found
-
-
-def _try_class(task: Task) -> Iterator[Attempt]:
-    """A class of modules: made at the sizes of each draw, so that it is judged at several."""
-    code, system, binds = task.code, task.system, task.binds
-    slots = find_constructor(code, binds)
-    told = {slot.name: binds[slot.name] for slot in slots if slot.name in binds}
-    open_slots = [slot for slot in slots if slot.name not in told]
-    rest = {name: source for name, source in binds.items() if name not in told}
-    match = Match({}, [], [s for s in system.inputs if isinstance(s, ScalarInput)])
-    maker = Program(code, constructor=told)
-    inner = replace(task, binds=rest)
-    fixed = find_fixed(system, task.sizes, maker)
-    integers = list(islice(find_integers(open_slots, match, system), MOST_INTEGERS))
-    makers = [replace(maker, constructor={**told, **given}) for given in integers]
-    draws = None
-    for draws in find_draws(system, fixed, (), task.failures):
-        yield Attempt(_make_modules(inner, makers, draws), draws)
-    if draws is None:
-        return
-    try:  # a class that needs no arguments, with the sizes that it has in it
-        module = _construct(makers[0] if makers else maker, draws)
-    except CannotRunError:  # that no sizes fit is said already
-        return
-    yield from _try_module(replace(inner, code=replace(code, target=module)))
-
-
-def _construct(maker: Program, draws: Draws) -> Any:
-    sizes = draws.first.sizes
-    values = draws.first.make_inputs()
-    made = {n: evaluate_source(s, values, sizes, {}) for n, s in maker.constructor.items()}
-    return construct(maker.code.target, made, maker.code.path)
+    """Whole numbers that a module and its parts keep, by their dotted names."""
+    return {
+        f"{path}.{name}" if path else name: value
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+        if type(value) is int and 0 < value <= MOST_NUMBER
+    }
 
 
 @where_it_lives
@@ -200,52 +247,95 @@ def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
         raise describe_error(error, path) from error
 
 
-def _make_modules(task: Task, makers: Iterable[Program], draws: Draws) -> Iterator[Program]:
-    """The programs of a class, for every way to fill in its integers."""
-    values = draws.first.make_inputs()
-    for maker in makers:
-        try:
-            module = _construct(maker, draws)
-        except CannotRunError as error:  # integers that do not fit are not the ones that are meant
-            task.failures.add(error)
-            continue
-        inner = replace(task, code=replace(maker.code, target=module))
-        for program in _fit_module(inner, draws, values):
-            yield replace(program, code=maker.code, constructor=maker.constructor, guessed=True)
+def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
+    """A class of modules: made at the sizes of each draw, so that it is judged at several."""
+    code, system = task.code, task.system
+    slots = find_constructor(code, task.binds)
+    told = {slot.name: task.binds[slot.name] for slot in slots if slot.name in task.binds}
+    rest = {name: source for name, source in task.binds.items() if name not in told}
+    scalars = [each for each in system.inputs if isinstance(each, ScalarInput)]
+    open_slots = [slot for slot in slots if slot.name not in told]
+    numbers = islice(find_numbers(open_slots, scalars, system), MOST_MADE)
+    makers = [Program(code, constructor={**told, **given}, doubt=doubt) for doubt, given in numbers]
+    inner = replace(task, binds=rest)
+    made = _Class(inner, makers, orders)
+    fixed = find_fixed(system, task.sizes, makers[0])
+    yield Subject([[fixed]], made.make, *find_own_numbers(code), made.parameters)
+    if not any(slot.required for slot in open_slots):  # with the sizes that it has in it
+        given = {n: evaluate_source(s, {}, task.sizes, {}) for n, s in told.items()}
+        with suppress(CannotRunError):  # that it cannot be made is said already
+            module = construct(code.target, given, code.path)
+            yield _find_module(replace(inner, code=replace(code, target=module)), orders)
 
 
-def _fit_module(task: Task, draws: Draws, values: Mapping[str, Any]) -> Iterator[Program]:
-    """The programs of a module, made for these sizes, whose parameters can be what they hold."""
-    system, sizes = task.system, draws.first.sizes
-    try:
-        parameters = _find_parameters(task, draws.first)
-        programs = list(find_programs(task.code, system, task.binds))
-    except CannotRunError as error:
-        task.failures.add(error)
-        return
-    except DeriveError as error:  # these integers make no parameter of a name that is bound
-        task.failures.first = task.failures.first or CannotRunError(str(error))
-        return
-    for program in programs:
-        given = program.parameters
-        told = [slot for slot in parameters if slot.name in task.binds]
-        chosen = [slot for slot in parameters if slot.name in given and slot not in told]
-        clashes = list(find_misfits(program, (*told, *chosen), values, sizes))
-        found = None if clashes else find_sources(system, given, chosen, sizes)
-        if found is None:
-            task.failures.add_misfit(clashes)
-            return  # the other programs of this module give it the same parameters
-        yield _place(program, found)
+@dataclass
+class _Class:
+    """A class of modules, and the ways to fill in what its constructor asks for."""
+
+    task: Task
+    makers: Sequence[Program]
+    orders: Orders
+    parameters: dict[str, str] = field(default_factory=dict)  # and the tensors that they hold
+
+    def make(self, draw: Draw, statements: list[list[Statement]]) -> Iterator[Program]:
+        """The programs whose parameters fit at a draw.
+
+        Where none fits, the shapes that do not are what the class says of its sizes.
+        """
+        values, said, fits = draw.make_inputs(), list[list[Statement]](), False
+        refused: Exception | None = None
+        for maker in self.makers:
+            code = maker.code
+            made = {
+                n: evaluate_source(s, values, draw.sizes, {}) for n, s in maker.constructor.items()
+            }
+            try:
+                module = construct(code.target, made, code.path)
+                inner = replace(code, target=module)
+                own = replace(self.task, code=inner)
+                parameters = _list_parameters(own, draw)
+                programs = find_programs(inner, self.task.system, self.task.binds)
+            except DeriveError as error:  # these numbers make no parameter of a name that is bound
+                refused = refused or error
+                continue
+            except CannotRunError as error:  # numbers that do not fit are not those that are meant
+                said.append([*error.statements])
+                refused = refused or error
+                continue
+            sources = self._find_sources(parameters, programs[0], draw, said)
+            fits |= sources is not None
+            for each in programs if sources is not None else ():
+                yield replace(
+                    each,
+                    code=code,
+                    constructor=maker.constructor,
+                    parameters={**each.parameters, **(sources or {})},
+                    doubt=each.doubt + maker.doubt,
+                )
+        if not fits:
+            statements += said
+            if refused is not None and not any(said):
+                raise refused
+
+    def _find_sources(
+        self, parameters: list[Slot], program: Program, draw: Draw, said: list[list[Statement]]
+    ) -> dict[str, str] | None:
+        holders = find_holders(self.task.system, program, parameters, self.orders)
+        self.parameters.update({h.slot.name: h.tensor.name for h in holders if not h.told})
+        sources = find_sources(holders, draw.sizes)
+        if sources is None:
+            said.append(list(find_misfits(holders, draw.sizes)))
+        return sources
 
 
-def _try_script(task: Task) -> Iterator[Attempt]:
+def _find_scripts(task: Task) -> Iterator[Subject]:
     """A script: what it makes up at random, and what it lacks, are its arguments."""
     code, system, script = task.code, task.system, task.code.script
     assert script is not None
     for result in _find_results(code, system):
         match, slots = _match_script(task, script, result)
-        for arguments in islice(_find_free_numbers(script, match, system, result), MOST_INTEGERS):
-            yield from _try_script_with(task, replace(match, arguments=arguments), slots, result)
+        for arguments in islice(_find_free_numbers(script, match, system, result), MOST_MADE):
+            yield _find_script(task, replace(match, arguments=arguments), slots, result)
 
 
 def _match_script(task: Task, script: Script, result: str) -> tuple[Match, list[Slot]]:
@@ -256,9 +346,10 @@ def _match_script(task: Task, script: Script, result: str) -> tuple[Match, list[
     names = [name for name in names if name not in (*script.filled, *script.called)]
     slots = [_to_slot(task.code, name, name not in script.made) for name in names]
     match = Match(dict(task.binds), list(find_tensors(task.system)), [])
-    match_slots(match, slots)
+    sizes = list(find_sizes(task.system))
+    match_slots(match, slots, sizes)
     if not any(s.required for s in slots):
-        match_slots(match, [replace(slot, required=True) for slot in slots])
+        match_slots(match, [replace(slot, required=True) for slot in slots], sizes)
     return match, slots
 
 
@@ -272,47 +363,39 @@ def _find_free_numbers(
     shape = ", ".join(write_extent(extent) for extent in empty)
     filled = {name: f"zeros({shape})" for name in free if name in script.filled}
     wanted = [Slot(name) for name in free if name not in (*script.filled, *script.called)]
-    for given in find_integers(wanted, replace(match, scalars=[]), system):
+    for _, given in find_numbers(wanted, [], system):
         yield {**match.arguments, **filled, **given}
 
 
-def _try_script_with(task: Task, match: Match, slots: list[Slot], result: str) -> Iterator[Attempt]:
+def _find_script(task: Task, match: Match, slots: list[Slot], result: str) -> Subject:
     code, system, script = task.code, task.system, task.code.script
     assert script is not None
     names = tuple(name for name in match.arguments if name in script.arguments)
     finished = finish_script(code, names, result)
-    program = Program(finished, match.arguments, letters=find_letters(system))
+    program = Program(
+        finished, match.arguments, letters=find_letters(system), told=tuple(task.binds)
+    )
     shaped = [slot for slot in slots if slot.name in names and slot.shape is not None]
-    told = find_fixed(system, task.sizes, program)
-    if not shaped:
-        named = list(_name_numbers(code, system))
-        for draws in find_draws(system, told, named, task.failures):
-            yield Attempt([program], draws)
-    numbers = find_numbers(code)
+    fixed = find_fixed(system, task.sizes, program)
+    numbers, literals = find_own_numbers(code)
+    holders = find_holders(system, program, shaped, {})
+    solved = list(islice(solve_sizes(holders, [*numbers.values()], fixed), MOST_SIZES))
+    groups: dict[tuple[int, int], list[Mapping[str, int]]] = defaultdict(list)
+    for each in solved:
+        groups[_count_said(each, numbers)].append(each)
+    ordered = [groups[key] for key in sorted(groups, reverse=True)] or [[fixed]]
     sizes = _find_number_sizes(script, match, system)
     wider = [program]
     if sizes:
         finished = finish_script(code, (*names, *sizes), result)
         wider.insert(0, replace(program, code=finished, arguments={**match.arguments, **sizes}))
-    solutions = solve_sizes(system, match.arguments, shaped, numbers, told)
-    fitting = (solved for solved in solutions if _is_held(match, shaped, system, solved))
-    for solved in islice(fitting, MOST_SIZES):
-        yield Attempt([program], make_draws(system, solved), _widen(wider, system, told))
-
-
-def _is_held(match: Match, shaped: list[Slot], system: System, sizes: Mapping[str, int]) -> bool:
-    """Does each tensor that the script makes have the shape of what it stands for?"""
-    tensors = {tensor.name: tensor for tensor in find_tensors(system)}
-    pairs = [(slot, tensors.get(match.arguments[slot.name])) for slot in shaped]
-    return all(
-        slot.shape == tuple(evaluate_extent(extent, sizes) for extent in tensor.shape)
-        for slot, tensor in pairs
-        if tensor is not None
+    return Subject(
+        ordered,
+        partial(_give, [program]),
+        numbers,
+        literals,
+        wider=Subject([[fixed]], partial(_give, wider)) if solved else None,
     )
-
-
-def _widen(programs: list[Program], system: System, told: Mapping[str, int]) -> Iterator[Attempt]:
-    yield Attempt(programs, make_draws(system, told))
 
 
 def _find_number_sizes(script: Script, match: Match, system: System) -> dict[str, str]:
@@ -350,3 +433,18 @@ def _find_results(code: Code, system: System) -> list[str]:
     ]
     named = [name for name in known if name.lower() in wanted]
     return list(dict.fromkeys([*named[:1], *known[:1], *([] if known else [""])]))
+
+
+def find_sizes_by_name(numbers: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
+    """The sizes that the code's numbers are, where their names say so and do not contradict."""
+    ranked = sorted(
+        (rank_size(called.rpartition(".")[2], name), called, name)
+        for called in numbers
+        for name in names
+    )
+    found: dict[str, int] = {}
+    for rank, called, name in ranked:
+        same = {numbers[c] for r, c, n in ranked if n == name and r == rank}
+        if rank < 3 and name not in found and len(same) == 1:
+            found[name] = numbers[called]
+    return found

@@ -48,18 +48,24 @@ def test_the_blog_cannot_run():
     assert "value_width" in str(verdict) and f"line {pair.line}" in str(verdict)
 
 
-@pytest.mark.parametrize("told", ["everything", "sizes", "bindings", "nothing"])
+@pytest.mark.parametrize("told", ["everything", "bindings", "the mask"])
 def test_the_repaired_class_is_the_same(told, tmp_path):
     pair = read_pair(SEEDS / "s001_repaired.py")
-    bind = pair.bind if told in {"everything", "bindings"} else {}
-    sizes = pair.sizes if told in {"everything", "sizes"} else {}
+    bind = {"mask": pair.bind["mask"]} if told == "the mask" else pair.bind
+    sizes = pair.sizes if told == "everything" else {}
     verdict = check(pair.write(tmp_path), pair.formula, bind=bind, sizes=sizes)
     assert verdict.same is True, str(verdict)
     assert "the code is judged only where C = E" in [finding.says for finding in verdict.findings]
-    assert "mask-alignment" in [finding.code for finding in verdict.findings]
     assert all(each["D"] == each["H"] * each["C"] for each in verdict.sizes)
-    if told in {"bindings", "nothing"}:
+    if told != "everything":
         assert len({each["H"] for each in verdict.sizes}) == 3
+
+
+def test_the_mask_of_the_repaired_class_is_asked_for(tmp_path):
+    pair = read_pair(SEEDS / "s001_repaired.py")
+    verdict = check(pair.write(tmp_path), pair.formula)
+    assert verdict.same is False
+    assert "say --bind mask=mask.unsqueeze(1)" in str(verdict)
 
 
 def test_the_notebook_makes_its_keys_with_the_query_weight():

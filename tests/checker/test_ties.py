@@ -1,4 +1,4 @@
-"""Sizes that code ties together are found from the numbers that clash, in a few tries."""
+"""Sizes that code ties together are taken where it says so itself, in a view or an assertion."""
 
 import math
 
@@ -10,60 +10,107 @@ from derive import parse
 from derive.checker import pick
 from derive.checker.load import CannotRunError, load
 from derive.checker.pick import pick_program
-from derive.checker.ties import compare_shapes, guess_ties, read_clashes, set_sizes
+from derive.checker.ties import (
+    Statement,
+    find_statements,
+    guess_ties,
+    make_failure_watch,
+    set_sizes,
+)
 from derive.frontend.system import to_system
 
 SIZES = {"B": 2, "S": 7, "E": 13, "H": 3, "D": 5}
+
+
+def assert_product(x, h, d):
+    assert x.shape[-1] == h * d, "heads"
+
+
+def refuse_shapes(x, y):
+    if x.shape != y.shape:
+        raise ValueError("shapes")
+
+
+def refuse_remainder(x, h):
+    if x.shape[-1] % h or h < 0:
+        raise ValueError("heads")
 
 
 def make(*shape):
     return torch.zeros(shape)
 
 
+def find_said(act):
+    watch = make_failure_watch()
+    with pytest.raises((RuntimeError, ValueError, AssertionError)) as caught, watch:
+        act()
+    return find_statements(watch.failed, caught.value, __file__)
+
+
 @pytest.mark.parametrize(
-    ("act", "numbers"),
+    ("act", "said"),
     [
-        (lambda: make(2, 3) + make(2, 5), (3, 5)),
-        (lambda: make(2, 3) @ make(4, 5), (3, 4)),
-        (lambda: make(2, 3) @ make(5), (3, 5)),
-        (lambda: make(3) @ make(5, 2), (3, 5)),
-        (lambda: torch.tensordot(make(2, 3), make(4, 5), 1), (3, 4)),
-        (lambda: torch.stack([make(2), make(3)]), (2, 3)),
-        (lambda: make(2)[make(3).bool()], (2, 3)),
-        (lambda: make(7, 2, 3) @ make(7, 4, 5), (3, 4)),
-        (lambda: torch.einsum("ij,jk->ik", make(2, 3), make(4, 5)), (3, 4)),
-        (lambda: torch.cat([make(2, 3), make(4, 5)], 0), (3, 5)),
-        (lambda: make(3).expand(2, 5), (5, 3)),
-        (lambda: make(2, 3, 5).view(2, 3, 7), (42, 30)),
-        (lambda: nn.LayerNorm(6)(make(2, 5)), (6, 5)),
-        (lambda: nn.Linear(6, 2)(make(2, 5)), (5, 6)),
+        (lambda: make(2, 7, 13).view(2, 7, 3, 5), Statement(13, 15, is_product=True)),
+        (lambda: make(2, 13).reshape((2, 3, 5)), Statement(13, 15, is_product=True)),
+        (lambda: torch.reshape(make(13), (3, 5)), Statement(13, 15, is_product=True)),
+        (lambda: make(13).reshape(shape=(3, 5)), Statement(13, 15, is_product=True)),
+        (lambda: make(2, 13).unflatten(-1, (3, 5)), Statement(13, 15, is_product=True)),
+        (lambda: make(2, 13).view(2, 3, -1), Statement(13, 3, is_product=True, is_multiple=True)),
+        (lambda: assert_product(make(2, 13), 3, 5), Statement(13, 15)),
+        (lambda: refuse_shapes(make(2, 7), make(2, 5)), Statement(7, 5)),
+        (lambda: refuse_remainder(make(2, 13), 3), Statement(13, 3, is_multiple=True)),
     ],
 )
-def test_the_numbers_that_clash_are_read(act, numbers):
-    with pytest.raises((RuntimeError, ValueError, IndexError)) as caught:
-        act()
-    assert sorted(numbers) in [sorted(each) for each in read_clashes(str(caught.value))]
+def test_what_code_states_is_read(act, said):
+    assert find_said(act) == [said]
 
 
-def test_what_says_no_numbers_tells_nothing():
-    assert not list(read_clashes("embed_dim must be divisible by num_heads"))
-    assert not list(compare_shapes((3, 5), (5, 3)))
-    assert list(compare_shapes((13, 13), (13, 15))) == [(13, 15)]
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: make(2, 3) + make(2, 5),
+        lambda: make(2, 3) @ make(4, 5),
+        lambda: torch.einsum("ij,jk->ik", make(2, 3), make(4, 5)),
+        lambda: torch.cat([make(2, 3), make(4, 5)], 0),
+        lambda: nn.Linear(6, 2)(make(2, 5)),
+    ],
+)
+def test_operands_that_do_not_fit_state_nothing(act):
+    assert find_said(act) == []
 
 
-def test_a_clash_names_a_tie():
-    assert guess_ties([(13, 15)], SIZES, (), ()) == [("E", ("H", "D"))]
-    assert guess_ties([(182, 210)], SIZES, (), ()) == [("E", ("H", "D"))]  # B*S*E and B*S*H*D
-    assert guess_ties([(3, 5)], SIZES, (), ()) == [("D", ("H",))]
-    assert guess_ties([(3, 5)], SIZES, (), ("D",)) == [("H", ("D",))]
-    assert guess_ties([(3, 5)], SIZES, (), ("H", "D")) == []
-    assert guess_ties([(13, 15)], SIZES, (), ("E",)) == []
-    assert guess_ties([(11, 17)], SIZES, (), ()) == []
+@pytest.mark.parametrize(
+    ("together", "told", "ties"),
+    [
+        ([Statement(13, 15)], (), [("E", ("H", "D"))]),
+        ([Statement(182, 210)], (), [("E", ("H", "D"))]),
+        ([Statement(3, 5)], (), [("D", ("H",))]),
+        ([Statement(3, 5, is_product=True)], (), None),
+        ([Statement(3, 5)], ("D",), [("H", ("D",))]),
+        ([Statement(3, 5)], ("H", "D"), None),
+        ([Statement(13, 15)], ("E",), None),
+        ([Statement(11, 17)], (), None),
+        ([Statement(13, 3, is_multiple=True)], (), [("E", ("H", 2))]),
+        ([Statement(13, 15), Statement(13, 21)], (), [("E", ("H", "D")), ("S", ("D",))]),
+        ([Statement(13, 15), Statement(3, 2)], (), [("E", ("H", "D")), ("B", ("H",))]),
+    ],
+)
+def test_statements_name_ties(together, told, ties):
+    found = guess_ties([together], SIZES, (), told)
+    assert [{*each} for each in found] == ([{*ties}] if ties else [])
+
+
+def test_the_fewest_ties_come_first_and_products_are_those_of_the_formula():
+    one, two = [Statement(3, 5)], [Statement(13, 15), Statement(7, 2)]
+    assert [len(ties) for ties in guess_ties([two, one], SIZES, (), ())] == [1, 2]
+    multiple = [[Statement(13, 3, is_multiple=True)]]
+    assert guess_ties(multiple, SIZES, (), (), [("D", "H")]) == [(("E", ("D", "H")),)]
 
 
 def test_a_tie_holds_after_another():
     ties = (("E", ("H", "D")), ("D", ("S",)))
     assert set_sizes(SIZES, ties) == {"B": 2, "S": 7, "E": 21, "H": 3, "D": 7}
+    assert set_sizes(SIZES, (("E", ("H", 2)),))["E"] == 6
 
 
 class Scrambled(nn.Module):
@@ -100,22 +147,21 @@ y[b,i,e] = sum[h, d](sum[j](p[b,h,i,j] * v[b,h,j,d]) * W_o[h*D + d,e])
 
 def count_draws(monkeypatch, code, text, seen):
     """What is picked; the sizes at which it was tried are added."""
-    system = to_system(parse(text))
-    find = pick.find_attempts
+    make_draws = pick.make_draws
 
-    def look(task):
-        for attempt in find(task):
-            seen.append(attempt.draws.first.sizes)
-            yield attempt
+    def look(*arguments):
+        draws = make_draws(*arguments)
+        seen.append(draws.first.sizes)
+        return draws
 
-    monkeypatch.setattr(pick, "find_attempts", look)
-    return pick_program(load(code), system, {}, {})
+    monkeypatch.setattr(pick, "make_draws", look)
+    return pick_program(load(code), to_system(parse(text)), {}, {})
 
 
-def test_a_class_with_a_product_takes_two_draws(monkeypatch):
+def test_a_class_with_a_product_takes_few_draws(monkeypatch):
     seen = []
     picked = count_draws(monkeypatch, Scrambled, HEADS, seen)
-    assert len(seen) <= 3  # free ones, those that run, and the next ones, which are not tried
+    assert len(seen) <= 6
     assert all(d.sizes["E"] == d.sizes["H"] * d.sizes["D"] for d in picked.draws)
     assert len(picked.draws) == 3
 
@@ -130,23 +176,33 @@ def test_a_product_of_the_code_alone_is_found(monkeypatch):
     picked = count_draws(monkeypatch, merge, text, seen)
     assert len(seen) <= 3
     assert all(d.sizes["E"] == d.sizes["N"] * d.sizes["K"] for d in picked.draws)
+    assert [finding.code for finding in picked.findings] == ["stated-sizes"]
 
 
-def test_equal_sizes_are_found_and_said(monkeypatch):
-    def hide(x, w, u):
-        return (x * w) @ u
+SQUARE = "x[N, M]; w[N]; index m < M\ny[n, m] = x[n, m] * w[n]"
 
-    text = "x[N, M]; w[N]; u[K, L]; index m < M\ny[n, l] = sum[k](x[n, k % M] * w[n] * u[k, l])"
-    seen = []
-    picked = count_draws(monkeypatch, hide, text, seen)
-    assert len(seen) <= 6
-    says = [finding.says for finding in picked.findings]
-    assert any("only where N = M = K" in each for each in says), says
+
+def multiply(x, w):
+    return x * w
+
+
+def multiply_squares(x, w):
+    assert x.shape[0] == x.shape[1]
+    return x * w[:, None]
+
+
+def test_equal_sizes_are_taken_where_the_code_says_so_and_nowhere_else():
+    said = pick_program(load(multiply_squares), to_system(parse(SQUARE)), {}, {})
+    assert said.failure is None
+    assert "the code is judged only where N = M" in [each.says for each in said.findings]
+    silent = pick_program(load(multiply), to_system(parse(SQUARE)), {}, {})
+    assert "must match the size" in str(silent.failure)
+    assert silent.failed_at["N"] != silent.failed_at["M"]
 
 
 def test_what_never_runs_says_its_first_error():
     def broken(x):
-        return x.view(3, 1000, -1)
+        return x.view(3, 7, 11)
 
     with pytest.raises(CannotRunError, match="is invalid for input of size"):
         pick_program(load(broken), to_system(parse("x[N]; y[n] = 2*x[n]")), {}, {})
@@ -158,7 +214,7 @@ def test_no_sizes_are_tried_for_what_no_sizes_cure(monkeypatch):
             return self.out(x)
 
     def lost(x, *weights):
-        return x.lost()
+        return torch.lost(x)
 
     for code, most in ((Unmade, 12), (lost, 1)):
         seen = []

@@ -12,6 +12,7 @@ CODE = "ManyHeads"
 BIND = {
     "model_width": "D",
     "heads": "H",
+    "mask": "mask.unsqueeze(1)",
     "to_queries.weight": "W_q.T",
     "to_keys.weight": "W_k.T",
     "to_values.weight": "W_v.T",

@@ -1,0 +1,197 @@
+"""A guess is never the same: what names, places and torch say is judged, the rest is only named."""
+
+import pytest
+import torch
+from torch import nn
+
+from derive import check, parse
+from derive.checker.load import load
+from derive.checker.pick import pick_program
+from derive.frontend.system import to_system
+
+LINEAR = "x[N, I]; W[O, I]; y[n, o] = sum[i](x[n, i] * W[o, i])"
+LINEAR_IN = "x[N, I]; W[I, O]; y[n, o] = sum[i](x[n, i] * W[i, o])"
+PLACES = "x[B, T, D]; pe[T, D]; y[b, t, d] = x[b, t, d] + pe[t, d]"
+MASKED = "s[B, H, N, M]; bool m[B, N, M]\np[b, h, n, k] = softmax[k, m[b, n, k]](s[b, h, n, k])\n"
+SCORES = "q[B, H, T, D]; k[B, H, S, D]; s[b, h, t, u] = sum[d](q[b, h, t, d] * k[b, h, u, d])"
+SPLIT = "x[B, T, H*D]; size H; index h < H; index d < D\ny[b, h, t, d] = x[b, t, h*D + d]"
+CONVOLVED = (
+    "x[N, C, L]; W[O, C, K]; index t < L - K + 1\n"
+    "y[n, o, t] = sum[c, k](x[n, c, t + k] * W[o, c, k])"
+)
+
+
+class Free(nn.Module):
+    """A weight of its own, whose layout nothing says."""
+
+    def __init__(self, width, out):
+        super().__init__()
+        self.W = nn.Parameter(torch.zeros(width, out))
+
+    def forward(self, x):
+        return x @ self.W
+
+
+class Stated(nn.Module):
+    """A weight whose layout torch documents."""
+
+    def __init__(this, width, out):  # noqa: N805 - whatever it is called
+        super().__init__()
+        this.projection = nn.Linear(width, out, bias=False)
+
+    def forward(this, x):  # noqa: N805
+        return this.projection(x)
+
+
+class Split(nn.Module):
+    """Heads that no parameter tells."""
+
+    def __init__(self, n_heads):
+        super().__init__()
+        self.n_heads = n_heads
+
+    def forward(self, x):
+        b, t, e = x.shape
+        return x.view(b, t, self.n_heads, e // self.n_heads).transpose(1, 2)
+
+
+class Exchanged(Split):
+    """The heads inside, so that it is right if the number of heads is the width of one."""
+
+    def forward(self, x):
+        return x.view(*x.shape[:2], -1, self.n_heads).transpose(1, 2)
+
+
+class Slide(nn.Module):
+    """A convolution."""
+
+    def __init__(self, channels, out, kernel_size):
+        super().__init__()
+        self.conv = nn.Conv1d(channels, out, kernel_size, bias=False)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+heads = 3
+
+
+def split_by_name(x):
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
+
+
+def split_by_literal(x):
+    return x.view(*x.shape[:2], 4, -1).transpose(1, 2)
+
+
+def split_by_argument(x, n_heads):
+    return x.view(*x.shape[:2], n_heads, -1).transpose(1, 2)
+
+
+def exchange_by_argument(x, n_heads):
+    return x.view(*x.shape[:2], -1, n_heads).transpose(1, 2)
+
+
+def pick(code, text, bind=None):
+    return pick_program(load(code), to_system(parse(text)), bind or {}, {})
+
+
+def agrees(picked):
+    """Is the program that is judged certain, and right at its first draw?"""
+    if picked.failure is not None or picked.is_open:
+        return False
+    from derive.checker.pick import _try_program
+
+    return _try_program(picked.program, picked.draws[0]) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "bind", "if_"),
+    [
+        (lambda x, W: torch.einsum("ni,io->no", x, W), LINEAR, None, "W is given as W.T"),
+        (lambda x, W: torch.einsum("ni,io->no", x, W), LINEAR, {"W": "W"}, "only where"),
+        (lambda x, W: x @ W, LINEAR, None, "W is given as W.T"),
+        (Free, LINEAR, None, "W is given as W.T"),
+        (Free(3, 5), LINEAR, None, "W is given as W.T"),
+        (Free, LINEAR, {"W": "W"}, "only where"),
+        (lambda x, pe: x + pe.unsqueeze(1), PLACES, None, "x.permute(1, 0, 2)"),
+        (lambda x, pe: x + pe[: x.size(0)], PLACES, None, "only where T = B"),
+        (lambda s, m: s.masked_fill(~m, -torch.inf).softmax(-1), MASKED, None, "m.unsqueeze(1)"),
+        (lambda q, k: q @ k, SCORES, None, "k is given as k.permute(0, 1, 3, 2)"),
+        (
+            lambda q, k: torch.tril(torch.ones(q.shape[2], q.shape[2])) * 0 + q @ k.mT,
+            SCORES,
+            None,
+            "T",
+        ),
+        (Exchanged, SPLIT, None, "n_heads is given as D"),
+        (exchange_by_argument, SPLIT, {"n_heads": "H"}, ""),
+    ],
+)
+def test_a_guess_is_named_and_not_judged(code, text, bind, if_):
+    picked = pick(code, text, bind)
+    assert not agrees(picked)
+    assert if_ in (picked.same_if.says if picked.same_if else "")
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "bind"),
+    [
+        (nn.functional.linear, LINEAR, {"input": "x", "weight": "W"}),
+        (lambda x, W: x @ W, LINEAR, {"W": "W.T"}),
+        (lambda x, W: x @ W, LINEAR_IN, None),
+        (Free, LINEAR_IN, None),
+        (Free(4, 4), LINEAR_IN, None),
+        (Free, LINEAR, {"W": "W.T"}),
+        (Stated, LINEAR, None),
+        (Stated, LINEAR_IN, None),
+        (Stated(3, 5), LINEAR_IN, None),
+        (Stated(4, 4), LINEAR_IN, None),
+        (nn.Linear(3, 5, bias=False), LINEAR, None),
+        (nn.Embedding(7, 3), "int t[S] < V; E[V, D]; y[s, d] = E[t[s], d]", None),
+        (nn.Embedding(7, 3), "int t[S] < V; E[D, V]; y[s, d] = E[d, t[s]]", None),
+        (Slide, CONVOLVED, None),
+        (Slide(2, 3, 4), CONVOLVED, None),
+        (Split(3), SPLIT, None),
+        (Split, SPLIT, None),
+        (split_by_name, SPLIT, None),
+        (split_by_literal, SPLIT, None),
+        (split_by_argument, SPLIT, None),
+        (
+            lambda x, pe: x + pe.unsqueeze(1),
+            PLACES,
+            {"x": "x.mT.mT.transpose(0, 1)", "return": "y.transpose(0, 1)"},
+        ),
+    ],
+)
+def test_what_is_stated_is_judged(code, text, bind):
+    picked = pick(code, text, bind)
+    assert agrees(picked), (picked.failure, picked.same_if)
+
+
+def test_sizes_that_the_code_fixes_are_said():
+    for code, sizes in ((Split(3), "H = 3"), (split_by_literal, "H = 4"), (Free(3, 5), "O = 5")):
+        said = [
+            each.says
+            for each in pick(code, LINEAR_IN if code.__class__ is Free else SPLIT).findings
+        ]
+        assert any(each.startswith("judged for") and sizes in each for each in said), said
+
+
+def test_the_report_says_what_the_code_raised_and_what_would_make_it_the_same():
+    verdict = check(lambda x, W: x @ W, parse(LINEAR))
+    assert verdict.same is False
+    assert "shapes cannot be multiplied" in verdict.difference
+    assert verdict.line is not None
+    assert "the same if W is given as W.T" in str(verdict)
+    assert "say --bind W=W.T" in str(verdict)
+
+
+def test_numbers_that_nothing_tells_apart_are_asked_for():
+    def scale(x, a, b):
+        return x * a / b
+
+    verdict = check(scale, parse("x[N, M]; y[n, m] = x[n, m] * N / M"))
+    assert verdict.same is None
+    assert "say --bind a=N,b=M" in str(verdict)
+    assert check(scale, parse("x[N, M]; y[n, m] = x[n, m] * N / M"), bind="a=N,b=M").same is True
