@@ -168,7 +168,7 @@ def find_own_numbers(code: Code) -> tuple[dict[str, int], list[int]]:
     if code.script is None:
         return find_numbers_of(code.target)
     named = {name: value for name, value in code.names.items() if not name.startswith("__")}
-    return _keep_numbers(named), find_literals(code)
+    return _keep_numbers(named), [n for n in find_literals(code) if isinstance(n, int)]
 
 
 @where_it_lives
