@@ -64,7 +64,7 @@ _OPERATORS = {
     ast.Sub: ("-", "+ * /"),
     ast.Mult: ("*", "/ + -"),
     ast.Div: ("/", "* - +"),
-    ast.FloorDiv: ("//", "% *"),
+    ast.FloorDiv: ("//", "%"),
     ast.Mod: ("%", "//"),
     ast.BitAnd: ("&", "|"),
     ast.BitOr: ("|", "&"),

@@ -36,8 +36,13 @@ def exchange(code: Code, source: str, edited: str, line: int) -> Iterator[None]:
 
 
 @where_it_lives
-def put_text(code: Code, source: str, edited: str, line: int) -> None:
-    """Let functions run as an edited text says; ValueError or SyntaxError where they cannot."""
+def put_text(code: Code, source: str, edited: str, line: int, undone: int = 0) -> None:
+    """Let functions run as an edited text says, and as before around a line that was edited last.
+
+    ValueError or SyntaxError where they cannot.
+    """
+    if undone and _find_block(source, undone) != _find_block(source, line):
+        put_text(code, source, source, undone)
     first, last = _find_block(source, line)
     grown = edited.count("\n") - source.count("\n")
     if code.script is not None:
@@ -112,11 +117,15 @@ def watch_program(program: Program, values: Mapping[str, Any], sizes: Mapping[st
 def watch(path: str, run: Callable[[], Any]) -> Lines:
     """The lines of a file that run, and what has a name there."""
     lines: Lines = {}
+    seen: set[tuple[int, CodeType]] = set()
 
     def trace_line(frame: Any, event: str, _: Any) -> Any:
-        if event == "line" and frame.f_lineno not in lines:
+        place = (frame.f_lineno, frame.f_code)
+        if event == "line" and place not in seen:
+            seen.add(place)
             found = ((name, _describe(value)) for name, value in frame.f_locals.items())
-            lines[frame.f_lineno] = {name: each for name, each in found if each is not None}
+            names = {name: each for name, each in found if each is not None}
+            lines[frame.f_lineno] = {**lines.get(frame.f_lineno, {}), **names}
         return trace_line
 
     def trace_call(frame: Any, event: str, _: Any) -> Any:

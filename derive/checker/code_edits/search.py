@@ -6,23 +6,25 @@ cost: that of the operator, and what tells for the line. The first that is right
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.code_edits.operators import Stock, find_rewrites
-from derive.checker.code_edits.running import Lines, exchange
-from derive.checker.code_edits.sites import Rewrite, Source, find_sites
+from derive.checker.code_edits.running import Lines, exchange, put_text
+from derive.checker.code_edits.sites import Rewrite, Source, find_sites, repeat_rewrites
 from derive.checker.edits.judge import are_close
 
 if TYPE_CHECKING:
     from derive.checker.load import Code
 
-MOST_CALLS = 80_000  # of torch, in all runs of one search
+MOST_CALLS = 50_000  # of torch, in all runs of one search
 MOST_COST = 2.5  # of an edit that is more than chance
 _BRANCH = 1.0  # what it costs an edit that another branch is taken: it may hide what is wrong
+
+_AGAIN = 0.3  # what it costs an edit to be made in all places alike
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Mender:
     watch: Callable[[], Lines]
     confirm: Callable[[str], bool]
     left: int  # of the runs
+    edited: int = 0  # the line that is edited now; 0 where the code is as it was
 
     @cached_property
     def lines(self) -> Lines:
@@ -87,27 +90,40 @@ class Mender:
 
     def list_rewrites(self, source: Source, weigh: Callable[[int], float]) -> list[Rewrite]:
         """All edits of the text, the likeliest first."""
-        best: dict[tuple[int, int, str], tuple[float, int, Rewrite]] = {}
+        found: dict[tuple[int, int, str], Rewrite] = {}
         for site in find_sites(source, self.lines):
-            for number, rewrite in enumerate(find_rewrites(site, self.stock)):
+            for rewrite in find_rewrites(site, self.stock):
                 key = (rewrite.start, rewrite.end, rewrite.text)
                 cost = rewrite.cost + weigh(rewrite.line) + _BRANCH * site.is_branch
-                if key not in best or cost < best[key][0]:
-                    best[key] = (cost, number, rewrite)
-        ranked = sorted(
-            best.values(), key=lambda each: (each[0], each[2].start, each[2].end, each[1])
-        )
-        return [rewrite for cost, _, rewrite in ranked if cost < MOST_COST]
+                if cost < MOST_COST and (key not in found or cost < found[key].cost):
+                    found[key] = replace(rewrite, cost=cost)
+        every = [*found.values(), *repeat_rewrites(list(found.values()), _AGAIN)]
+        return sorted(every, key=lambda each: (each.cost, each.start, each.end))
 
     def find(self, source: Source, weigh: Callable[[int], float]) -> Correction | None:
         """The likeliest edit that makes every trial pass."""
-        for rewrite in self.list_rewrites(source, weigh):
-            if self.left <= 0:
-                return None
-            edited = rewrite.apply(source.text)
-            if self.is_right(edited, rewrite.line):
-                return Correction(rewrite, edited)
+        with self._undo():
+            for rewrite in self.list_rewrites(source, weigh):
+                if self.left <= 0:
+                    return None
+                edited = rewrite.apply(source.text)
+                if self.is_right(edited, rewrite.line):
+                    return Correction(rewrite, edited)
         return None
+
+    @contextmanager
+    def _undo(self) -> Iterator[None]:
+        """Behind this the code is as it was."""
+        try:
+            yield
+        finally:
+            if self.edited:
+                put_text(self.code, self.source, self.source, self.edited)
+            self.edited = 0
+
+    def _put(self, edited: str, line: int) -> None:
+        put_text(self.code, self.source, edited, line, self.edited)
+        self.edited = line
 
     def find_firsts(
         self, source: Source, lines: set[int], count: Callable[[], int], most: int
@@ -120,7 +136,8 @@ class Mender:
                 continue
             self.left -= 2  # a run that is watched takes longer
             edited = rewrite.apply(source.text)
-            with suppress(Exception), self.edit(edited, rewrite.line):
+            with suppress(Exception), self._undo():
+                self._put(edited, rewrite.line)
                 gained = count() - before
                 if gained > 0:
                     ranked.append((-gained, number, Correction(rewrite, edited)))
@@ -135,10 +152,10 @@ class Mender:
         """Does the edited code pass?"""
         self.left -= 1
         try:
-            with self.edit(edited, line):
-                passed = self.trials[0].is_passed(finite=True)
-                passed = passed and all(trial.is_passed() for trial in self.trials)
-                return passed and self._runs_as_much() and self.confirm(edited)
+            self._put(edited, line)
+            passed = self.trials[0].is_passed(finite=True)
+            passed = passed and all(trial.is_passed() for trial in self.trials)
+            return passed and self._runs_as_much() and self.confirm(edited)
         except Exception:  # whatever the edited code raises elsewhere
             return False
 

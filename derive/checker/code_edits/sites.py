@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -19,11 +19,29 @@ class Rewrite:
     cost: float
     line: int = 0
     bare: bool = True  # does it need no brackets, whatever it is?
+    others: tuple[Rewrite, ...] = ()  # of the same kind, further on
 
     def apply(self, source: str) -> str:
         """The source with it."""
+        for other in reversed(self.others):
+            source = other.apply(source)
         text = self.text if self.bare or _is_atom(self.text) else f"({self.text})"
         return source[: self.start] + text + source[self.end :]
+
+
+def repeat_rewrites(rewrites: Sequence[Rewrite], more: float) -> Iterator[Rewrite]:
+    """The same slip mended wherever it was made, at a higher cost."""
+    groups: dict[str, list[Rewrite]] = {}
+    for rewrite in rewrites:
+        groups.setdefault(rewrite.words, []).append(rewrite)
+    for group in groups.values():
+        apart: list[Rewrite] = []
+        for each in sorted(group, key=lambda each: (each.start, each.cost)):
+            if not apart or each.start >= apart[-1].end:
+                apart.append(each)
+        if len(apart) > 1:
+            cost = min(each.cost for each in apart) + more
+            yield replace(apart[0], cost=cost, others=tuple(apart[1:]))
 
 
 class Source:
@@ -87,14 +105,18 @@ class Site:
     def is_open(self) -> bool:
         """Does it need no brackets, whatever it is: a whole value or an argument?"""
         return isinstance(
-            self.parent, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.keyword)
+            self.parent,
+            (
+                *(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.keyword),
+                *(ast.GeneratorExp, ast.ListComp, ast.Tuple, ast.List),
+            ),
         ) or (isinstance(self.parent, ast.Call) and self.node is not self.parent.func)
 
     @property
     def is_branch(self) -> bool:
         """Does it decide what runs?"""
         statement = next((p for p in reversed(self.parents) if isinstance(p, ast.stmt)), None)
-        return isinstance(statement, (ast.If, ast.For))
+        return isinstance(statement, ast.If)
 
     @property
     def is_value(self) -> bool:

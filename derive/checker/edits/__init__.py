@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from derive.checker.edits.functions import (
     find_eps,
-    find_further_functions,
     find_missing_functions,
     find_missing_powers,
     find_other_functions,
@@ -34,13 +33,10 @@ from derive.checker.edits.layouts import (
     find_exchanged_merges,
     find_halves,
     find_reinterpreted,
-    find_repeats,
-    find_repeats_everywhere,
     find_torn_inputs,
     find_turned_halves,
 )
 from derive.checker.edits.masks import (
-    find_further,
     find_inverted,
     find_misplaced,
     find_missing,
@@ -58,7 +54,6 @@ from derive.checker.edits.rows import (
     find_other_kinds,
     find_other_rows,
     find_other_variance,
-    find_wider_bound,
 )
 from derive.checker.edits.scales import find_scales, find_signs
 from derive.checker.edits.sites import Change, World
@@ -68,8 +63,6 @@ from derive.checker.edits.tensors import (
     find_other_tensors,
 )
 from derive.checker.edits.terms import (
-    find_further_factors,
-    find_further_terms,
     find_missing_factors,
     find_missing_terms,
 )
@@ -106,21 +99,17 @@ KINDS: tuple[Kind, ...] = (
     find_other_kinds,
     find_missing_rows,
     find_other_counts,
-    find_wider_bound,
     # scales and signs
     find_scales,
     find_signs,
     # terms and factors
     find_missing_terms,
     find_missing_factors,
-    find_further_terms,
-    find_further_factors,
     # functions
     find_missing_powers,
     find_missing_functions,
     find_other_functions,
     find_other_numbers,
-    find_further_functions,
     find_eps,
     # masks
     find_inverted,
@@ -128,15 +117,12 @@ KINDS: tuple[Kind, ...] = (
     find_transposed,
     find_missing,
     find_misplaced,
-    find_further,
     # positions
     find_flips,
     find_moved_places,
     # layouts
     find_reinterpreted,
     find_torn_inputs,
-    find_repeats,
-    find_repeats_everywhere,
     find_exchanged_merges,
     find_halves,
     find_turned_halves,

@@ -11,22 +11,19 @@ from derive.checker.edits.sites import Change, World, is_value, show
 from derive.ir.nodes import (
     MINUS_ONE,
     ONE,
-    TRUE,
-    Access,
+    ZERO,
     Add,
-    Along,
     Call,
     Expr,
     Mul,
     Number,
     Pow,
-    Reduce,
     Scalar,
     Size,
     Where,
 )
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_accesses, find_free, walk
+from derive.ir.walk import find_accesses, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,34 +116,6 @@ def _approximate_gelu(inner: Expr) -> Expr:
 
 
 @kind(
-    formula="x[N, D]; y[n, d] = x[n, d] + 1",
-    code="return torch.relu(x + 1)",
-    words="drop relu",
-    cost=2.6,
-)
-def find_further_functions(world: World, number: int) -> Iterator[Change]:
-    """A function, a power or a softmax too many."""
-    for site in world.sites[number]:
-        outer = site.parent is None or isinstance(site.parent, (Along, Reduce))
-        if not is_value(site) or not (outer or isinstance(site.node, (Access, Reduce))):
-            continue
-        what = world.name(number) if site.parent is None else show(site.node, "a part")
-        for function in _ODD:
-            words = f"DROP {function} of {what}"
-            yield world.change(site, Call(function, (site.node,)), words, 0.2 * (not outer))
-        for power, says in (
-            (TWO, f"DROP the square of {what}"),
-            (HALF, f"DROP the root of {what}, or SQUARE it"),
-            (MINUS_ONE, f"DROP the inverse of {what}"),
-        ):
-            yield world.change(site, Pow(site.node, power), says)
-        if outer:
-            for index in find_free(site.node):
-                row = Along("softmax", index, TRUE, site.node)
-                yield world.change(site, row, f"DROP the softmax over {index.name} of {what}", 0.3)
-
-
-@kind(
     formula="x, y[N]; scalar eps = 0.1; z[i] = y[i] / sqrt(x[i]**2 + eps)",
     code="return y / (x.abs() + eps)",
     words="eps inside the root",
@@ -176,7 +145,7 @@ def find_eps(world: World, number: int) -> Iterator[Change]:
                         yield world.change(site, new, words)
                     words = f"ADD {show(eps)}: a maximum is something else"
                     yield world.change(site, Call("max", (rest, eps)), words, 0.2)
-            case Call("max", (one, other)) if not find_accesses(other) and not find_free(other):
+            case Call("max", (one, other)) if is_number(other) and other != ZERO:
                 words = f"MAX with {show(other)}: to add it is something else"
                 yield world.change(site, Add((one, other)), words)
 

@@ -13,11 +13,9 @@ from derive.checker.edits.sites import (
     Site,
     World,
     exchange_nodes,
-    is_value,
     replace_child,
     show,
 )
-from derive.checker.edits.terms import find_readable
 from derive.ir.nodes import (
     FALSE,
     MINUS_INFINITY,
@@ -30,7 +28,6 @@ from derive.ir.nodes import (
     And,
     Compare,
     Expr,
-    Index,
     Infinity,
     Mul,
     Not,
@@ -230,42 +227,3 @@ def find_misplaced(world: World, number: int) -> Iterator[Change]:
             yield world.change(site, new, f"{says}: it is not added as 0 and 1", 0.2)
         zero = Along(row.kind, row.index, TRUE, Where(mask, MINUS_INFINITY, body))
         yield world.change(site, zero, f"INVERT the mask: keep where {show(mask)}", 0.1)
-
-
-@kind(
-    formula="e[N, N]; p[i, j] = softmax[j](e[i, j])",
-    code="m = torch.ones_like(e).triu(1).bool()\n"
-    "return e.masked_fill(m, float('-inf')).softmax(-1)",
-    words="drop the mask j <= i",
-    cost=2.2,
-)
-def find_further(world: World, number: int) -> Iterator[Change]:
-    """A causal mask, or one of the formula's, where there is none."""
-    for site in world.sites[number]:
-        node = site.node
-        if not is_value(site):
-            continue
-        match node:
-            case Along(kind_, index, condition, body):
-                for mask in _find_masks(world, site, index):
-                    both = mask if condition == TRUE else And((condition, mask))
-                    new: Expr = Along(kind_, index, both, body)
-                    yield world.change(site, new, f"DROP the mask {show(mask)}")
-            case Reduce(kind_, bound, condition, body):
-                for index in bound:
-                    for mask in _find_masks(world, site, index):
-                        both = mask if condition == TRUE else And((condition, mask))
-                        new = Reduce(kind_, bound, both, body)
-                        yield world.change(site, new, f"DROP the mask {show(mask)}", 0.1)
-
-
-def _find_masks(world: World, site: Site, index: Index) -> Iterator[Expr]:
-    letters = dict.fromkeys((*site.scope, *find_free(site.node)))
-    for access, _ in find_readable(world, site):
-        if access.tensor.kind == "bool":
-            yield access
-            yield Not(access)
-    for other in letters:
-        if other is not index and world.extent(other) == world.extent(index):
-            for relation in ("<=", "<", ">=", ">"):
-                yield Compare(relation, index, other)

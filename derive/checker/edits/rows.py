@@ -302,26 +302,3 @@ def find_other_bound_everywhere(world: World, number: int) -> Iterator[Change]:
 def _get_letters(change: Change) -> str:
     """What is said of the letters: over k, not n."""
     return change.words[change.words.index("over") :]
-
-
-@kind(
-    formula="x[N, D]; y[n, d] = x[n, d] / sum[k](x[n, k])",
-    code="return x / x.sum()",
-    words="sum over k alone",
-    cost=1.6,
-)
-def find_wider_bound(world: World, number: int) -> Iterator[Change]:
-    """A reduction over one index more, one that it should keep."""
-    for site, node in find_reductions(world, number):
-        free = [i for i in find_free(node) if i in site.scope]
-        for count in {1: (1,), 2: (1, 2)}.get(len(free), (1, len(free))):
-            for start in range(len(free) - count + 1):
-                more = tuple(free[start : start + count])
-                fresh = {i: find_fresh(i, node, *site.above[:1]) for i in more}
-                inner: dict[Expr, Expr] = {i: fresh[i] for i in more}
-                condition, body = (exchange_nodes(p, inner) for p in (node.condition, node.body))
-                made = Reduce(node.kind, (*node.bound, *fresh.values()), condition, body)
-                letters = ", ".join(index.name for index in node.bound)
-                says = f"{node.kind.upper()} over {letters} alone"
-                words = f"{says}, not over {', '.join(i.name for i in more)} too"
-                yield world.change(site, made, words)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import islice, permutations
 from typing import TYPE_CHECKING
 
 from derive.checker.edits.kind import kind
 from derive.checker.edits.scales import is_number
 from derive.checker.edits.sites import Change, Site, World, is_value, show
 from derive.ir.nodes import (
-    MINUS_ONE,
     ONE,
     ZERO,
-    Access,
     Add,
-    Along,
     Expr,
-    Index,
     Mul,
     Tensor,
     Where,
 )
-from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up
+from derive.ir.walk import find_accesses, rewrite_bottom_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,63 +101,3 @@ def _say_factor(world: World, number: int, factor: Expr) -> str:
             return f"ADD the mask [{show(condition)}] to {world.name(number)}"
     shown = show(factor, "that is missing")
     return f"ADD the factor {shown}: MULTIPLY by it in {world.name(number)}"
-
-
-@kind(
-    formula="x[N, D]; W[D, D]; y[n, e] = sum[d](x[n, d] * W[d, e])",
-    code="return x + x @ W",
-    words="drop the term x[n,e]",
-    cost=2.5,
-)
-def find_further_terms(world: World, number: int) -> Iterator[Change]:
-    """An input or a tensor found before, added where nothing is."""
-    for site in _find_open_sites(world, number):
-        for access, extra in find_readable(world, site):
-            words = f"DROP the term {show(access)} of {_name(world, site)}"
-            yield world.change(site, Add((site.node, access)), words, extra)
-            less = Mul((MINUS_ONE, access))
-            words = f"DROP the term {show(less)} of {_name(world, site)}"
-            yield world.change(site, Add((site.node, less)), words, extra + 0.2)
-
-
-@kind(
-    formula="x[N, D]; W[D, D]; y[n, e] = sum[d](x[n, d] * W[d, e])",
-    code="return x * (x @ W)",
-    words="drop the factor x[n,e]",
-    cost=2.7,
-)
-def find_further_factors(world: World, number: int) -> Iterator[Change]:
-    """An input or a tensor found before, multiplied where nothing is."""
-    for site in _find_open_sites(world, number):
-        for access, extra in find_readable(world, site):
-            words = f"DROP the factor {show(access)} of {_name(world, site)}"
-            yield world.change(site, Mul((site.node, access)), words, extra)
-
-
-def _find_open_sites(world: World, number: int) -> Iterator[Site]:
-    """Where one more term would not be out of place."""
-    for site in world.sites[number]:
-        if not is_value(site) or is_number(site.node):
-            continue
-        if isinstance(site.parent, Along) or site.parent is None or isinstance(site.node, Access):
-            yield site
-
-
-def find_readable(world: World, site: Site) -> Iterator[tuple[Access, float]]:
-    """The accesses that could stand at a site: places are given letters of their extents."""
-    letters = find_free(site.node) if site.above else site.scope
-    for tensor in world.tensors(site.number):
-        if not tensor.shape:
-            continue
-        for count, places in enumerate(islice(_fit(world, tensor, letters), _MOST_WAYS)):
-            yield Access(tensor, places), 0.1 * count
-
-
-def _fit(world: World, tensor: Tensor, letters: tuple[Index, ...]) -> Iterator[tuple[Index, ...]]:
-    """The ways to give a tensor's places letters of their extents, in order first."""
-    shape = world.shape(tensor)
-    if len(shape) > len(letters) or len(letters) > 6:
-        return
-    for places in permutations(letters, len(shape)):
-        if tuple(world.extent(index) for index in places) == shape:
-            yield places

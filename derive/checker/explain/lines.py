@@ -86,9 +86,10 @@ class Lines:
         if not twins:
             return "" if match.factor else str(match)
         twin = elsewhere.matches.get(twins[event.number])
-        if twin is None and twins[event.number] in elsewhere.prints:
-            return ""
-        return "" if twin is not None and twin.factor != match.factor else str(match)
+        if twin is None:
+            is_told = twins[event.number] in elsewhere.prints
+            return "" if is_told or match.factor else str(match)
+        return "" if twin.factor != match.factor else str(match)
 
     def find_right(self) -> set[int]:
         """The lines whose last value is an equation of the formula that no other line is."""
