@@ -20,7 +20,7 @@ from derive.checker.edits.judge import are_close
 if TYPE_CHECKING:
     from derive.checker.load import Code
 
-MOST_CALLS = 50_000  # of torch, in all runs of one search
+MOST_CALLS = 80_000  # of torch, in all runs of one search
 MOST_COST = 2.5  # of an edit that is more than chance
 _BRANCH = 1.0  # what it costs an edit that another branch is taken: it may hide what is wrong
 
@@ -122,8 +122,8 @@ class Mender:
             self.edited = 0
 
     def _put(self, edited: str, line: int) -> None:
-        put_text(self.code, self.source, edited, line, self.edited)
-        self.edited = line
+        before, self.edited = self.edited, line
+        put_text(self.code, self.source, edited, line, before)
 
     def find_firsts(
         self, source: Source, lines: set[int], count: Callable[[], int], most: int
