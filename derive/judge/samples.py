@@ -54,7 +54,9 @@ class Demands:
     extents: tuple[Polynomial, ...]
     least: tuple[tuple[Polynomial, int], ...]  # a fixed place x[3] asks for an extent of 4
     wanted: tuple[tuple[Polynomial, int], ...]  # a bracket [i < 3] has a say from an extent of 5 on
-    work: tuple[tuple[tuple[Polynomial, ...], int], ...]  # loops around each access, how often
+    loops: tuple[Polynomial, ...]  # the extents of the loops, each once
+    work: tuple[tuple[tuple[int, ...], int], ...]  # which loops stand around an access, how often
+    changed_by: Mapping[str, tuple[int, ...]]  # the loops whose extent reads a size
     fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that are told
 
 
@@ -139,10 +141,13 @@ def _shrink(sizes: Sizes, demands: Demands) -> Sizes:
     """The sizes made smaller until the loops are short enough: the largest to the rarest below."""
     sizes = dict(sizes)
     free = [name for name in sizes if name not in demands.fixed]
-    while _count_work(sizes, demands) > MOST_WORK and any(sizes[name] > 1 for name in free):
+    lengths = [_find_length(extent, sizes) for extent in demands.loops]
+    while _add_up_work(lengths, demands) > MOST_WORK and any(sizes[name] > 1 for name in free):
         name = max(free, key=lambda size: sizes[size])
         times = Counter(sizes.values())
         sizes[name] = min(range(sizes[name] - 1, 1, -1), key=lambda n: times[n], default=1)
+        for k in demands.changed_by.get(name, ()):
+            lengths[k] = _find_length(demands.loops[k], sizes)
     return sizes
 
 
@@ -181,12 +186,15 @@ def _find_order(one: int, other: int) -> int:
 
 
 def _count_work(sizes: Sizes, demands: Demands) -> float:
-    known: dict[Polynomial, float] = {}
-    for loops, _ in demands.work:
-        for extent in loops:
-            if extent not in known:
-                known[extent] = max(0.0, float(_evaluate(extent, sizes)))
-    return sum(times * prod(known[extent] for extent in loops) for loops, times in demands.work)
+    return _add_up_work([_find_length(extent, sizes) for extent in demands.loops], demands)
+
+
+def _add_up_work(lengths: Sequence[float], demands: Demands) -> float:
+    return sum(times * prod([lengths[k] for k in loops]) for loops, times in demands.work)
+
+
+def _find_length(extent: Polynomial, sizes: Sizes) -> float:
+    return max(0.0, float(_evaluate(extent, sizes)))
 
 
 def _evaluate(extent: Polynomial, sizes: Mapping[str, int]) -> Fraction | int:
@@ -205,7 +213,8 @@ def _find_demands(system: System) -> Demands:
     tensors = (*_find_tensors(system), *(e.target.tensor for e in system.equations))
     extents = [extent for tensor in tensors for extent in tensor.shape]
     extents += [tensor.below for tensor in tensors if tensor.below is not None]
-    work: Counter[tuple[Polynomial, ...]] = Counter()
+    number_of: dict[Polynomial, int] = {}  # each extent of a loop, numbered as it is met
+    work: Counter[tuple[int, ...]] = Counter()
     least: dict[tuple[Polynomial, int], None] = {}
     wanted: dict[tuple[Polynomial, int], None] = {}
     for equation in system.equations:
@@ -214,13 +223,30 @@ def _find_demands(system: System) -> Demands:
         )
         for expr, loops in ((equation.target, outside), *_find_loops(equation.value, outside)):
             extents += [index.extent for index in loops]
-            work[tuple(Polynomial.of(index.extent) for index in loops)] += 1
+            around = (Polynomial.of(index.extent) for index in loops)
+            work[tuple(number_of.setdefault(each, len(number_of)) for each in around)] += 1
             least |= dict.fromkeys(_find_least(expr))
         wanted |= dict.fromkeys(_find_wanted(equation.value))
     polynomials = tuple(dict.fromkeys(map(Polynomial.of, extents)))
     return Demands(
-        find_sizes(system), polynomials, tuple(least), tuple(wanted), tuple(work.items())
+        find_sizes(system),
+        polynomials,
+        tuple(least),
+        tuple(wanted),
+        tuple(number_of),
+        tuple(work.items()),
+        _find_readers(tuple(number_of)),
     )
+
+
+def _find_readers(extents: tuple[Polynomial, ...]) -> dict[str, tuple[int, ...]]:
+    """By size, the numbers of the extents that it stands in."""
+    readers: dict[str, tuple[int, ...]] = {}
+    for number, extent in enumerate(extents):
+        parts = (part for atom in extent.atoms for part in walk(atom))
+        for name in dict.fromkeys(part.name for part in parts if isinstance(part, Size)):
+            readers[name] = (*readers.get(name, ()), number)
+    return readers
 
 
 def _find_loops(expr: Expr, loops: tuple[Index, ...]) -> Iterator[tuple[Expr, tuple[Index, ...]]]:

@@ -13,8 +13,15 @@ from derive.frontend.from_einsum import from_einsum
 from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
 from derive.ir.nodes import System, Tensor
+from derive.ir.polynomial import Polynomial
 from derive.judge.loops import evaluate_loops
-from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
+from derive.judge.samples import (
+    choose_sizes,
+    count_work,
+    draw_inputs,
+    find_sizes,
+    is_possible,
+)
 
 ATTENTION = (
     "Q, K[B, S, D]; V[B, S, E]; bool m[B, S]\n"
@@ -182,3 +189,16 @@ def test_letters_that_are_compared_have_room(condition: str, least: int) -> None
         for draw in (first, last):
             assert draw["M"] >= least
             assert draw["S"] >= least or condition == "j < 2"
+
+
+def test_sizes_of_a_long_product_are_drawn_on_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The draws shrink sizes thousands of times, and hash no extent meanwhile."""
+    made = system(
+        f"{'; '.join(f'A{k}[N{k}, N{k + 1}]' for k in range(30))}\n"
+        f"y[i0,i30] = sum[{', '.join(f'i{k}' for k in range(1, 30))}]"
+        f"({' * '.join(f'A{k}[i{k},i{k + 1}]' for k in range(30))})"
+    )
+    sizes = choose_sizes(made)[0]
+    assert is_possible(made, sizes) and count_work(made, sizes) <= 200_000
+    monkeypatch.setattr(Polynomial, "__hash__", None)
+    assert choose_sizes(made)[0] == sizes
