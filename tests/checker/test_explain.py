@@ -25,8 +25,11 @@ def test_wrong_code_is_given_its_edit_and_its_line(wrong, tmp_path):
 @pytest.mark.parametrize("wrong", WRONG[::4], ids=lambda wrong: wrong.name)
 def test_an_edited_formula_gives_what_the_code_gives(wrong, tmp_path):
     case = make_case(wrong.formula, wrong.code, tmp_path)
-    edited = explain(case).edited
-    assert edited is not None
+    found = explain(case)
+    edited = found.edited
+    if edited is None:  # what the code alone has too much is mended there
+        assert found.corrected
+        return
     for seed in (11, 12):
         values = case.draw(seed)
         judge = Judge(case.system, [Run(values, case.run(values), case.sizes)])
