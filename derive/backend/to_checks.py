@@ -2,7 +2,9 @@
 
 First every size is read, where `analysis.extents` says that it is told; then every shape that was
 not unpacked whole is compared. Integers and truth values must be such, a fixed place such as x[0]
-must be there, and a size that the code divides by, or takes a largest entry over, is not 0.
+must be there, and a size that the code divides by, or takes a largest entry over, is not 0. The
+values of integers are looked at only where the caller asks for it by the keyword `validate`: that
+waits for the device, and a compiler cannot trace it.
 """
 
 from __future__ import annotations
@@ -17,11 +19,20 @@ from derive.ir.nodes import Access, Expr, Index, ScalarInput, System, Tensor
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, walk
+from derive.plan.naming import free_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from derive.plan.steps import Plan
+
 CHECK = "_check_shapes"
+RANGE_CHECK = '''def _check_range(wanted: str, integers: Tensor, below: int) -> None:
+    """ValueError where one of the integers is not at least 0 and below the bound."""
+    outside = integers[(integers < 0) | (integers >= below)]
+    if outside.numel():
+        raise ValueError(f"{wanted} must hold, got {outside[0].item()}")
+'''
 
 Told: TypeAlias = FromShape | FromEquation
 
@@ -50,6 +61,37 @@ def write_check(
         body.append(f"return {', '.join(sizes)}")
     lines = [fit_signature(CHECK, arguments, returns), *(f"{INDENT}{row}" for row in body), ""]
     return sizes, "\n".join(lines)
+
+
+def name_validate(plan: Plan) -> str:
+    """The keyword that asks for the ranges of integers, or nothing where none has a range."""
+    system = plan.system
+    if not _find_bounded(system):
+        return ""
+    taken = {entry.name for entry in (*system.inputs, *system.sizes, *plan.steps)}
+    return free_name("validate", taken | {tile.block for tile in plan.tiles})
+
+
+def write_ranges(system: System, keyword: str) -> list[str]:
+    """The lines that compare integers with their ranges where the keyword is true."""
+    lines = []
+    for tensor, below in _find_bounded(system):
+        bound = to_python(below)
+        words = f"0 <= {_show_access(tensor, system)} < {_show_extent(bound)}"
+        mark = "" if bound.isdigit() else "f"
+        arguments = [f'{mark}"{words}"', tensor.name, bound]
+        line = f"_check_range({', '.join(arguments)})"
+        if len(line) > WIDTH - 2 * len(INDENT):
+            lines += ["_check_range(", *(f"{INDENT}{each}," for each in arguments), ")"]
+        else:
+            lines.append(line)
+    return [f"if {keyword}:", *(f"{INDENT}{line}" for line in lines)] if lines else []
+
+
+def _find_bounded(system: System) -> list[tuple[Tensor, Expr]]:
+    """The integers that are told to lie below a bound, with it."""
+    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
+    return [(t, t.below) for t in tensors if t.kind == "int" and t.below is not None]
 
 
 def list_arguments(system: System) -> list[tuple[str, str]]:

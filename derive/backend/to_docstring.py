@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derive.backend.lines import INDENT, WIDTH, wrap_text
+from derive.backend.to_checks import name_validate
 from derive.backend.to_python import to_python
 from derive.ir.nodes import System, Tensor
 from derive.ir.text import to_declaration, to_lines, to_text
@@ -62,6 +63,10 @@ def _table(plan: Plan) -> list[str]:
     rows += [(size.name, "", "size", "keyword") for size in system.sizes]
     for tile in plan.tiles:
         rows.append((tile.block, "", "int", f"keyword: positions of {tile.index.name} at a time"))
+    if validate := name_validate(plan):
+        rows.append(
+            (validate, "", "bool", "keyword: check the ranges of integers, else taken for granted")
+        )
     widths = [max(len(row[k]) for row in rows) for k in range(3)] if rows else []
     return [
         "  ".join(c.ljust(w) for c, w in zip(row, (*widths, 0), strict=True)).rstrip()
@@ -70,9 +75,9 @@ def _table(plan: Plan) -> list[str]:
 
 
 def _kind(tensor: Tensor) -> str:
-    """What it holds; the range of integers is the caller's promise, and no value is looked at."""
+    """What it holds; the range of integers is the caller's promise unless a check is asked for."""
     if tensor.kind == "int" and tensor.below is not None:
-        return f"integers, 0 <= {tensor.name} < {to_text(tensor.below)}: not checked"
+        return f"integers, 0 <= {tensor.name} < {to_text(tensor.below)}"
     return {"real": "", "int": "integers", "bool": "truth values"}[tensor.kind]
 
 

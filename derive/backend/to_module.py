@@ -6,7 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 from derive.backend.lines import INDENT, WIDTH, fit_assignment, fit_call, fit_signature
-from derive.backend.to_checks import CHECK, list_arguments, write_check
+from derive.backend.to_checks import (
+    CHECK,
+    RANGE_CHECK,
+    list_arguments,
+    name_validate,
+    write_check,
+    write_ranges,
+)
 from derive.backend.to_docstring import Header, write_docstring, write_header
 from derive.backend.to_loop import write_loop, write_step
 from derive.backend.to_python import to_python
@@ -32,7 +39,12 @@ def to_module(plan: Plan, name: str, header: Header, *, dispatch: bool = False) 
     system = plan.system
     others = [(_name_regime(name, each), each) for each in plan.regimes] if dispatch else []
     calls = [line for other, each in others for line in _call_regime(other, each, plan)]
-    bodies = [[*calls, *_write_body(plan)], *(_write_body(each.plan) for _, each in others)]
+    validate = name_validate(plan)
+    ranges = write_ranges(system, validate)
+    bodies = [
+        [*ranges, *calls, *_write_body(plan)],
+        *(_write_body(each.plan) for _, each in others),
+    ]
     code = "\n".join(line for body in bodies for line in body if not line.startswith("#"))
     plans = [plan, *(each.plan for _, each in others)]
     sizes, check = write_check(
@@ -46,12 +58,13 @@ def to_module(plan: Plan, name: str, header: Header, *, dispatch: bool = False) 
         bodies = [[*head, *body] for body in bodies]
     imports = "import torch\n" if "torch." in code + check else ""
     texts = ["\n".join(f"{INDENT}{line}" for line in body) for body in bodies]
-    functions = [f"{_sign(plan, name)}\n{write_docstring(plan, header)}\n{texts[0]}\n"]
+    functions = [f"{_sign(plan, name, validate)}\n{write_docstring(plan, header)}\n{texts[0]}\n"]
     for (other, each), text in zip(others, texts[1:], strict=True):
         words = f'{INDENT}"""The same in the order of contraction for {each}."""'
         functions.append(f"{_sign(each.plan, other)}\n{words}\n{text}\n")
     head_text = f"{write_header(system, name, header)}\n{imports}from torch import Tensor\n"
-    return "\n\n".join([head_text, *functions, *([check] if check else [])])
+    checks = [text for text in (check, RANGE_CHECK if ranges else "") if text]
+    return "\n\n".join([head_text, *functions, *checks])
 
 
 def _name_regime(name: str, regime: Regime) -> str:
@@ -148,8 +161,8 @@ def _make_printer(plan: Plan) -> Printer:
     return Printer("torch.empty(())", "torch.get_default_dtype()", *names)
 
 
-def _sign(plan: Plan, name: str) -> str:
-    """The line that begins the function: tensors and numbers, then keyword sizes."""
+def _sign(plan: Plan, name: str, validate: str = "") -> str:
+    """The line that begins the function: tensors and numbers, then sizes and others by keyword."""
     system, results = plan.system, len(plan.results)
     given = [_argument(entry) for entry in system.inputs]
     required = [a for a in given if " = " not in a]
@@ -159,6 +172,7 @@ def _sign(plan: Plan, name: str) -> str:
         for s in system.sizes
     ]
     sizes += [f"{tile.block}: int | None = None" for tile in plan.tiles]
+    sizes += [f"{validate}: bool = False"] if validate else []
     keywords = ["*", *sizes] if sizes else []
     returns = "Tensor" if results == 1 else f"tuple[{', '.join(['Tensor'] * results)}]"
     return fit_signature(name, [*required, *optional, *keywords], returns)

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # What a generated function reads, and the file around it: nothing else may have these names.
-FUNCTION_WORDS = ("torch", "_check_shapes", "ValueError", "list", "zip", "isinstance")
-FILE_WORDS = (*FUNCTION_WORDS, "Tensor", "tuple", "float", "int")
+_CHECKS = ("_check_shapes", "_check_range")
+FUNCTION_WORDS = ("torch", *_CHECKS, "ValueError", "list", "zip", "isinstance")
+FILE_WORDS = (*FUNCTION_WORDS, "Tensor", "tuple", "float", "int", "bool")
 
 
 @dataclass(frozen=True, slots=True)

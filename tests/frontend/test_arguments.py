@@ -1,5 +1,7 @@
 """Arguments of generated functions: wrong shapes, keyword sizes, and numbers."""
 
+import re
+
 import pytest
 import torch
 from examples import EXAMPLES, LOGSUMEXP, MULTI_HEAD, RELATIVE
@@ -141,6 +143,55 @@ def test_a_scalar_may_be_a_tensor_of_one_number_and_no_other():
             function(x, wrong)
 
 
+SEGMENTS = "size G; x[N]; int s[N] < G; index g < G; y[g] = sum[n](x[n]*[s[n] == g])"
+
+
 def test_the_range_of_integers_is_told():
-    made = build(parse("size G; x[N]; int s[N] < G; index g < G; y[g] = sum[n](x[n]*[s[n] == g])"))
-    assert "integers, 0 <= s < G: not checked" in made.source
+    made = build(parse(SEGMENTS))
+    assert "integers, 0 <= s < G\n" in made.source
+    assert "validate" not in build(parse(SEGMENTS.replace(" < G; i", "; i"))).source
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "wrong", "message"),
+    [
+        (SEGMENTS, {"x": 3, "G": 4}, [0, 9, -7], "0 <= s[n] < G=4 must hold, got 9"),
+        (SEGMENTS, {"x": 3, "G": 4}, [3, -1, 9], "0 <= s[n] < G=4 must hold, got -1"),
+        ("int s[N] < 7; y[n] = s[n] + 1", {}, [6, 7], "0 <= s[n] < 7 must hold, got 7"),
+        (
+            "size C; x[2*C + 1]; int s[N] < 2*C + 1; y[n] = sum[k](x[k]*[s[n] == k])",
+            {"x": 5, "C": 2},
+            [4, 5],
+            "0 <= s[n] < 2*C + 1=5 must hold, got 5",
+        ),
+        (
+            "validate[V]; int s[N] < V; y[n] = sum[k](validate[k]*[s[n] == k])",
+            {"validate": 3},
+            [2, 3],
+            "0 <= s[n] < V=3 must hold, got 3",
+        ),
+    ],
+)
+def test_integers_out_of_their_range_are_refused_where_asked(text, given, wrong, message):
+    function = build(parse(text)).function
+    keyword = "validate_2" if "validate" in given else "validate"
+    inputs = {k: v if k.isupper() else torch.randn(v) for k, v in given.items()}
+    right = inputs | {"s": torch.tensor(wrong).clamp(0, 3 if "V" not in text else 2)}
+    assert torch.equal(function(**right, **{keyword: True}), function(**right))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        function(**inputs, s=torch.tensor(wrong), **{keyword: True})
+
+
+@pytest.mark.slow
+def test_a_range_that_is_not_asked_for_leaves_one_graph():
+    function = build(parse(SEGMENTS)).function
+    inputs = {"x": torch.randn(5), "s": torch.tensor([0, 1, 1, 3, 2])}
+    whole = torch.compile(function, fullgraph=True, backend="eager")
+    assert torch.equal(whole(**inputs, G=4), function(**inputs, G=4))
+
+    class Module(torch.nn.Module):
+        def forward(self, x, s):
+            return function(x, s, G=4)
+
+    exported = torch.export.export(Module(), tuple(inputs.values())).module()
+    assert torch.equal(exported(*inputs.values()), function(**inputs, G=4))
