@@ -55,8 +55,8 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     `"Config(n_head=2)"`. `formula` is
     a Formula, a name of the library, or text in the notation. `bind` says what arguments are given
     where names do not tell, `{"query": "Q", "W_q.weight": "W_Q.T"}`; `sizes` fixes sizes;
-    `backward` judges gradients too. The code runs in a process of its own for at most `seconds`
-    seconds.
+    `backward` judges gradients too. The code runs in a process of its own, for at most
+    `seconds` seconds in each stage.
     Raises DeriveError for what cannot be read; code that does not run is "unknown", never the same.
     """
     if seconds <= 0:
@@ -106,6 +106,7 @@ def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
         judge_job(job, partial(load, job.code, job.system.name), report)
         return
     with start_runner(job, folder) as link:
+        report.grant = link.restart
         try:
             judge_job(job, partial(link.ask, "load"), report)
         except EndedError as error:

@@ -26,6 +26,7 @@ class Report:
 
     def __init__(self, send: Callable[[Verdict], None], verdict: Verdict) -> None:
         self._send, self.verdict, self.stage = send, verdict, "loading the code"
+        self.grant: Callable[[], None] = lambda: None  # the time that a stage has
 
     def __call__(self, verdict: Verdict) -> None:
         """The verdict from now on."""
@@ -35,6 +36,7 @@ class Report:
     def begin(self, stage: str) -> None:
         """Another stage is under way."""
         self.stage = stage
+        self.grant()
 
     def end(self, why: str) -> None:
         """The stage did not finish."""

@@ -239,7 +239,10 @@ def _from_reading(reading: Reading, source: _Source, wish: _Wish) -> Code:
         return _from_script(reading, source)
     script = read_script(tree, wish.member) if wish.member else None
     if script is not None and wish.member in script.results:
-        return _from_script(reading, replace(source, shown=f"{shown}:{wish.member}"), wish.member)
+        named = replace(source, shown=f"{shown}:{wish.member}")
+        code = _from_script(reading, named, wish.member)
+        if not callable(code.names.get(wish.member)):
+            return code  # else the name is of a function or an object that the script has made
     lines = text.splitlines(keepends=True)
     linecache.cache[path] = (len(text), None, lines, path)  # of what is no file, too
     names = run_tree(tree, path, shown, places)

@@ -67,7 +67,7 @@ class Failure:
 
 
 class Link:
-    """The way to the process that runs the code, and the seconds that it may still take."""
+    """The way to the process that runs the code, and the seconds that it may take in one stage."""
 
     def __init__(self, end: socket.socket, classes: dict[str, type], seconds: float) -> None:
         self.end, self.classes = end, classes
@@ -102,6 +102,10 @@ class Link:
         if isinstance(found, Failure):
             raise self._to_error(found)
         return found
+
+    def restart(self) -> None:
+        """Another stage is under way, which has all the seconds."""
+        self.left = self.seconds
 
     def _end(self, why: str) -> None:
         self.why = why

@@ -108,10 +108,10 @@ def _judge_further(
     first = picked.draws[0]
     numbers = find_literals(picked.program.code)
     inputs = vary_inputs(picked.draws, numbers)
-    picked, verdict = _judge_draws(job, picked, verdict, inputs)
+    picked, verdict, _ = _judge_draws(job, picked, verdict, inputs)
     if verdict.same:
         sizes = vary_sizes(first, numbers)
-        picked, verdict = _judge_draws(job, picked, verdict, sizes)
+        picked, verdict, _ = _judge_draws(job, picked, verdict, sizes)
     if not verdict.same:
         send(verdict)
     for draw in picked.draws if job.backward and verdict.same else ():
@@ -125,11 +125,17 @@ def _judge_further(
 
 def _judge_draws(
     job: Job, picked: Picked, verdict: Verdict, draws: Iterable[Draw]
-) -> tuple[Picked, Verdict]:
-    """The verdict after these draws; the first that shows a difference is kept."""
+) -> tuple[Picked, Verdict, list[str]]:
+    """The verdict after these draws, and what was special of those at which the code agrees.
+
+    The first that shows a difference is kept.
+    """
     findings = {finding.code: finding for finding in verdict.findings}
+    agreed: dict[str, None] = {}
     for draw in draws:
         outcome = judge_further(picked.program, job.formula, draw)
+        if outcome.same:
+            agreed[draw.reason] = None
         for finding in outcome.findings:
             findings.setdefault(finding.code, finding)
         if outcome.same is False:
@@ -145,7 +151,7 @@ def _judge_draws(
             )
             picked = replace(picked, shown=draw)
             break
-    return picked, replace(verdict, findings=tuple(findings.values()))
+    return picked, replace(verdict, findings=tuple(findings.values())), list(agreed)
 
 
 def _say(verdict: Verdict, send: Report, same: bool | None, grade: str, *reasons: str) -> Verdict:
@@ -230,11 +236,11 @@ def _prove(job: Job, picked: Picked, verdict: Verdict, send: Report) -> tuple[Pi
     if proof is None:
         return picked, verdict
     verdict = replace(verdict, grade="proved", reasons=(proof.words,))
-    others = list(find_other_sides(picked.draws[0], proof.conditions))
-    picked, verdict = _judge_draws(job, picked, verdict, others)
-    if verdict.same and others:
-        tried = "; ".join(dict.fromkeys(draw.reason for draw in others))
-        verdict = replace(verdict, reasons=(f"{proof.words}; float64 agrees {tried}",))
+    others = find_other_sides(picked.draws[0], proof.conditions)
+    picked, verdict, agreed = _judge_draws(job, picked, verdict, others)
+    if verdict.same and agreed:
+        words = f"{proof.words}; float64 agrees {'; '.join(agreed)}"
+        verdict = replace(verdict, reasons=(words,))
     return picked, verdict
 
 
