@@ -7,6 +7,7 @@ script is a function of the tensors that it makes, whose shapes say sizes.
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections import defaultdict
 from contextlib import suppress
@@ -164,11 +165,81 @@ def _count_said(sizes: Mapping[str, int], numbers: Mapping[str, int]) -> tuple[i
 
 
 def find_own_numbers(code: Code) -> tuple[dict[str, int], list[int]]:
-    """Whole numbers of the code: those that it reads by name, and those that stand in it."""
+    """Whole numbers of the code: those that it reads by name, and those that it has as extents."""
     if code.script is None:
-        return find_numbers_of(code.target)
-    named = {name: value for name, value in code.names.items() if not name.startswith("__")}
-    return _keep_numbers(named), [n for n in find_literals(code) if isinstance(n, int)]
+        named, literals = find_numbers_of(code.target)
+    else:
+        public = {name: value for name, value in code.names.items() if not name.startswith("__")}
+        named = _keep_numbers(public)
+        literals = [n for n in find_literals(code) if isinstance(n, int)]
+    stated = _find_extents(code.source)
+    return named, [n for n in literals if stated is None or n in stated]
+
+
+# What torch, einops and Python take extents, counts of pieces or lengths by. A number elsewhere,
+# as the place of an index or a power, says nothing of sizes.
+_TAKES_EXTENTS = frozenset(
+    [
+        "arange",
+        "broadcast_to",
+        "chunk",
+        "empty",
+        "expand",
+        "eye",
+        "full",
+        "linspace",
+        "narrow",
+        "new_empty",
+        "new_full",
+        "new_ones",
+        "new_zeros",
+        "ones",
+        "rand",
+        "randn",
+        "range",
+        "rearrange",
+        "repeat",
+        "repeat_interleave",
+        "reshape",
+        "resize",
+        "split",
+        "tile",
+        "tensor_split",
+        "unflatten",
+        "unfold",
+        "view",
+        "zeros",
+    ]
+)
+
+
+def _find_extents(source: str) -> set[int] | None:
+    """The whole numbers that stand where code says an extent; None for what is no text."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+                parts = [*node.args, *(each.value for each in node.keywords)]
+                parts = parts if name in _TAKES_EXTENTS else []
+            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+                parts = [value]
+            case ast.Compare(left, _, others):
+                parts = [left, *others]
+            case ast.BinOp(left, ast.FloorDiv() | ast.Mod() | ast.Mult(), right):
+                parts = [left, right]
+            case ast.Slice(lower, upper, step):
+                parts = [each for each in (lower, upper, step) if each is not None]
+            case ast.arguments(defaults=defaults, kw_defaults=named):
+                parts = [*defaults, *(each for each in named if each is not None)]
+            case _:
+                continue
+        inside = [e for part in parts for e in getattr(part, "elts", (part,))]
+        found |= {e.value for e in inside if isinstance(e, ast.Constant) and type(e.value) is int}
+    return found
 
 
 @where_it_lives
@@ -262,8 +333,8 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
     fixed = find_fixed(system, task.sizes, makers[0])
     yield Subject([[fixed]], made.make, *find_own_numbers(code), made.parameters)
     if not any(slot.required for slot in open_slots):  # with the sizes that it has in it
-        given = {n: evaluate_source(s, {}, task.sizes, {}) for n, s in told.items()}
-        with suppress(CannotRunError):  # that it cannot be made is said already
+        with suppress(CannotRunError, DeriveError):  # that it cannot be made is said already
+            given = {n: evaluate_source(s, {}, task.sizes, {}) for n, s in told.items()}
             module = construct(code.target, given, code.path)
             yield _find_module(replace(inner, code=replace(code, target=module)), orders)
 

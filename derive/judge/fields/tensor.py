@@ -85,6 +85,8 @@ class Exact(TorchDispatchMode):
         if any(isinstance(each, FieldTensor) for each in iterate(args, named)):
             return FieldTensor.answer(func, args, named)
         made = func(*args, **named)
+        if isinstance(made, FieldTensor):
+            return made  # by a run around this one
         name = func.overloadpacket.__name__
         if name in FACTORIES and isinstance(made, torch.Tensor) and made.is_floating_point():
             if "empty" in name:
@@ -116,15 +118,14 @@ def find_usage() -> Usage:
 @contextmanager
 def pause() -> Iterator[None]:
     """What code makes anew in here are ordinary tensors; a module is constructed so."""
-    running = find_running()
-    if running is None:
-        yield
-        return
-    running.paused, before = True, running.paused
+    before = [(mode, mode.paused) for mode in _RUNNING]
+    for mode in _RUNNING:
+        mode.paused = True
     try:
         yield
     finally:
-        running.paused = before
+        for mode, paused in before:
+            mode.paused = paused
 
 
 def find_running() -> Exact | None:
