@@ -178,39 +178,12 @@ def find_own_numbers(code: Code) -> tuple[dict[str, int], list[int]]:
 
 # What torch, einops and Python take extents, counts of pieces or lengths by. A number elsewhere,
 # as the place of an index or a power, says nothing of sizes.
-_TAKES_EXTENTS = frozenset(
-    [
-        "arange",
-        "broadcast_to",
-        "chunk",
-        "empty",
-        "expand",
-        "eye",
-        "full",
-        "linspace",
-        "narrow",
-        "new_empty",
-        "new_full",
-        "new_ones",
-        "new_zeros",
-        "ones",
-        "rand",
-        "randn",
-        "range",
-        "rearrange",
-        "repeat",
-        "repeat_interleave",
-        "reshape",
-        "resize",
-        "split",
-        "tile",
-        "tensor_split",
-        "unflatten",
-        "unfold",
-        "view",
-        "zeros",
-    ]
-)
+_TAKES_EXTENTS = {
+    *("arange", "broadcast_to", "chunk", "empty", "expand", "eye", "full", "linspace", "narrow"),
+    *("new_empty", "new_full", "new_ones", "new_zeros", "ones", "rand", "randn", "range"),
+    *("rearrange", "repeat", "repeat_interleave", "reshape", "resize", "split", "tile"),
+    *("tensor_split", "unflatten", "unfold", "view", "zeros"),
+}
 
 
 def _find_extents(source: str) -> set[int] | None:
