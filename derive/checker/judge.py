@@ -55,6 +55,7 @@ class Outcome:
     reasons: list[str] = field(default_factory=list)
     apart: list[Apart] = field(default_factory=list)  # not yet judged with many digits
     error: CannotRunError | None = None
+    always_nan: set[str] = field(default_factory=set)  # results that are nan by the formula
 
     def describe(self, draw: Draw) -> str:
         """The first difference of finite values, with its draw."""
@@ -130,11 +131,12 @@ def compare_results(program: Program, results: Sequence[Any], wanted: dict[str, 
     if not results:
         return Outcome(False, "the code returns no tensor", float("inf"))
     worst, said = 0.0, ""
+    always_nan = {name for name, value in wanted.items() if value.numel() and value.isnan().all()}
     for (name, value), found in zip(find_expected(program, wanted), results, strict=False):
         off, where = compare_values(name, found, value)
         worst = max(worst, off)
         said = said or where
-    return Outcome(not said, said, worst)
+    return Outcome(not said, said, worst, always_nan=always_nan)
 
 
 def judge_at(program: Program, draw: Draw) -> Outcome:

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from derive.checker.job import Job, Report
     from derive.checker.verdict import Verdict
 
+_NOTHING = (
+    "every element of {} is nan by the formula, so that nothing can be compared: "
+    "declare what the tensors may hold, x[N] > 0"
+)
+
 
 def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked, Verdict]:
     """The verdict by values: float64 against the loops, then further draws."""
@@ -87,13 +92,22 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
     if short.outcome.same is False:
         verdict = replace(verdict, difference=short.outcome.difference)
         return picked, _say(verdict, send, False, "different")
-    send(verdict)  # all its draws are done
+    known = _require_numbers(verdict, floats)
+    send(known)  # all its draws are done
     if not _may_be_exact(verdict):
-        return picked, verdict
+        return picked, known
     send.begin("random fields")
-    verdict = judge_exactly(job, picked, verdict, floats)
+    verdict = _require_numbers(judge_exactly(job, picked, verdict, floats), floats)
     send(verdict)
     return picked, verdict
+
+
+def _require_numbers(verdict: Verdict, floats: Outcome) -> Verdict:
+    """Unknown, where float64 alone agrees and a result of the formula holds no number."""
+    if verdict.grade != "agrees" or not floats.always_nan:
+        return verdict
+    reason = _NOTHING.format(", ".join(sorted(floats.always_nan)))
+    return replace(verdict, same=None, grade="unknown", reasons=(reason,))
 
 
 def _may_be_exact(verdict: Verdict) -> bool:
@@ -163,8 +177,9 @@ def _say(verdict: Verdict, send: Report, same: bool | None, grade: str, *reasons
 def _judge_all_floats(job: Job, picked: Picked) -> Outcome:
     """Every draw; the first difference counts, the largest stands."""
     total = Outcome(True)
-    for draw in picked.draws:
+    for number, draw in enumerate(picked.draws):
         one = judge_floats(picked.program, job.formula, draw)
+        total.always_nan = total.always_nan & one.always_nan if number else one.always_nan
         total.off = max(total.off, one.off)
         total.reasons += [reason for reason in one.reasons if reason not in total.reasons]
         if one.same is not True and total.same:

@@ -316,3 +316,26 @@ def test_a_verdict_is_data():
     data = check(attend, parse(ATTENTION)).to_data()
     assert json.loads(json.dumps(data)) == data
     assert data["same"] is True
+
+
+@pytest.mark.parametrize(
+    ("formula", "code", "grade"),
+    [
+        ("y[i] = log(-1 - x[i]**2)", "x * math.nan", "unknown"),
+        ("y[i] = sqrt(-1 - abs(x[i]))", "torch.sqrt(-2 - x.abs())", "unknown"),
+        (
+            "s = sum[i](x[i])\ny[i] = log(-1 - x[i]**2)\nreturn s, y",
+            "x.sum(), x.log() - x.log()*2 - 9*math.nan",
+            "unknown",
+        ),
+        ("y[i] = log(-1 - x[i]**2)", "torch.log(-1 - x**2)", "proved"),
+        ("y[i] = log(-1 - x[i]**2)", "0 * x", "different"),
+        ("y[i] = log(x[i])", "x.log()", "proved"),
+    ],
+)
+def test_numbers_that_are_nan_everywhere_say_nothing(formula, code, grade):
+    verdict = check(
+        f"import math, torch\n\ndef f(x):\n    return {code}\n", parse(f"x[N]\n{formula}")
+    )
+    assert verdict.grade == grade
+    assert any("every element" in reason for reason in verdict.reasons) == (grade == "unknown")
