@@ -263,5 +263,7 @@ def _propose_extent(read: Read, starts: bool) -> str:
         rest = find_range(split[1].to_expr()).high
         if rest is not None:
             less = write_extent(Polynomial.of(read.extent) - rest)
-            return f", or declare index {to_text(index)} < {less}"
+            is_declared = find_origin(index, read.system) is None  # no plain use tells its extent
+            again = " instead" if is_declared else ""
+            return f", or declare index {to_text(index)} < {less}{again}"
     return ""
