@@ -257,7 +257,9 @@ def _propose_extent(read: Read, starts: bool) -> str:
     """A shorter letter on the left, where that alone keeps the read inside."""
     value = Polynomial.of(read.place)
     for index in read.equation.target.places:
-        split = value.split(index) if isinstance(index, Index) and starts else None
+        if not isinstance(index, Index) or not starts:
+            continue
+        split = value.split(index)
         if split is None or split[0].constant != 1:
             continue
         rest = find_range(split[1].to_expr()).high
