@@ -65,6 +65,15 @@ def run(function, inputs):
     return [r.detach() for r in results], slopes
 
 
+def find_refusal(function, inputs):
+    """Why sizes are refused; "" where they are not."""
+    try:
+        run(function, inputs)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def assert_same(functions, inputs, *, masked=False):
     """Values, places of nan and gradients are the same.
 

@@ -4,8 +4,9 @@ import pytest
 from attention_stock import BIASED, MASKED, PLAIN
 from cell_runs import make
 from cell_stock import CDIST, FOUND
+from exactness import assert_exact
 
-from derive import check, parse
+from derive import parse
 
 FIRST = [texts[0] for texts in FOUND.values()]
 REST = [text for texts in FOUND.values() for text in texts[1:]]
@@ -13,45 +14,35 @@ ATTENTIONS = [(PLAIN[10], "nan"), (MASKED[9], "zeros")]
 MORE = [(text, "nan") for text in PLAIN] + [(text, "zeros") for text in (*BIASED, *MASKED)]
 
 
-def judge(folder, text, empty_row="nan", *, backward=False):
-    """The verdict on the file that is built of a formula."""
+def assert_computed(folder, text, empty_row="nan", *, backward=False):
+    """The file that is built of a formula computes it."""
     path = folder / "formula.py"
     path.write_text(make(text, empty_row=empty_row).source, encoding="utf-8")
-    return check(f"{path}:formula", parse(text, empty_row=empty_row), backward=backward)
+    assert_exact(path, parse(text, empty_row=empty_row), backward=backward)
 
 
 @pytest.mark.parametrize("text", FIRST)
 def test_a_function_with_a_cell_computes_its_formula(tmp_path, text):
-    verdict = judge(tmp_path, text)
-    assert verdict.same is True
-    assert verdict.grade in {"proved", "identical"}, str(verdict)
+    assert_computed(tmp_path, text)
 
 
 def test_so_do_the_gradients_of_distances(tmp_path):
-    verdict = judge(tmp_path, FOUND[CDIST][2], backward=True)
-    assert verdict.same is True
-    assert verdict.grade == "identical", str(verdict)
+    assert_computed(tmp_path, FOUND[CDIST][2], backward=True)
 
 
 @pytest.mark.parametrize(("text", "empty_row"), ATTENTIONS)
 def test_an_attention_computes_its_formula(tmp_path, text, empty_row):
-    verdict = judge(tmp_path, text, empty_row)
-    assert verdict.same is True
-    assert verdict.grade in {"proved", "identical"}, str(verdict)
+    assert_computed(tmp_path, text, empty_row)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", REST)
 def test_every_spelling_computes_its_formula(tmp_path, text):
     for backward in (False, True):
-        verdict = judge(tmp_path, text, backward=backward)
-        assert verdict.same is True
-        assert verdict.grade in {"proved", "identical"}, str(verdict)
+        assert_computed(tmp_path, text, backward=backward)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "empty_row"), MORE)
 def test_every_attention_computes_its_formula(tmp_path, text, empty_row):
-    verdict = judge(tmp_path, text, empty_row)
-    assert verdict.same is True
-    assert verdict.grade in {"proved", "identical"}, str(verdict)
+    assert_computed(tmp_path, text, empty_row)
