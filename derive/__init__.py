@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from warnings import filterwarnings
 
 if TYPE_CHECKING:
     from derive.checker import check
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
         var,
     )
     from derive.notation.words import indices, sizes, tensors
+
+# Torch warns at its import where NumPy is missing, which nothing here needs.
+filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)
 
 __all__ = [
     "DeriveError",

@@ -192,13 +192,13 @@ def test_no_import_goes_in_circles():
     check(find_cycle(graph))
 
 
-def run_python(code):
-    """What a fresh interpreter prints."""
+def run_python(code, *, told=False):
+    """What a fresh interpreter prints, or tells beside it, as warnings."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stderr if told else done.stdout
 
 
 LOADED = "import sys; print(*sorted({name.split('.')[0] for name in sys.modules}))"
@@ -209,6 +209,13 @@ def test_import_derive_is_light():
     heavy = {"torch", "sympy", "IPython", "numpy", "opt_einsum", "typer", "rich", "mpmath"}
     assert "derive" in loaded
     assert heavy.isdisjoint(loaded)
+
+
+def test_nothing_is_said_of_numpy_where_it_is_missing():
+    without = "import sys; sys.modules['numpy'] = None"
+    warn = "import torch"
+    assert "NumPy" in run_python(f"{without}; {warn}", told=True)
+    assert not run_python(f"{without}; import derive; {warn}", told=True)
 
 
 def test_generated_modules_import_torch_only():
