@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice, product
+from itertools import combinations, islice, product
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.load import Code
@@ -51,8 +51,16 @@ class Match:
     scalars: list[ScalarInput]
 
 
-def find_programs(code: Code, system: System, binds: Mapping[str, str]) -> list[Program]:
-    """The programs of a function or of a module that is made, those first whose names tell most."""
+def find_programs(
+    code: Code,
+    system: System,
+    binds: Mapping[str, str],
+    asked: tuple[Sequence[Slot], Sequence[Slot]] | None = None,
+) -> list[Program]:
+    """The programs of a function or of a module that is made, those first whose names tell most.
+
+    `asked` are the arguments and parameters that it asks for, where these are known.
+    """
     sizes = find_sizes(system)
     results = {system.results[0].name: binds["return"]} if "return" in binds else {}
     for source in results.values():
@@ -60,7 +68,7 @@ def find_programs(code: Code, system: System, binds: Mapping[str, str]) -> list[
     binds = {name: source for name, source in binds.items() if name != "return"}
     for source in binds.values():
         check_source(source, system, sizes)
-    arguments, parameters = find_slots(code.target)
+    arguments, parameters = asked or find_slots(code.target)
     if not arguments and not parameters and binds:
         arguments = [Slot(name) for name in binds]
     _check_names(binds, arguments, parameters)
@@ -183,14 +191,21 @@ def find_numbers(
         return
     choices = []
     for slot in numbers:
-        known = [(rank_size(slot.called, size), size) for size in find_extents(system)]
-        known += [(0 if slot.hint == "float" else UNSAID, scalar.name) for scalar in scalars]
+        sources = (*find_extents(system), *(scalar.name for scalar in scalars))
+        known = [(rank_source(slot, source, scalars), source) for source in sources]
         ranked = sorted(known, key=lambda choice: choice[0])
         choices.append([(rank, place, source) for place, (rank, source) in enumerate(ranked)])
     picks = islice(product(*choices), MOST_NUMBERS)
     for pick in sorted(picks, key=_measure):
         sources = [source for _, _, source in pick]
         yield _measure(pick)[0], dict(zip((s.name for s in numbers), sources, strict=True))
+
+
+def rank_source(slot: Slot, source: str, scalars: Sequence[ScalarInput]) -> int:
+    """How little a slot's name says that it is this size or scalar."""
+    if slot.hint == "float" and any(scalar.name == source for scalar in scalars):
+        return 0
+    return rank_size(slot.called, source)
 
 
 def _measure(pick: Sequence[tuple[int, int, str]]) -> tuple[int, int, int]:
@@ -207,14 +222,11 @@ def find_extents(system: System) -> tuple[str, ...]:
         for extent in tensor.shape:
             if not isinstance(extent, Size) and Polynomial.of(extent).constant is None:
                 names.append(to_text(extent))
-    merged = [f"{one}*{other}" for one in find_sizes(system) for other in find_sizes(system)]
-    known = list(dict.fromkeys(names))
-    return (*known, *(each for each in merged if each not in known and _is_ordered(each)))
-
-
-def _is_ordered(source: str) -> bool:
-    one, other = source.split("*")
-    return one < other
+    names += [f"{one}*{other}" for one, other in combinations(sorted(find_sizes(system)), 2)]
+    known: dict[tuple[str, ...], str] = {}
+    for name in names:
+        known.setdefault(tuple(sorted(name.replace(" ", "").split("*"))), name)
+    return tuple(known.values())
 
 
 def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str]:

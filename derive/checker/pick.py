@@ -14,6 +14,7 @@ looked for as well, but only to be named: a guess is never the same.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ from derive.checker.ties import (
     is_undefined,
 )
 from derive.checker.tries import Subject, Task, find_sizes_by_name, find_subjects
-from derive.errors import Diagnostic
+from derive.errors import DeriveError, Diagnostic
 from derive.ir.nodes import ScalarInput, System
 from derive.judge.compare import compare_values
 from derive.judge.evaluate import evaluate_system
@@ -97,6 +98,7 @@ class _Search:
 
     task: Task
     errors: list[CannotRunError] = field(default_factory=list)
+    tried: Draws | None = None  # the first at which a program had parameters that fit
     failed_at: Mapping[str, int] = field(default_factory=dict)  # sizes, of the first error
 
     def find(self) -> Picked:
@@ -115,11 +117,13 @@ class _Search:
             return self._pick(best)
         if not self._is_incurable():
             guess = self._find_guess(best)
+            if best is None and guess is not None and guess.is_open:
+                return self._pick(guess)
             if best is None and guess is not None:
                 failure = error or _say_misfit(guess)
                 return replace(self._pick(guess), failure=failure, failed_at=self.failed_at)
             if best is not None and guess is not None and guess.agrees:
-                best = replace(best, same_if=guess.same_if)
+                best = guess if guess.is_open else replace(best, same_if=guess.same_if)
         if best is None:
             raise error or CannotRunError("no sizes and no arguments were found for it")
         return self._pick(best)
@@ -190,6 +194,7 @@ class _Search:
                 subject.make(draws.first, statements), key=lambda program: program.doubt
             ):
                 programs = list(group)
+                self.tried = self.tried or draws
                 found = list(self._try_programs(programs, draws, statements))
                 fits = [trial for trial in found if trial.fits]
                 if fits:
@@ -231,6 +236,7 @@ class _Search:
     def _guess(self, best: Trial | None) -> Iterator[Trial]:
         kept = list(self.errors)
         for subject in find_subjects(self.task, {}):
+            yield from self._guess_numbers(subject)
             if best is None or not best.fits:
                 yield from self._guess_layouts(subject)
                 yield from self._guess_orders(subject)
@@ -238,9 +244,20 @@ class _Search:
             yield from self._guess_sizes(subject)
         self.errors = kept
 
+    def _guess_numbers(self, subject: Subject) -> Iterator[Trial]:
+        """Numbers that a class is made with as sizes that neither a name nor a shape says."""
+        draws = self.tried
+        if subject.make_unsaid is None or draws is None:
+            return
+        said = next(subject.make(draws.first, []), None)
+        with suppress(CannotRunError, DeriveError):
+            for trial in self._try_programs(subject.make_unsaid(draws.first, []), draws, []):
+                if said is not None and trial.agrees:
+                    yield _ask(trial, said)
+
     def _guess_layouts(self, subject: Subject) -> Iterator[Trial]:
         for base in [base for group in subject.groups for base in group][:1]:
-            draws = make_draws(self.task.system, base)
+            draws = self.tried or make_draws(self.task.system, base)
             if draws is None:
                 return
             programs = list(islice(subject.make(draws.first, []), MOST_AT_GUESSES))
@@ -271,9 +288,11 @@ class _Search:
     def _guess_coincidences(self, subject: Subject) -> Iterator[Trial]:
         system = self.task.system
         for base in [base for group in subject.groups for base in group][:1]:
-            names = [name for name in find_sizes(system) if name not in base]
+            stated = self.tried.first.ties if self.tried is not None else ()
+            tied = {*base, *(name for name, _ in stated)}
+            names = [name for name in find_sizes(system) if name not in tied]
             for ties in islice(find_coincidences(names, find_merged(system)), MOST_GUESSED):
-                draws = make_draws(system, base, ties)
+                draws = make_draws(system, base, (*stated, *ties))
                 if draws is None:
                     continue
                 programs = islice(subject.make(draws.first, []), MOST_AT_GUESSES)

@@ -100,7 +100,7 @@ class Link:
         finally:
             self.left -= time.monotonic() - begun
         if isinstance(found, Failure):
-            raise self._to_error(found)
+            raise to_error(found)
         return found
 
     def restart(self) -> None:
@@ -121,22 +121,35 @@ class Link:
             parts += part
         return bytes(parts)
 
-    @staticmethod
-    def _to_error(failure: Failure) -> Exception:
-        from derive.judge.fields import NotModelledError, TooDeepError, UnluckyError
 
-        if failure.diagnostic is not None:
-            return DeriveError(failure.diagnostic)
-        for kind in (NotModelledError, TooDeepError, UnluckyError):
-            if kind.__name__ == failure.kind:
-                return kind(failure.says)
-        return CannotRunError(
-            failure.says,
-            failure.line,
-            is_incurable=failure.is_incurable,
-            statements=failure.statements,
-            findings=failure.findings,
-        )
+def to_failure(error: CannotRunError) -> Failure:
+    """The error in words."""
+    return Failure(
+        "CannotRunError",
+        str(error),
+        error.line,
+        error.is_incurable,
+        findings=error.findings,
+        statements=error.statements,
+    )
+
+
+def to_error(failure: Failure) -> Exception:
+    """The exception that is said in these words."""
+    from derive.judge.fields import NotModelledError, TooDeepError, UnluckyError
+
+    if failure.diagnostic is not None:
+        return DeriveError(failure.diagnostic)
+    for kind in (NotModelledError, TooDeepError, UnluckyError):
+        if kind.__name__ == failure.kind:
+            return kind(failure.says)
+    return CannotRunError(
+        failure.says,
+        failure.line,
+        is_incurable=failure.is_incurable,
+        statements=failure.statements,
+        findings=failure.findings,
+    )
 
 
 def _find_tower(args: tuple[Any, ...]) -> Any:

@@ -33,7 +33,7 @@ from derive.checker.contain import (
 )
 from derive.checker.load import CannotRunError, Code
 from derive.checker.program import Program
-from derive.checker.remote import Failure, Link, find_kind
+from derive.checker.remote import Failure, Link, find_kind, to_failure
 from derive.checker.script import Script
 from derive.checker.ties import Statement
 from derive.checker.wire import HEAD, Kept, Reader, Writer, name_classes
@@ -46,7 +46,7 @@ SERVED: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
         *(slots.find_slots, slots.find_constructor_slots, tries.find_attributes, tries.construct),
-        tries.find_numbers_of,
+        *(tries.construct_all, tries.find_numbers_of),
         *(load.finish_script, runs.run_target, runs.has_dropout),
         *(prove.lift_program, trace.record_program),
         *(running.put_text, running.watch_program),
@@ -65,7 +65,7 @@ def list_classes() -> dict[str, type]:
     return name_classes(
         *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, prove.Equations, Condition),
         *(runs.Given, runs.How, runs.Answer, runs.Lowering, trace.Event, trace.Trace),
-        Statement,
+        *(Statement, tries.Made),
     )
 
 
@@ -161,14 +161,7 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
         except DeriveError as error:
             answer = Failure("DeriveError", "", diagnostic=error.diagnostic)
         except CannotRunError as error:
-            answer = Failure(
-                "CannotRunError",
-                str(error),
-                error.line,
-                error.is_incurable,
-                findings=error.findings,
-                statements=error.statements,
-            )
+            answer = to_failure(error)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             answer = Failure(type(error).__name__, load.say(error))
         end.sendall(Writer(classes, keep).frame(answer))

@@ -17,11 +17,18 @@ from itertools import chain, islice
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.bind import Match, find_constructor, find_numbers, find_programs, match_slots
+from derive.checker.bind import (
+    Match,
+    find_constructor,
+    find_numbers,
+    find_programs,
+    match_slots,
+    rank_source,
+)
 from derive.checker.draws import make_draws
 from derive.checker.load import CannotRunError, Code, find_literals, finish_script
 from derive.checker.program import Program
-from derive.checker.remote import find_kind, where_it_lives
+from derive.checker.remote import Failure, find_kind, to_error, to_failure, where_it_lives
 from derive.checker.runs import describe_error, make_module
 from derive.checker.shapes import (
     find_holders,
@@ -32,7 +39,7 @@ from derive.checker.shapes import (
 )
 from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, rank_size
 from derive.checker.sources import evaluate_source, find_letters, find_tensors
-from derive.checker.ties import Statement
+from derive.checker.ties import Statement, set_sizes
 from derive.errors import DeriveError
 from derive.ir.nodes import ScalarInput, System
 from derive.judge.samples import find_sizes
@@ -48,6 +55,8 @@ if TYPE_CHECKING:
 
 MOST_SIZES = 256  # assignments of sizes that fit a module's shapes
 MOST_MADE = 100  # modules that are made of a class at one draw
+MOST_FITTING = 32  # of these, whose parameters fit, that are run
+_PRIMES = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179)
 MOST_NUMBER = 4096  # beyond it a number is no size that a draw could have
 
 
@@ -59,6 +68,7 @@ class Task:
     system: System
     binds: Mapping[str, str]
     sizes: Mapping[str, int]
+    made: dict[tuple[Any, ...], Made] = field(default_factory=dict)  # by a constructor's arguments
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,8 @@ class Subject:
     `make` gives the programs at a draw, those first whose names tell most, and adds what the code
     says of sizes. `numbers` are whole numbers that the code has by name, `literals` those that
     stand in it. `parameters` may lie in another order than the one that is stated. A script may
-    also be judged at sizes that are not its own, `wider`.
+    also be judged at sizes that are not its own, `wider`. `make_unsaid` gives programs with numbers
+    that neither a name nor a shape says, where others have those that one says.
     """
 
     groups: Sequence[Sequence[Mapping[str, int]]]
@@ -78,6 +89,7 @@ class Subject:
     literals: Sequence[int] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     wider: Subject | None = None
+    make_unsaid: Make | None = None
 
 
 def find_subjects(task: Task, orders: Orders) -> Iterator[Subject]:
@@ -291,6 +303,33 @@ def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
         raise describe_error(error, path) from error
 
 
+@dataclass(frozen=True)
+class Made:
+    """What a module asks for that was made of a class, or why none could be made."""
+
+    arguments: tuple[Slot, ...] = ()
+    parameters: tuple[Slot, ...] = ()
+    failure: Failure | None = None
+
+    @property
+    def shapes(self) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
+        """The parameters' shapes by name."""
+        return tuple((slot.name, slot.shape) for slot in self.parameters)
+
+
+@where_it_lives
+def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) -> list[Made]:
+    """What the modules ask for that a class makes of each of these arguments."""
+    found = []
+    for each in given:
+        try:
+            arguments, parameters = find_slots(construct(target, each, path))
+            found.append(Made(tuple(arguments), tuple(parameters)))
+        except CannotRunError as error:
+            found.append(Made(failure=to_failure(error)))
+    return found
+
+
 def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
     """A class of modules: made at the sizes of each draw, so that it is judged at several."""
     code, system = task.code, task.system
@@ -299,12 +338,21 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
     rest = {name: source for name, source in task.binds.items() if name not in told}
     scalars = [each for each in system.inputs if isinstance(each, ScalarInput)]
     open_slots = [slot for slot in slots if slot.name not in told]
-    numbers = islice(find_numbers(open_slots, scalars, system), MOST_MADE)
-    makers = [Program(code, constructor={**told, **given}, doubt=doubt) for doubt, given in numbers]
+    makers = []
+    for doubt, given in islice(find_numbers(open_slots, scalars, system), MOST_MADE):
+        ranks = {s.name: rank_source(s, given[s.name], scalars) for s in open_slots}
+        unsaid = frozenset(name for name, rank in ranks.items() if rank >= UNSAID)
+        makers.append(_Maker({**told, **given}, doubt, unsaid))
     inner = replace(task, binds=rest)
     made = _Class(inner, makers, orders)
-    fixed = find_fixed(system, task.sizes, makers[0])
-    yield Subject([[fixed]], made.make, *find_own_numbers(code), made.parameters)
+    fixed = find_fixed(system, task.sizes, Program(code, constructor=makers[0].sources))
+    yield Subject(
+        [[fixed]],
+        made.make,
+        *find_own_numbers(code),
+        made.parameters,
+        make_unsaid=made.make_unsaid,
+    )
     if not any(slot.required for slot in open_slots):  # with the sizes that it has in it
         with suppress(CannotRunError, DeriveError):  # that it cannot be made is said already
             given = {n: evaluate_source(s, {}, task.sizes, {}) for n, s in told.items()}
@@ -312,33 +360,53 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
             yield _find_module(replace(inner, code=replace(code, target=module)), orders)
 
 
+@dataclass(frozen=True)
+class _Maker:
+    """Sources of a constructor's arguments, and those of which no name says them."""
+
+    sources: Mapping[str, str]
+    doubt: int
+    unsaid: frozenset[str]
+
+
 @dataclass
 class _Class:
     """A class of modules, and the ways to fill in what its constructor asks for."""
 
     task: Task
-    makers: Sequence[Program]
+    makers: Sequence[_Maker]
     orders: Orders
     parameters: dict[str, str] = field(default_factory=dict)  # and the tensors that they hold
+    shaped: set[str] = field(default_factory=set)  # numbers on which shapes of parameters depend
 
     def make(self, draw: Draw, statements: list[list[Statement]]) -> Iterator[Program]:
-        """The programs whose parameters fit at a draw.
+        """The programs whose parameters fit at a draw, of numbers that names or shapes tell.
 
-        Where none fits, the shapes that do not are what the class says of its sizes.
+        Where no way tells all numbers, it is those that tell most. Where none fits, the shapes
+        that do not are what the class says of its sizes.
         """
-        values, said, fits = draw.make_inputs(), list[list[Statement]](), False
+        if sum(made.failure is None for made in self.task.made.values()) < 2:
+            self._construct(self.makers, draw, draw.make_inputs())
+        return self._make(self._split()[0], draw, statements)
+
+    def make_unsaid(self, draw: Draw, statements: list[list[Statement]]) -> Iterator[Program]:
+        """The others that fit: neither a name nor a shape says one of their numbers."""
+        return self._make(self._split()[1], draw, statements)
+
+    def _split(self) -> tuple[list[_Maker], list[_Maker]]:
+        """The ways that leave the fewest numbers untold, and the others."""
+        least = min(len(maker.unsaid - self.shaped) for maker in self.makers)
+        said = [maker for maker in self.makers if len(maker.unsaid - self.shaped) == least]
+        return said, [maker for maker in self.makers if maker not in said]
+
+    def _make(
+        self, makers: Sequence[_Maker], draw: Draw, statements: list[list[Statement]]
+    ) -> Iterator[Program]:
+        values, said, fits = draw.make_inputs(), list[list[Statement]](), 0
         refused: Exception | None = None
-        for maker in self.makers:
-            code = maker.code
-            made = {
-                n: evaluate_source(s, values, draw.sizes, {}) for n, s in maker.constructor.items()
-            }
+        for maker, given, made in self._construct(makers, draw, values):
             try:
-                module = construct(code.target, made, code.path)
-                inner = replace(code, target=module)
-                own = replace(self.task, code=inner)
-                parameters = _list_parameters(own, draw)
-                programs = find_programs(inner, self.task.system, self.task.binds)
+                programs, parameters = self._find_programs(given, made, draw)
             except DeriveError as error:  # these numbers make no parameter of a name that is bound
                 refused = refused or error
                 continue
@@ -347,22 +415,68 @@ class _Class:
                 refused = refused or error
                 continue
             sources = self._find_sources(parameters, programs[0], draw, said)
-            fits |= sources is not None
-            for each in programs if sources is not None else ():
+            if sources is None:
+                continue
+            for each in programs:
                 yield replace(
                     each,
-                    code=code,
-                    constructor=maker.constructor,
-                    parameters={**each.parameters, **(sources or {})},
+                    code=self.task.code,
+                    constructor=maker.sources,
+                    parameters={**each.parameters, **sources},
                     doubt=each.doubt + maker.doubt,
                 )
+            fits += 1
+            if fits == MOST_FITTING:
+                break
         if not fits:
             statements += said
             if refused is not None and not any(said):
                 raise refused
 
+    def _construct(
+        self, makers: Sequence[_Maker], draw: Draw, values: Mapping[str, Any]
+    ) -> list[tuple[_Maker, Mapping[str, Any], Made]]:
+        """What is made of each, in one request; of those that are the same at all sizes, one."""
+        code, known = self.task.code, self.task.made
+        free = dict(zip(draw.sizes, _PRIMES, strict=False))
+        general = set_sizes({**draw.sizes, **free, **draw.fixed}, draw.ties)
+        chosen: dict[tuple[Any, ...], tuple[_Maker, Mapping[str, Any], tuple[Any, ...]]] = {}
+        for maker in makers:
+            given, everywhere = (
+                {
+                    n: evaluate_source(s, {**values, **sizes}, {}, {})
+                    for n, s in maker.sources.items()
+                }
+                for sizes in (draw.sizes, general)
+            )
+            key = tuple((name, type(each), each) for name, each in given.items())
+            chosen.setdefault((key, tuple(everywhere.values())), (maker, given, key))
+        new = {key: given for _, given, key in chosen.values() if key not in known}
+        if new:
+            found = construct_all(code.target, [*new.values()], code.path)
+            known.update(zip(new, found, strict=True))
+        self.shaped |= _find_shaped(known)
+        return [(maker, given, known[key]) for maker, given, key in chosen.values()]
+
+    def _find_programs(
+        self, given: Mapping[str, Any], made: Made, draw: Draw
+    ) -> tuple[list[Program], Sequence[Slot]]:
+        if made.failure is not None:
+            raise to_error(made.failure)
+        task, parameters = self.task, made.parameters
+        if any(slot.shape is None for slot in parameters):
+            module = construct(task.code.target, given, task.code.path)
+            own = replace(task, code=replace(task.code, target=module))
+            parameters = tuple(_list_parameters(own, draw))
+        asked = made.arguments, parameters
+        return find_programs(task.code, task.system, task.binds, asked), parameters
+
     def _find_sources(
-        self, parameters: list[Slot], program: Program, draw: Draw, said: list[list[Statement]]
+        self,
+        parameters: Sequence[Slot],
+        program: Program,
+        draw: Draw,
+        said: list[list[Statement]],
     ) -> dict[str, str] | None:
         holders = find_holders(self.task.system, program, parameters, self.orders)
         self.parameters.update({h.slot.name: h.tensor.name for h in holders if not h.told})
@@ -370,6 +484,15 @@ class _Class:
         if sources is None:
             said.append(list(find_misfits(holders, draw.sizes)))
         return sources
+
+
+def _find_shaped(known: Mapping[tuple[Any, ...], Made]) -> set[str]:
+    """The arguments of a constructor that alone make a parameter's shape another."""
+    shapes: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
+    for key, made in known.items():
+        for place, (name, *_) in enumerate(key if made.failure is None else ()):
+            shapes[name, key[:place], key[place + 1 :]].add(made.shapes)
+    return {name for (name, *_), found in shapes.items() if len(found) > 1}
 
 
 def _find_scripts(task: Task) -> Iterator[Subject]:
