@@ -191,8 +191,8 @@ def find_numbers(
         return
     choices = []
     for slot in numbers:
-        sources = (*find_extents(system), *(scalar.name for scalar in scalars))
-        known = [(rank_source(slot, source, scalars), source) for source in sources]
+        extents = (*find_extents(system), *(scalar.name for scalar in scalars))
+        known = [(rank_source(slot, source, scalars), source) for source in extents]
         ranked = sorted(known, key=lambda choice: choice[0])
         choices.append([(rank, place, source) for place, (rank, source) in enumerate(ranked)])
     picks = islice(product(*choices), MOST_NUMBERS)
