@@ -38,7 +38,7 @@ from derive.checker.shapes import (
     write_extent,
 )
 from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, rank_size
-from derive.checker.sources import evaluate_source, find_letters, find_tensors
+from derive.checker.sources import evaluate_source, find_letters, find_names, find_tensors
 from derive.checker.ties import Statement, set_sizes
 from derive.errors import DeriveError
 from derive.ir.nodes import ScalarInput, System
@@ -378,6 +378,7 @@ class _Class:
     orders: Orders
     parameters: dict[str, str] = field(default_factory=dict)  # and the tensors that they hold
     shaped: set[str] = field(default_factory=set)  # numbers on which shapes of parameters depend
+    held: set[str] | None = None  # sizes of the tensors that they hold, once a module is made
 
     def make(self, draw: Draw, statements: list[list[Statement]]) -> Iterator[Program]:
         """The programs whose parameters fit at a draw, of numbers that names or shapes tell.
@@ -385,19 +386,37 @@ class _Class:
         Where no way tells all numbers, it is those that tell most. Where none fits, the shapes
         that do not are what the class says of its sizes.
         """
-        if sum(made.failure is None for made in self.task.made.values()) < 2:
-            self._construct(self.makers, draw, draw.make_inputs())
+        if self.held is None:
+            self._look(draw)
         return self._make(self._split()[0], draw, statements)
 
     def make_unsaid(self, draw: Draw, statements: list[list[Statement]]) -> Iterator[Program]:
         """The others that fit: neither a name nor a shape says one of their numbers."""
         return self._make(self._split()[1], draw, statements)
 
+    def _look(self, draw: Draw) -> None:
+        """Make all that can be, to see which numbers the shapes of parameters tell."""
+        for _, given, made in self._construct(self.makers, draw, draw.make_inputs()):
+            with suppress(CannotRunError, DeriveError):
+                programs, parameters = self._find_programs(given, made, draw)
+                holders = find_holders(self.task.system, programs[0], parameters, {})
+                self.held = {name for each in holders for name in _name_extents(each.tensor)}
+                return
+
     def _split(self) -> tuple[list[_Maker], list[_Maker]]:
         """The ways that leave the fewest numbers untold, and the others."""
-        least = min(len(maker.unsaid - self.shaped) for maker in self.makers)
-        said = [maker for maker in self.makers if len(maker.unsaid - self.shaped) == least]
+        untold = [self._count_untold(maker) for maker in self.makers]
+        said = [m for m, count in zip(self.makers, untold, strict=True) if count == min(untold)]
         return said, [maker for maker in self.makers if maker not in said]
+
+    def _count_untold(self, maker: _Maker) -> int:
+        """The numbers that no name says, nor a parameter that has such an extent."""
+        shaped = {
+            name
+            for name in maker.unsaid & self.shaped
+            if {*find_names(maker.sources[name])} <= (self.held or set())
+        }
+        return len(maker.unsaid - shaped)
 
     def _make(
         self, makers: Sequence[_Maker], draw: Draw, statements: list[list[Statement]]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from derive import parse
-from derive.checker import pick
+from derive.checker import pick, tries
 from derive.checker.load import CannotRunError, load
 from derive.checker.pick import pick_program
 from derive.checker.ties import (
@@ -164,6 +164,91 @@ def test_a_class_with_a_product_takes_few_draws(monkeypatch):
     assert len(seen) <= 6
     assert all(d.sizes["E"] == d.sizes["H"] * d.sizes["D"] for d in picked.draws)
     assert len(picked.draws) == 3
+
+
+class Heads(nn.Module):
+    """Whatever its numbers are called: a width that its weights show, and heads that none does."""
+
+    def build(self, width, heads):
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def split(self, x):
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def forward(self, x):
+        q, k, v = (self.split(layer(x)) for layer in (self.q, self.k, self.v))
+        p = torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1)
+        return self.o((p @ v).transpose(1, 2).reshape(x.shape))
+
+
+class Named(Heads):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.build(width, heads)
+
+
+class Unnamed(Heads):
+    def __init__(self, a, n):
+        super().__init__()
+        self.build(a, n)
+
+
+class CalledBatch(Heads):
+    def __init__(self, width, batch):
+        super().__init__()
+        self.build(width, batch)
+
+
+class RunsOnSquares(Named):
+    def forward(self, x):
+        return super().forward(x) + x.new_zeros(x.shape[1], 1, 1)
+
+
+class Refusing(Named):
+    def __init__(self, width, heads):
+        assert width % heads == 0
+        super().__init__(width, heads)
+
+
+@pytest.mark.parametrize(
+    ("code", "hint", "raises"),
+    [
+        (Named, "", ""),
+        (Refusing, "", ""),
+        (Unnamed, "n=H", ""),
+        (CalledBatch, "batch=H", ""),
+        (RunsOnSquares, "", "must match the size"),
+    ],
+)
+def test_numbers_of_a_class_are_told_by_names_and_by_shapes(monkeypatch, code, hint, raises):
+    """Those that neither tells are asked for, and no size is tied for their sake."""
+    made, ran = [], []
+    make_all, run = tries.construct_all, pick._try_program
+
+    def construct_all(target, given, path):
+        made.extend(tuple(each.values()) for each in given)
+        return make_all(target, given, path)
+
+    def try_program(program, draw):
+        ran.append(draw.ties)
+        return run(program, draw)
+
+    monkeypatch.setattr(tries, "construct_all", construct_all)
+    monkeypatch.setattr(pick, "_try_program", try_program)
+    picked = pick_program(load(code), to_system(parse(HEADS)), {}, {})
+    assert picked.is_open is bool(hint)
+    if hint:
+        assert f"--bind {hint}" in picked.same_if.help
+    if raises:
+        assert raises in str(picked.failure)
+        assert "the same only where S = B" in picked.same_if.says
+    else:
+        assert picked.failure is None
+        assert {name for name, _ in picked.draws[0].ties} == {"E"}
+        assert next(iter(picked.program.constructor.values())) == "E"
+    assert len(made) == len({*made})  # none twice
+    assert len(ran) <= 200
 
 
 def test_a_product_of_the_code_alone_is_found(monkeypatch):
