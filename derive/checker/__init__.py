@@ -75,6 +75,10 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     with TemporaryDirectory(prefix="derive-", ignore_cleanup_errors=True) as folder:
         found, ended = run_in_child(partial(_work, job, folder), classes=(Verdict,))
     verdict: Verdict = found if isinstance(found, Verdict) else job.start()
+    if verdict.same and any(finding.code == "repaired" for finding in verdict.findings):
+        said = ("as it stands it is no Python", f"as repaired it is the same, {verdict.grade}")
+        reasons = (*said, *verdict.reasons)
+        verdict = replace(verdict, same=None, grade="unknown", reasons=reasons)
     if not ended:
         return verdict
     return replace(verdict, reasons=(*verdict.reasons, f"the judge did not finish, it {ended}"))
@@ -130,6 +134,7 @@ def judge_job(job: Job, load: Callable[[], Code], report: Report) -> None:
                 source=code.source,
                 findings=code.findings,
                 places=code.places,
+                line=code.broken,
             )
         )
         picked, verdict = judge(job, code, report.verdict, report)

@@ -71,6 +71,7 @@ class Code:
     answer: str = ""  # the name of a script that is its result
     call: Script | None = None  # that calls the function, whose value is the result
     places: tuple[str, ...] = ()  # of a notebook: each line as it is told, by cell
+    broken: int | None = None  # the line at which the text, before it was mended, is no Python
 
 
 def load(code: Any, wanted: str = "", init: str = "") -> Code:
@@ -222,7 +223,7 @@ def _from_text(source: _Source, wish: _Wish) -> Code:
         return _from_reading(reading, source, wish)
     try:
         repaired = replace(source, shown=f"{source.shown} as repaired")
-        return _from_reading(reading, repaired, wish)
+        return replace(_from_reading(reading, repaired, wish), broken=reading.error.line)
     except CannotRunError as error:
         error.findings = reading.repairs
         raise

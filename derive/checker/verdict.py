@@ -106,7 +106,8 @@ def _show_sizes(sizes: Mapping[str, int]) -> str:
 
 def _annotate(verdict: Verdict) -> list[str]:
     """The lines of the code that equal a node of the formula, and the first that equals none."""
-    if verdict.same or not verdict.source or (not verdict.annotations and not verdict.line):
+    told = verdict.annotations or (verdict.line and verdict.same is False)
+    if verdict.same or not verdict.source or not told:
         return []
     text = verdict.source.splitlines()
     said: dict[int, list[str]] = {}

@@ -142,7 +142,7 @@ def test_a_file_that_is_no_python_says_which_line(tmp_path):
     verdict = check(str(path), parse(DOUBLE))
     assert verdict.same is None
     assert verdict.line == 2
-    assert "expected ':'" in str(verdict)
+    assert "line 2: a colon is put at the end" in str(verdict)
 
 
 def test_a_file_that_does_not_load_says_which_line(tmp_path):

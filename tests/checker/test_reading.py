@@ -136,10 +136,12 @@ def test_a_notebook_is_judged(name, form, tmp_path):
         assert verdict.to_data()["place"] == "In [5] line 1", str(verdict)
 
 
-def test_repaired_code_is_called_so():
+def test_repaired_code_is_called_so_and_never_the_same():
     text = "def d(u, v)\n    return torch.cdist(u, v) ** 2\n"
     verdict = check(text, DISTANCES)
-    assert str(verdict).startswith("same"), str(verdict)
+    assert verdict.same is None
+    assert verdict.line == 1
+    assert "as repaired it is the same" in str(verdict)
     assert "as repaired" in verdict.code
     assert "line 1: a colon is put at the end" in str(verdict)
 
