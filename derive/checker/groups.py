@@ -118,6 +118,8 @@ def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: An
     keys = dict(_find_keys(definition, parameter.name))
     if keys or parameter.kind is parameter.VAR_KEYWORD:
         return Group(tuple(Part(name, default) for name, default in keys.items()), dict)
+    if parameter.default is None:
+        return None  # the code does without it, and what class it is of is not known
     names = dict.fromkeys(_find_attributes(definition, parameter.name))
     called = dict.fromkeys(_find_called(definition, parameter.name))
     if not names or any(n in _list_of_tensor() or n in _OF_DICT or n in called for n in names):

@@ -73,7 +73,7 @@ class Answer:
     gradients: Mapping[str, Any] = field(default_factory=dict)  # by arguments and parameters
     usage: Usage | None = None
     cuts: tuple[tuple[int, str], ...] = ()  # lines and calls at which a gradient ends
-    calls: tuple[tuple[str, int | None], ...] = ()  # of torch, each with its line
+    calls: tuple[tuple[str, int], ...] = ()  # of torch, each with its line
     numbers: tuple[float, ...] = ()  # that stand in those calls
     lowered: tuple[Lowering, ...] = ()
     left_range: bool = False  # has a call overflowed, or made a 0 of an exponential
@@ -115,7 +115,7 @@ def make_recorder(path: str) -> Any:
     class Recorder(TorchFunctionMode):
         def __init__(self) -> None:
             super().__init__()
-            self.calls: list[tuple[str, int | None]] = []
+            self.calls: list[tuple[str, int]] = []
             self.numbers: list[float] = []
             self.lowered: dict[Lowering, None] = {}
             self.left_range = False
@@ -124,8 +124,9 @@ def make_recorder(path: str) -> Any:
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             found = function(*args, **(kwargs or {}))
-            if len(self.calls) < MOST_CALLS:
-                name, line = getattr(function, "__name__", ""), find_line_now(path)
+            line = find_line_now(path)  # none where it is no call of the code
+            if line is not None and len(self.calls) < MOST_CALLS:
+                name = getattr(function, "__name__", "")
                 self.calls.append((name, line))
                 given = (*args, *(kwargs or {}).values())
                 self.left_range |= _leaves_range(name, args, found)
@@ -177,8 +178,7 @@ def _prepare(how: How) -> Iterator[Usage | None]:
         warnings.simplefilter("ignore")
         if how.seed is not None:
             torch.manual_seed(how.seed)
-        if how.double:
-            stack.enter_context(precisely())
+        stack.enter_context(precisely() if how.double else step_by_step())
         yield stack.enter_context(exact(draw_tower(*how.tower))) if how.tower else None
 
 
@@ -373,13 +373,23 @@ def precisely() -> Iterator[None]:
 
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with make_precise():
+        with step_by_step(), make_precise():
             yield
     finally:
         torch.set_default_dtype(before)
+
+
+@contextmanager
+def step_by_step() -> Iterator[None]:
+    """Torch's attention takes its own steps in here, not one call for some types alone."""
+    import torch
+
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
