@@ -27,6 +27,9 @@ WITH_ERF = {
     "SwinLayer with shifted windows",
 }
 
+# These take another way for half precision, so float64 alone does not tell what they compute.
+WITH_BRANCH = {"T5LayerFF", "T5LayerNorm"}
+
 pytestmark = [
     pytest.mark.slow,
     # An attention over masked rows warns of its prototype; that is not about what it computes.
@@ -71,6 +74,10 @@ def test_the_loops_of_a_wrong_formula_give_something_else(real, mistake):
 def test_the_module_is_called_identical_to_its_formula_at_least(real):
     verdict = judge(real, real.text)
     assert verdict.same is True, str(verdict)
+    if real.name in WITH_BRANCH:
+        assert verdict.grade == "agrees"
+        assert "type-branch" in {finding.code for finding in verdict.findings}
+        return
     assert verdict.grade in {"proved", "identical"}, str(verdict)
     if verdict.grade == "identical":
         rests = ("whatever erf may be",) if real.name in WITH_ERF else ()
