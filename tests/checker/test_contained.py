@@ -86,7 +86,7 @@ def test_code_that_forges_is_not_the_same(kind, tmp_path):
 
 @pytest.mark.parametrize("said", ENDING)
 def test_code_that_ends_its_process_is_unknown_and_says_how(said, tmp_path):
-    verdict = judge(tmp_path, ENDING[said], 3)
+    verdict = judge(tmp_path, ENDING[said], 30)
     assert verdict.same is None
     assert said in str(verdict)
 
