@@ -280,7 +280,7 @@ def _explain(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     if picked.failure is not None and picked.same_if is not None:
         return
     with suppress(CannotRunError):
-        told = tell(job, picked, verdict)
+        told = tell(job, picked, verdict, None if picked.failure is not None else send)
         if picked.failure is not None:
             told = replace(told, difference=verdict.difference, line=told.line or verdict.line)
         send(told)

@@ -15,7 +15,7 @@ from derive.checker.load import CannotRunError, find_literals
 from derive.checker.trace import Trace, record_program
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from derive.checker.draws import Draw
     from derive.checker.job import Job
@@ -26,24 +26,32 @@ if TYPE_CHECKING:
 MOST_FAR = 40  # draws at other sizes that confirm a corrected line
 
 
-def tell(job: Job, picked: Picked, verdict: Verdict) -> Verdict:
+def tell(
+    job: Job, picked: Picked, verdict: Verdict, send: Callable[[Verdict], None] | None = None
+) -> Verdict:
     """The verdict with its line, its annotations, and an edit that is confirmed at every draw.
 
-    What differs at a further draw alone is explained there.
+    What differs at a further draw alone is explained there. `send` takes what is known on the way.
     """
     job = _leave_out_missing(job, picked)
     shown = () if picked.shown is None else (picked.shown,)
-    found = _explain_at(job, picked, (*shown, *picked.draws))
-    if picked.shown is not None:
-        found = replace(found, difference=verdict.difference)
-    return replace(
-        verdict,
-        difference=found.difference or verdict.difference,
-        line=found.line,
-        edit=found.edit,
-        annotations=found.annotations,
-        corrected=found.corrected,
-    )
+
+    def add(found: Explanation) -> Verdict:
+        kept = verdict.difference if picked.shown is not None else found.difference
+        return replace(
+            verdict,
+            difference=kept or verdict.difference,
+            line=found.line,
+            edit=found.edit,
+            annotations=found.annotations,
+            corrected=found.corrected,
+        )
+
+    def say(found: Explanation) -> None:
+        if send is not None:
+            send(add(replace(found, difference=verdict.difference)))
+
+    return add(_explain_at(job, picked, (*shown, *picked.draws), say))
 
 
 def _leave_out_missing(job: Job, picked: Picked) -> Job:
@@ -55,7 +63,9 @@ def _leave_out_missing(job: Job, picked: Picked) -> Job:
     return replace(job, system=replace(job.system, results=job.system.results[: len(results)]))
 
 
-def _explain_at(job: Job, picked: Picked, draws: Sequence[Draw]) -> Explanation:
+def _explain_at(
+    job: Job, picked: Picked, draws: Sequence[Draw], say: Callable[[Explanation], None]
+) -> Explanation:
     first, *others = [_make_case(job, picked, draw) for draw in draws]
     confirm = partial(_is_confirmed, picked, draws)
     infinite = _count_infinite(picked)
@@ -67,7 +77,9 @@ def _explain_at(job: Job, picked: Picked, draws: Sequence[Draw]) -> Explanation:
         far = (scale(start, SCALES[0]), *islice(vary_sizes(start, numbers), MOST_FAR))
         return _is_confirmed(picked, (*draws, *far), system) and _count_infinite(picked) <= infinite
 
-    case = replace(first, others=tuple(others), confirm=confirm, confirm_text=confirm_text)
+    case = replace(
+        first, others=tuple(others), confirm=confirm, confirm_text=confirm_text, tell=say
+    )
     return explain(case)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.checker.code_edits.operators import Stock
 from derive.checker.code_edits.running import Lines as Ran
-from derive.checker.code_edits.search import MOST_CALLS, Correction, Mender, Trial
+from derive.checker.code_edits.search import MOST_CALLS, MOST_RUNS, Correction, Mender, Trial
 from derive.checker.code_edits.sites import Source
 from derive.checker.edits import Search
 from derive.checker.edits.judge import ERRORS, Judge, Keeping, Run
@@ -77,6 +77,7 @@ class Case:
     watch: Callable[[Mapping[str, Any]], Ran] | None = None
     code: Code | None = None
     confirm_text: Callable[[System, str], bool] | None = None
+    tell: Callable[[Explanation], None] | None = None
 
     def record(self, seed: int) -> Trace:
         """The trace of one run."""
@@ -136,6 +137,8 @@ def _explain_at(case: Case, steps: int, faults: int) -> Explanation:
         return Explanation(annotations=annotations)
     plain = Explanation(difference, lines.find_first_wrong(), annotations=annotations)
     found, suspects = _edit_formula(case, judge, lines, steps, plain)
+    if case.tell is not None and faults == MOST_FAULTS:
+        case.tell(found)
     mender = _make_mender(case, len(trace.events)) if steps else None
     if mender is not None:
         weigh = _make_weigh(lines, suspects, case.source)
@@ -191,7 +194,7 @@ def _make_mender(case: Case, calls: int) -> Mender | None:
         return None
     stock = Stock.of(case.system, case.sizes)
     watch = partial(case.watch, trials[0].values)
-    left = MOST_CALLS // max(calls, 10)
+    left = min(MOST_CALLS // max(calls, 10), MOST_RUNS)
     return Mender(case.code, case.source, stock, trials, watch, case.is_corrected, left)
 
 
@@ -294,7 +297,13 @@ def _find_turns(case: Case) -> Iterator[Case]:
     cases = (replace(case, others=()), *case.others)
     for best in sorted(cases, key=_measure_conditions, reverse=True):  # equals keep their order
         others = tuple(other for other in cases if other is not best)
-        yield replace(best, others=others, confirm=case.confirm, confirm_text=case.confirm_text)
+        yield replace(
+            best,
+            others=others,
+            confirm=case.confirm,
+            confirm_text=case.confirm_text,
+            tell=case.tell,
+        )
 
 
 def _measure_conditions(case: Case) -> int:
