@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from derive.checker.load import Code
 
 MOST_CALLS = 80_000  # of torch, in all runs of one search
-MOST_RUNS = 800  # of the code; each takes some milliseconds on its way to the other process
+MOST_RUNS = 2_000  # of the code; each takes some milliseconds on its way to the other process
 MOST_COST = 2.5  # of an edit that is more than chance
 _BRANCH = 1.0  # what it costs an edit that another branch is taken: it may hide what is wrong
 
