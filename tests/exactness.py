@@ -17,7 +17,8 @@ def assert_exact(path, formula, *, backward=False):
     assert verdict.same is True, str(verdict)
     if verdict.grade in {"proved", "identical"}:
         return
-    assert [found.code for found in verdict.findings] == ["type-branch"], str(verdict)
+    codes = {found.code for found in verdict.findings} - {"digits-formula"}
+    assert codes == {"type-branch"}, str(verdict)
     picked = pick_program(load(f"{path}:{formula.name}", formula.name), to_system(formula), {}, {})
     found = judge_fields(picked.program, picked.draws, backward=backward)
     assert found.same is True, f"{found.difference}{found.reason}"

@@ -90,11 +90,11 @@ def judge_further(program: Program, formula: Formula, draw: Draw) -> Further:
         return _judge_error(program, draw, outcome.error)
     if not outcome.apart:
         return Further(outcome.same, outcome.difference)
-    if draw.change is None:  # at ordinary inputs no rounding makes a difference so large
-        said = outcome.describe(draw)
-        return Further(not said, said)
     ruling = rule(program, formula, draw, outcome.apart)
-    return Further(not ruling.difference, ruling.difference, tuple(ruling.findings.values()))
+    difference = ruling.difference
+    if difference and draw.change is None:
+        difference = outcome.describe(draw)
+    return Further(not difference, difference, tuple(ruling.findings.values()))
 
 
 def _judge_error(program: Program, draw: Draw, error: CannotRunError) -> Further:
@@ -134,8 +134,9 @@ class _Element:
         """A finding, the difference in words, or None where nothing can be said."""
         found, wanted = self.apart.found, self.apart.wanted
         truth = self.truth(values)
+        is_ordinary = self.draw.change is None
         if truth is None:
-            return None
+            return str(self.apart) if is_ordinary else None
         if not math.isfinite(truth):
             return self._say_undefined(truth) if math.isfinite(found) else None
         unit = max(abs(truth), least, CLEAR**2)
@@ -144,6 +145,8 @@ class _Element:
             return self._say_digits("the formula as it is written", truth, wanted, unit)
         if off <= 2 * abs(wanted - truth) or off <= self._find_stable(values, truth):
             return self._say_digits("the code, as the formula does,", truth, found, unit)
+        if is_ordinary:  # no rounding of the code makes a difference so large
+            return self._show(truth)
         if not math.isfinite(found) and self._leaves_range(values):
             return Diagnostic(
                 "out-of-range",
