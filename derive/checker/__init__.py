@@ -52,12 +52,11 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
 
     `code` is a function, a torch module or a class of modules, `file.py:name`, a notebook, an
     einsum string, or Python text; `init` the arguments with which a class is made,
-    `"Config(n_head=2)"`. `formula` is
-    a Formula, a name of the library, or text in the notation. `bind` says what arguments are given
-    where names do not tell, `{"query": "Q", "W_q.weight": "W_Q.T"}`; `sizes` fixes sizes;
-    `backward` judges gradients too. The code runs in a process of its own, for at most
-    `seconds` seconds in each stage.
-    Raises DeriveError for what cannot be read; code that does not run is "unknown", never the same.
+    `"Config(n_head=2)"`. `formula` is a Formula, a name of the library, or text in the notation.
+    `bind` says what arguments are given where names do not tell,
+    `{"query": "Q", "W_q.weight": "W_Q.T"}`; `sizes` fixes sizes; `backward` judges gradients too.
+    The code runs in a process of its own, for at most `seconds` seconds in each stage. Raises
+    DeriveError for what cannot be read; code that does not run is "unknown", never the same.
     """
     if seconds <= 0:
         raise refuse("seconds-range", "seconds has to be more than 0")
@@ -107,7 +106,7 @@ def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
     if not hasattr(os, "fork"):
         from derive.checker.load import load
 
-        judge_job(job, partial(load, job.code, job.system.name), report)
+        judge_job(job, partial(load, job.code, job.system.name, job.init), report)
         return
     with start_runner(job, folder) as link:
         report.grant = link.restart
