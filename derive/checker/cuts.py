@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from derive.frontend.torch.memory import find_tensors
-from derive.frontend.torch.names import name_of
+from derive.frontend.torch.spots import name_of
 
 _READING = frozenset(["item", "tolist", "numpy", "__array__", "__float__"])
 

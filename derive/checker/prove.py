@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.checker.program import Program
 from derive.checker.remote import where_it_lives
-from derive.frontend.from_torch import lift
+from derive.frontend.torch.lift import lift
 from derive.ir.nodes import Size, System
 from derive.judge.samples import find_sizes
 from derive.prove import prove

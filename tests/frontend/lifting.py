@@ -8,8 +8,8 @@ import torch
 
 from derive.checker.runs import precisely
 from derive.frontend.from_text import parse
-from derive.frontend.from_torch import lift
 from derive.frontend.system import to_system
+from derive.frontend.torch.lift import lift
 from derive.ir.nodes import Size
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs

@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from derive import DeriveError, check, from_torch, parse, show
 from derive.cli import app
-from derive.frontend.code_shapes import find_shapes
-from derive.frontend.from_code import lift_code
+from derive.frontend.from_code import find_shapes, lift_code
 from derive.frontend.sympy.latex import to_latex
 from derive.frontend.system import to_system
 from derive.judge.loops import evaluate_loops

@@ -3,7 +3,7 @@
 import pytest
 from lifting import Example, draw_sizes, find_gap, is_for_every_size, lift_example
 
-from derive.frontend.torch.table import OPS
+from derive.frontend.torch.ops import OPS
 
 EXAMPLES = [example for row in OPS for example in row.examples]
 

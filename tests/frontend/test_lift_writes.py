@@ -7,7 +7,7 @@ import torch
 from lifting import Example, draw_sizes, find_gap, lift_example, run
 
 from derive.errors import DeriveError
-from derive.frontend.from_torch import lift
+from derive.frontend.torch.lift import lift
 from derive.ir.nodes import Size, Tensor
 
 TABLE = Path(__file__).with_name("lift_writes.txt").read_text(encoding="utf-8").splitlines()

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from derive.frontend.torch.numbers import plain
-from derive.frontend.torch.shadow import kind_of
+from derive.frontend.torch.trace import kind_of
 
 if TYPE_CHECKING:
-    from derive.frontend.torch.shadow import Shadow
-    from derive.frontend.torch.trace import Trace
+    from derive.frontend.torch.trace import Shadow, Trace
+
 
 _MISSING = object()
 

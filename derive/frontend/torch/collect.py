@@ -10,19 +10,436 @@ rename    tensors by the variables of the code, letters by their sizes, each let
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, count
+from keyword import iskeyword
+from math import prod
 from typing import TYPE_CHECKING
 
-from derive.frontend.torch.draft import Draft, count_accesses, is_reading, prune, put_in
-from derive.frontend.torch.named import drop_copies, name_views, split_letters, split_sums
-from derive.frontend.torch.places import count_nodes
-from derive.frontend.torch.rename import rename
-from derive.ir.nodes import Access, Expr, ScalarInput, System, Tensor
+from derive.analysis.affine import divide, ravel
+from derive.analysis.ranges import divide_exactly, fold_remainders
+from derive.frontend.torch.exprs import add, count_nodes, is_whole, multiply, put
+from derive.frontend.torch.trace import View, hint_of
+from derive.ir.nodes import (
+    ONE,
+    Access,
+    Along,
+    Call,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Reduce,
+    Scalar,
+    ScalarInput,
+    Size,
+    SizeInput,
+    System,
+    Tensor,
+)
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_free, map_children, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from derive.frontend.torch.shadow import Shadow
-    from derive.frontend.torch.trace import Trace
+    from derive.frontend.torch.trace import Shadow, Step, Trace
+
+
+@dataclass
+class Draft:
+    """The equations on the way: the step and the value of each tensor, in order."""
+
+    steps: dict[Tensor, Step]
+    values: dict[Tensor, Expr]
+    results: list[Tensor]
+
+
+def prune(draft: Draft) -> None:
+    """What no result rests on is left out."""
+    needed: dict[Tensor, None] = {}
+    todo = list(draft.results)
+    while todo:
+        tensor = todo.pop()
+        if tensor in needed or tensor not in draft.values:
+            continue
+        needed[tensor] = None
+        todo += [part.tensor for part in find_accesses(draft.values[tensor])]
+    draft.values = {tensor: value for tensor, value in draft.values.items() if tensor in needed}
+
+
+def find_accesses(value: Expr) -> Iterator[Access]:
+    """What a value reads."""
+    return (part for part in walk(value) if isinstance(part, Access))
+
+
+def count_accesses(value: Expr) -> Iterator[Access]:
+    """Every place where a tensor is read, also where the same node stands twice."""
+    match value:
+        case Access(_, places):
+            yield value
+            for place in places:
+                yield from count_accesses(place)
+        case _:
+            for child in _children(value):
+                yield from count_accesses(child)
+
+
+def _children(value: Expr) -> tuple[Expr, ...]:
+    found: list[Expr] = []
+
+    def note(child: Expr) -> Expr:
+        found.append(child)
+        return child
+
+    map_children(value, note)
+    return tuple(found)
+
+
+def is_reading(value: Expr, tensor: Tensor) -> bool:
+    """Does a value read the tensor?"""
+    return any(access.tensor is tensor for access in find_accesses(value))
+
+
+def put_in(value: Expr, tensor: Tensor, letters: Sequence[Index], inner: Expr) -> Expr:
+    """The value with the tensor's own value in place of the tensor."""
+
+    def meet(access: Access) -> Expr:
+        return put(inner, tuple(letters), access.places)
+
+    return map_reads(value, tensor, meet)
+
+
+def map_reads(value: Expr, tensor: Tensor, meet: Callable[[Access], Expr]) -> Expr:
+    """The value with what `meet` gives for every access of the tensor."""
+
+    def visit(here: Expr) -> Expr:
+        new = map_children(here, visit)
+        if isinstance(new, Access) and new.tensor is tensor:
+            return meet(new)
+        return new
+
+    return visit(value)
+
+
+@dataclass(frozen=True)
+class Digit:
+    """A letter of a view as a digit of the flat position in a tensor."""
+
+    letter: Index
+    stride: Polynomial
+
+
+def drop_copies(draft: Draft) -> None:
+    """A tensor that is another one, element by element, is that one."""
+    for tensor, value in list(draft.values.items()):
+        step = draft.steps[tensor]
+        if not isinstance(value, Access) or value.places != step.letters:
+            continue
+        other = value.tensor
+        if other not in draft.values or (tensor in draft.results and other in draft.results):
+            continue
+        draft.results = [other if each is tensor else each for each in draft.results]
+        del draft.values[tensor]
+        _replace_reads(draft, tensor, partial(_read_instead, other))
+        if not draft.steps[other].spot.name:
+            _call(draft, other, step.spot.name)
+
+
+def _read_instead(tensor: Tensor, access: Access) -> Expr:
+    return Access(tensor, access.places)
+
+
+def name_views(views: Sequence[View], draft: Draft) -> None:
+    """Steps without a name take that of a view; and its letters, if it has more of them."""
+    chosen: dict[Tensor, tuple[View, list[Digit]]] = {}
+    for view in views:
+        tensor = view.value.tensor
+        if tensor not in draft.values or draft.steps[tensor].spot.name not in {"", view.name}:
+            continue
+        if _count(letter.extent for letter in view.letters) != _count(tensor.shape):
+            continue
+        if not draft.steps[tensor].spot.name:
+            _call(draft, tensor, view.name)
+        digits = _find_digits(view) or []
+        least = len(chosen[tensor][1]) if tensor in chosen else _count_axes(tensor)
+        if len(digits) > least and tensor not in draft.results:
+            chosen[tensor] = view, digits
+    for tensor, (view, digits) in chosen.items():
+        _write_as(draft, tensor, view, digits)
+
+
+def _count(extents: Iterable[Expr]) -> Polynomial:
+    return prod(map(Polynomial.of, extents), start=Polynomial.of(1))
+
+
+def _count_axes(tensor: Tensor) -> int:
+    return sum(extent is not ONE for extent in tensor.shape)
+
+
+def _call(draft: Draft, tensor: Tensor, name: str) -> None:
+    step = draft.steps[tensor]
+    draft.steps[tensor] = replace(step, spot=replace(step.spot, name=name))
+
+
+def _find_digits(view: View) -> list[Digit] | None:
+    """The letters as digits from the last to the first; None where they do not count it all up."""
+    shape = view.value.tensor.shape
+    line = ravel(view.value.places, shape)
+    letters = [letter for letter in view.letters if letter.extent is not ONE]
+    if line.constant.terms or set(line.terms) != set(letters):
+        return None
+    digits: list[Digit] = []
+    stride = Polynomial.of(1)
+    while len(digits) < len(letters):
+        found = next((letter for letter in letters if line.terms[letter] == stride), None)
+        if found is None:
+            return None
+        digits.append(Digit(found, stride))
+        stride = stride * Polynomial.of(found.extent)
+    return digits if stride == _count(shape) else None
+
+
+def _write_as(draft: Draft, tensor: Tensor, view: View, digits: Sequence[Digit]) -> Tensor | None:
+    """The tensor's equation in the letters of a view, and all its reads at their places."""
+    step = draft.steps[tensor]
+    letters = tuple(letter for letter in view.letters if letter.extent is not ONE)
+    new = Tensor(tensor.name, tuple(letter.extent for letter in letters), tensor.kind)
+    try:
+        value = put(draft.values[tensor], step.letters, view.value.places)
+    except ValueError:  # a softmax that would be read at a computed place
+        return None
+
+    def read(access: Access) -> Expr:
+        rest = ravel(access.places, tensor.shape)
+        places: dict[Index, Expr] = {}
+        for digit in reversed(digits):
+            place = divide(rest, digit.stride)
+            rest = rest - place.scale(digit.stride)
+            places[digit.letter] = place.to_expr()
+        return Access(new, tuple(places[letter] for letter in letters))
+
+    _replace_reads(draft, tensor, read)
+    draft.steps[new] = replace(step, tensor=new, letters=letters)
+    draft.values = {
+        new if each is tensor else each: value if each is tensor else old
+        for each, old in draft.values.items()
+    }
+    return new
+
+
+def _replace_reads(draft: Draft, tensor: Tensor, read: Callable[[Access], Expr]) -> None:
+    for reader, value in draft.values.items():
+        if is_reading(value, tensor):
+            draft.values[reader] = map_reads(value, tensor, read)
+
+
+def split_letters(trace: Trace, draft: Draft) -> None:
+    """`a[i,..] = .. i//H .. i%H ..` over i < B*H is an equation of a[b,h,..]."""
+    todo = list(draft.values)
+    while todo:
+        tensor = todo.pop(0)
+        letters, value = draft.steps[tensor].letters, draft.values[tensor]
+        if tensor in draft.results:
+            continue
+        found = ((letter, _find_divisor(value, letter)) for letter in letters)
+        index, under = next((each for each in found if each[1] is not None), (None, None))
+        if index is None or under is None:
+            continue
+        outer, inner = _halve(trace, index, under)
+        place = add(multiply(under.to_expr(), outer), inner)
+        places = tuple(place if letter is index else letter for letter in letters)
+        pieces = ((outer, inner) if letter is index else (letter,) for letter in letters)
+        view = View("", tuple(chain.from_iterable(pieces)), Access(tensor, places))
+        digits = _find_digits(view)
+        new = _write_as(draft, tensor, view, digits) if digits else None
+        if new is not None:
+            todo.insert(0, new)
+
+
+def _halve(trace: Trace, index: Index, under: Polynomial) -> tuple[Index, Index]:
+    """Letters for the quotient and the rest of an index."""
+    high = divide_exactly(Polynomial.of(index.extent), under)
+    assert high is not None
+    return trace.letter(high), trace.letter(under)
+
+
+def split_sums(trace: Trace, draft: Draft) -> None:
+    """`sum[i](.. i//D .. i%D ..)` over i < H*D is a sum over h and d."""
+
+    def visit(here: Expr) -> Expr:
+        new = map_children(here, visit)
+        if not isinstance(new, Reduce) or new.kind == "argmax":
+            return new
+        for index in new.bound:
+            under = _find_divisor(new.body, index)
+            if under is not None:
+                return visit(_split(trace, new, index, under))
+        return new
+
+    draft.values = {tensor: visit(value) for tensor, value in draft.values.items()}
+
+
+def _find_divisor(body: Expr, index: Index) -> Polynomial | None:
+    """The first number by which an index is divided and its extent can be."""
+    for part in walk(body):
+        match part:
+            case Call("floordiv", (over, under)) if over is index and not find_free(under):
+                found = Polynomial.of(under)
+                if divide_exactly(Polynomial.of(index.extent), found) is not None:
+                    return found
+    return None
+
+
+def _split(trace: Trace, whole: Reduce, index: Index, under: Polynomial) -> Reduce:
+    outer, inner = _halve(trace, index, under)
+    place = add(multiply(under.to_expr(), outer), inner)
+    bound = [
+        part for each in whole.bound for part in ((outer, inner) if each is index else (each,))
+    ]
+    condition, body = (put(part, (index,), (place,)) for part in (whole.condition, whole.body))
+    return Reduce(whole.kind, tuple(bound), condition, body)
+
+
+_WORDS = "sum prod max min mean var softmax cumsum exp log sqrt oo pi where delta index size"
+_NEXT = 3  # letters after the first one that are tried before numbers
+
+
+class _Names:
+    """One namespace: tensors, sizes, scalars, and letters, of which each has one extent."""
+
+    def __init__(self, taken: Sequence[str], sizes: Sequence[str]) -> None:
+        self.taken = dict.fromkeys((*taken, *_WORDS.split()))
+        self.wishes = dict.fromkeys((*(size.lower() for size in sizes), "i"))
+        self.extents: dict[str, Expr] = {}
+
+    def make(self, wish: str) -> str:
+        """A new name for a tensor."""
+        wish = wish if wish.isidentifier() and not iskeyword(wish) else "t"
+        wish = wish.lstrip("_") or "t"
+        number, name = 1, wish
+        while name in self.taken or name in self.extents:
+            number += 1
+            name = f"{wish}_{number}"
+        self.taken[name] = None
+        return name
+
+    def letter(self, index: Index, used: Mapping[str, None]) -> str:
+        """A letter for an index, not used in this equation, of the index's extent."""
+        wishes = self._list_wishes(hint_of(index) or _wish(index.extent))
+        name = next(wish for wish in wishes if wish not in used and self._is_free(wish, index))
+        self.extents[name] = index.extent
+        return name
+
+    def _is_free(self, name: str, index: Index) -> bool:
+        """Is a name no tensor's, and no letter's with another extent?"""
+        return name not in self.taken and self.extents.get(name, index.extent) is index.extent
+
+    def _list_wishes(self, wish: str) -> Iterator[str]:
+        """The letter itself, the next ones of the alphabet that no size would like, numbers."""
+        yield wish
+        if len(wish) == 1:
+            following = (chr(ord(wish) + step) for step in range(1, _NEXT + 1))
+            yield from (each for each in following if each <= "z" and each not in self.wishes)
+        yield from (f"{wish}{number}" for number in count(1))
+
+
+def _wish(extent: Expr) -> str:
+    if isinstance(extent, Size) and extent.name[0].lower() != extent.name[0]:
+        return extent.name.lower()
+    return "i"
+
+
+def rename(
+    draft: Draft, inputs: tuple[Tensor | ScalarInput, ...], sizes: tuple[str, ...], name: str
+) -> tuple[System, dict[str, int]]:
+    """The system under names for people, and the line of each equation."""
+    names = _Names([*(entry.name for entry in inputs), *_list_names(draft), *sizes, name], sizes)
+    tensors: dict[Tensor, Tensor] = {}
+    equations, lines = [], {}
+    for tensor, value in draft.values.items():
+        step = draft.steps[tensor]
+        wish = step.spot.name or ("out" if tensor in draft.results else "t")
+        tensors[tensor] = Tensor(names.make(wish), tensor.shape, tensor.kind)
+        lines[tensors[tensor].name] = step.spot.line
+        equations.append(_rename_equation(names, tensors, tensor, step.letters, value))
+    told = {
+        a.name
+        for e in inputs
+        if isinstance(e, Tensor)
+        for s in e.shape
+        for a in walk(s)
+        if isinstance(a, Size)
+    }
+    free = tuple(
+        SizeInput(size) for size in sizes if size not in told and _is_used(equations, size)
+    )
+    results = tuple(tensors[tensor] for tensor in draft.results)
+    return System(name, inputs, free, tuple(equations), results), lines
+
+
+def _write_remainders(expr: Expr) -> Expr:
+    """Index arithmetic with `l % n` for `l - n*(l // n)`, at every depth."""
+    inner = map_children(expr, _write_remainders)
+    if not is_whole(inner) or not any(isinstance(part, Call) for part in walk(inner)):
+        return inner
+    whole = Polynomial.of(inner)
+    folded = fold_remainders(whole)
+    return inner if folded == whole else folded.to_expr()
+
+
+def _list_names(draft: Draft) -> list[str]:
+    """Sizes and scalars that the equations read."""
+    atoms = (part for value in draft.values.values() for part in walk(value))
+    return [part.name for part in atoms if isinstance(part, (Size, Scalar))]
+
+
+def _is_used(equations: Sequence[Equation], size: str) -> bool:
+    return any(
+        isinstance(part, Size) and part.name == size
+        for equation in equations
+        for side in (equation.target, equation.value)
+        for part in walk(side)
+    )
+
+
+def _rename_equation(
+    names: _Names,
+    tensors: Mapping[Tensor, Tensor],
+    tensor: Tensor,
+    letters: Sequence[Index],
+    value: Expr,
+) -> Equation:
+    new: dict[Index, Index] = {}
+    used: dict[str, None] = {}
+
+    def rename(index: Index) -> Index:
+        if index not in new:
+            letter = names.letter(index, used)
+            used[letter] = None
+            new[index] = Index(letter, index.extent)
+        return new[index]
+
+    def visit(here: Expr) -> Expr:
+        match here:
+            case Index():
+                return rename(here)
+            case Access(read, places):
+                written = (visit(_write_remainders(place)) for place in places)
+                return Access(tensors.get(read, read), tuple(written))
+            case Compare(relation, left, right):
+                sides = (visit(_write_remainders(side)) for side in (left, right))
+                return Compare(relation, *sides)
+            case Reduce(kind, bound, condition, body):
+                return Reduce(kind, tuple(map(rename, bound)), visit(condition), visit(body))
+            case Along(kind, index, condition, body):
+                return Along(kind, rename(index), visit(condition), visit(body))
+        return map_children(here, visit)
+
+    target = Access(tensors[tensor], tuple(rename(letter) for letter in letters))
+    return Equation(target, visit(value))
+
 
 _MOST_NODES = 40  # of an equation into which another is put
 

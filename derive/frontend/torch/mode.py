@@ -2,12 +2,13 @@
 
 Each call is answered by torch itself, in float64; beside it the table of ops says what the result
 is as an expression. What is not known poisons its result: only where a result of the code depends
-on it is it refused. Sizes are answered with integers that know their names.
+on it is it refused. A function that torch writes in Python is opened, so that its own calls are
+seen. Sizes are answered with integers that know their names; a value of the data is no constant:
+code that branches on one, or reads one out, is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,19 +20,180 @@ from derive.frontend.torch.memory import (
     find_tensors,
     find_written,
     is_reading_what_it_writes,
+    write,
 )
-from derive.frontend.torch.names import name_of
-from derive.frontend.torch.numbers import plain
-from derive.frontend.torch.queries import answer_query, is_query
-from derive.frontend.torch.reenter import is_open, open_functional
-from derive.frontend.torch.shadow import Poison, Shadow, kind_of
-from derive.frontend.torch.spots import find_spot
-from derive.frontend.torch.table import find_op
-from derive.frontend.torch.trace import PoisonedError, Trace
-from derive.frontend.torch.writes import write
+from derive.frontend.torch.numbers import SymbolicFloat, make_int, plain
+from derive.frontend.torch.ops import find_op
+from derive.frontend.torch.spots import find_spot, name_of
+from derive.frontend.torch.trace import Poison, PoisonedError, Shadow, Trace, kind_of
+from derive.ir.nodes import Access, Expr, Index, Number, Scalar, Size, Truth
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from derive.frontend.torch.trace import Trace
+
+
+_QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+
+def is_open(function: Any) -> bool:
+    """Is it one of the functions with a body in Python?"""
+    code = getattr(function, "__code__", None)
+    module = getattr(function, "__module__", "") or ""
+    return code is not None and module in {
+        "torch.nn.functional",
+        "torch.functional",
+        "torch._tensor",
+    }
+
+
+@contextmanager
+def open_functional() -> Iterator[None]:
+    """In here no function of torch's hands itself over as a whole."""
+    import torch
+
+    homes = (torch.nn.functional, torch.functional, torch._tensor)
+    before = [
+        (home, name, getattr(home, name))
+        for home in homes
+        for name in _QUESTIONS
+        if hasattr(home, name)
+    ]
+    for home, name, _ in before:
+        setattr(home, name, _answer_no)
+    try:
+        yield
+    finally:
+        for home, name, old in before:
+            setattr(home, name, old)
+
+
+def _answer_no(*tensors: Any) -> bool:
+    return False
+
+
+_SIZES = frozenset(["shape", "size", "numel", "nelement", "stride", "__len__", "dim_size"])
+_VALUES = frozenset(
+    [
+        "item",
+        "__bool__",
+        "__float__",
+        "__int__",
+        "__index__",
+        "tolist",
+        "numpy",
+        "__array__",
+        "is_nonzero",
+        "equal",
+        "allclose",
+        "__contains__",
+        "__complex__",
+        "data:set",
+        "set_",
+        "is_same_size_as",
+    ]
+)
+
+
+def is_query(name: str) -> bool:
+    """Is the answer a size or a value, and no tensor?"""
+    return name in _SIZES or name in _VALUES
+
+
+def answer_query(
+    trace: Trace, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """The answer; a size knows its name."""
+    tensor, name = args[0], name_of(function)
+    out = function(*args, **named)
+    if not trace.is_tied(tensor):
+        return out
+    if name in _SIZES:
+        asked = named.get("dim", args[1] if len(args) > 1 else None)
+        try:
+            return _answer_size(trace, name, tensor, asked)
+        except PoisonedError:
+            return out
+    return _answer_value(trace, name, tensor, out)
+
+
+def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
+    import torch
+
+    shadow = trace.shadow(tensor)
+    lengths = tuple(trace.to_int(extent) for extent in shadow.shape)
+    if name in {"numel", "nelement"}:
+        return _multiply(trace, shadow, 0)
+    if name == "__len__":
+        trace.watch.lose(shadow.shape[0])  # `len(x)` hands a plain number on
+        return lengths[0]
+    if name == "stride":
+        if not tensor.is_contiguous():
+            trace.watch.lose(*shadow.shape)
+            return tensor.stride() if asked is None else tensor.stride(asked)
+        lengths = tuple(_multiply(trace, shadow, k + 1) for k in range(shadow.rank))
+        return lengths if asked is None else lengths[asked]
+    return torch.Size(lengths) if asked is None or name == "shape" else lengths[asked]
+
+
+def _multiply(trace: Trace, shadow: Shadow, first: int) -> int:
+    form = Polynomial.of(1)
+    number = 1
+    for extent in shadow.shape[first:]:
+        form = form * Polynomial.of(extent)
+        number *= trace.number(extent)
+    return make_int(number, form, trace.watch)
+
+
+def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
+    """A value that depends on no data: a size, a scalar, or a condition that is decided."""
+    try:
+        shadow = trace.shadow(tensor)
+    except PoisonedError as error:
+        raise _fail(trace, error.error) from None
+    value = trace.read(shadow, shadow.letters) if not shadow.rank else None
+    if isinstance(value, (Number, Truth)):
+        return out
+    if value is not None and not _is_data(value):
+        if name == "item" and shadow.kind == "real":
+            return SymbolicFloat(out, value, trace.watch)
+        if name == "item" and shadow.kind == "int":
+            return make_int(out, Polynomial.of(value), trace.watch)
+        trace.watch.lose(value)
+        return out
+    if shadow.rank and shadow.kind != "bool" and name in {"tolist", "numpy", "__array__"}:
+        inside = trace.read(shadow, shadow.letters)
+        if not _is_data(inside):  # positions or constants: numbers that hold in this run
+            trace.watch.lose(*shadow.shape, inside)
+            return out
+    raise _fail(
+        trace,
+        trace.refuse(
+            "lift-branch",
+            f"{name.strip('_')} takes a number out of the data",
+            help="a formula has no branches over data: use torch.where, or give it as an argument",
+        ),
+    )
+
+
+def _fail(trace: Trace, error: Exception) -> Exception:
+    trace.failed = trace.failed or error
+    return error
+
+
+def _is_data(value: Expr) -> bool:
+    return any(
+        isinstance(part, Access) or (isinstance(part, Index) and not _is_known(part))
+        for part in walk(value)
+        if not isinstance(part, (Size, Scalar))
+    )
+
+
+def _is_known(index: Index) -> bool:
+    return "~" in index.name
 
 
 def make_mode(trace: Trace, path: str) -> Any:

@@ -1,17 +1,35 @@
-"""The record of one run: fresh indices, equations in the order in which code made them.
+"""What is known of tensors while code runs, and the record of the run.
 
-What an op computes becomes `name[letters] = value` over accesses of earlier tensors. Masks,
-positions and constants are no equations: they stay written out, and are put where they are read.
+    buffer = axes -> value             value[axes] is an access of an equation's tensor, or a mask,
+                                       a position, a constant, written out
+    shadow = letters -> places         the element at the letters is the buffer's at the places
+
+Views share a buffer and differ in their maps; a write gives the buffer another value, and every
+view of it sees that. What an op computes becomes `name[letters] = value` over accesses of earlier
+tensors, in the order in which code made them. Masks, positions and constants are no equations: they
+are put where they are read. A constant that code brings along (a buffer, a closure's tensor) is
+known where all its elements are one number, or where it is a triangle, or counts up.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import refuse
-from derive.frontend.torch.constants import recognise
-from derive.frontend.torch.exprs import to_number
+from derive.frontend.torch.exprs import (
+    add,
+    choose,
+    compare,
+    count_nodes,
+    from_float,
+    multiply,
+    put,
+    subtract,
+    tidy,
+    to_number,
+)
 from derive.frontend.torch.memory import Memory, find_address
 from derive.frontend.torch.numbers import (
     SymbolicFloat,
@@ -21,17 +39,173 @@ from derive.frontend.torch.numbers import (
     plain,
     to_expr,
 )
-from derive.frontend.torch.places import count_nodes, put, tidy
-from derive.frontend.torch.shadow import Buffer, Letters, Poison, Shadow, at
 from derive.frontend.torch.spots import Spot, mark_spot
-from derive.ir.nodes import ONE, Access, Along, Expr, Index, Infinity, Number, Reduce, Size, Tensor
+from derive.ir.nodes import (
+    FALSE,
+    ONE,
+    TRUE,
+    ZERO,
+    Access,
+    Along,
+    Expr,
+    Index,
+    Infinity,
+    Number,
+    Reduce,
+    Size,
+    Tensor,
+    Truth,
+)
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import substitute, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from derive.errors import DeriveError
+
+
+def kind_of(tensor: Any) -> str:
+    """What a tensor holds: real, int or bool."""
+    import torch
+
+    if tensor.dtype is torch.bool:
+        return "bool"
+    return "real" if tensor.is_floating_point() else "int"
+
+
+@dataclass(eq=False)
+class Buffer:
+    """One piece of memory: its value for each value of its axes; a write changes `value`."""
+
+    axes: tuple[Index, ...]
+    value: Expr
+    kind: str  # real | int | bool
+    poison: DeriveError | None = None  # something was written here that cannot be told
+
+
+@dataclass(frozen=True, eq=False)
+class Shadow:
+    """A tensor as a view of a buffer."""
+
+    letters: tuple[Index, ...]
+    places: tuple[Expr, ...]
+    buffer: Buffer
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        """The extents."""
+        return tuple(letter.extent for letter in self.letters)
+
+    @property
+    def kind(self) -> str:
+        """What it holds: real, int or bool."""
+        return self.buffer.kind
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return len(self.letters)
+
+
+@dataclass(frozen=True, eq=False)
+class Poison:
+    """A tensor whose value cannot be told: the refusal is raised where something depends on it."""
+
+    error: DeriveError
+
+
+@dataclass(eq=False)
+class Letters:
+    """Fresh indices, each under a name of its own that begins with the letter it would like."""
+
+    count: int = field(default=0)
+
+    def make(self, extent: Expr, hint: str) -> Index:
+        """A fresh index of this extent."""
+        self.count += 1
+        return Index(f"{hint}~{self.count}", extent)
+
+    def copy(self, index: Index) -> Index:
+        """A fresh index of the same extent and hint."""
+        return self.make(index.extent, hint_of(index))
+
+
+def hint_of(index: Index) -> str:
+    """The letter that an index would like to have."""
+    return index.name.partition("~")[0]
+
+
+def at(letter: Index) -> Expr:
+    """An index as a place; the only place of an axis of length 1."""
+    return ZERO if letter.extent is ONE else letter
+
+
+_LARGEST = 1 << 16  # elements of a table that is written out
+
+
+def recognise(tensor: Any, make_letter: Callable[[int], Index]) -> Shadow | None:
+    """The tensor as an expression over its indices; None where none is seen."""
+    letters = tuple(make_letter(int(length)) for length in tensor.shape)
+    value = None if tensor.is_complex() else _find_value(tensor.detach(), letters)
+    if value is None:
+        return None
+    return Shadow(letters, tuple(map(at, letters)), Buffer(letters, value, kind_of(tensor)))
+
+
+def _find_value(tensor: Any, letters: Sequence[Index]) -> Expr | None:
+    import torch
+
+    if not tensor.numel():
+        return None
+    first = tensor.flatten()[0]
+    if bool((tensor == first).all()):
+        return _to_constant(first.item())
+    if tensor.dim() == 1:
+        return _find_steps(tensor, letters[0])
+    if tensor.dim() < 2 or bool(tensor.isnan().any()):
+        return None
+    rows, columns = tensor.shape[-2:]
+    table = tensor.reshape(-1, rows, columns)
+    if not bool((table == table[0]).all()):
+        return None
+    gap = torch.arange(columns) - torch.arange(rows)[:, None]
+    for offset in range(1 - rows, columns):
+        inside, outside = table[0][gap <= offset], table[0][gap > offset]
+        if bool((inside == inside[0]).all()) and bool((outside == outside[0]).all()):
+            values = (_to_constant(inside[0].item()), _to_constant(outside[0].item()))
+            far = subtract(at(letters[-1]), at(letters[-2]))
+            condition = compare("<=", far, to_expr(offset))
+            if tensor.dtype is torch.bool:
+                return condition if values[0] is TRUE else compare(">", far, to_expr(offset))
+            return choose(condition, *values)
+    return _write_out(tensor, letters)
+
+
+def _find_steps(tensor: Any, letter: Index) -> Expr | None:
+    steps = tensor[1:] - tensor[:-1] if kind_of(tensor) != "bool" else None
+    if steps is not None and bool((steps == steps[0]).all()):
+        slope, start = from_float(steps[0].item()), from_float(tensor[0].item())
+        return add(multiply(slope, at(letter)), start)
+    return _write_out(tensor, (letter,))
+
+
+def _write_out(tensor: Any, letters: Sequence[Index]) -> Expr | None:
+    """A short table, element by element."""
+    if tensor.dim() != 1 or tensor.numel() > 4:
+        return None
+    values = [_to_constant(each) for each in tensor.tolist()]
+    found = values[-1]
+    if any(value in (TRUE, FALSE) for value in values):
+        return None
+    for number, value in reversed(list(enumerate(values[:-1]))):
+        found = choose(compare("==", letters[0], to_expr(number)), value, found)
+    return found
+
+
+def _to_constant(value: Any) -> Expr:
+    return Truth(value) if isinstance(value, bool) else from_float(value)
+
 
 LIGHT = 60  # nodes; a mask or position with more of them gets an equation of its own
 SHADOW = "_derive_shadow"
@@ -299,3 +473,93 @@ def _is_light(value: Expr, kind: str) -> bool:
     if kind == "real" and any(True for _ in reads):
         return False
     return count_nodes(value) <= LIGHT
+
+
+def remap(shadow: Shadow, letters: Sequence[Index], olds: Sequence[Expr]) -> Shadow:
+    """The view whose element at new letters is the old one's at `olds`."""
+    places = tuple(put(place, shadow.letters, tuple(olds)) for place in shadow.places)
+    return Shadow(tuple(letters), places, shadow.buffer)
+
+
+def reorder(shadow: Shadow, order: Sequence[int]) -> Shadow:
+    """The axes in another order."""
+    return replace(shadow, letters=tuple(shadow.letters[k] for k in order))
+
+
+def find_axis(number: Any, rank: int) -> int:
+    """An axis counted from the first."""
+    return int(number) % max(rank, 1)
+
+
+def insert_axis(trace: Trace, shadow: Shadow, axis: int) -> Shadow:
+    """A new axis of length 1."""
+    letters = list(shadow.letters)
+    letters.insert(axis, trace.letter(ONE))
+    return replace(shadow, letters=tuple(letters))
+
+
+def drop_axis(shadow: Shadow, axis: int, place: Expr = ZERO) -> Shadow:
+    """One place of an axis."""
+    letters = tuple(letter for k, letter in enumerate(shadow.letters) if k != axis)
+    olds = [place if k == axis else letter for k, letter in enumerate(shadow.letters)]
+    return remap(shadow, letters, olds)
+
+
+def expand(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
+    """Axes of length 1 repeated, further ones in front."""
+    extra = len(shape) - shadow.rank
+    letters: list[Index] = []
+    olds: list[Expr] = []
+    for number, asked in enumerate(shape):
+        own = shadow.letters[number - extra] if number >= extra else None
+        if own is not None and (isinstance(asked, int) and plain(asked) == -1):
+            letters.append(own)
+            olds.append(own)
+            continue
+        extent = trace.extent(asked)
+        if own is None:
+            letters.append(trace.letter(extent))
+            continue
+        if trace.number(own.extent) == 1 and trace.number(extent) != 1:
+            if own.extent is not ONE:
+                trace.unify(own.extent, ONE)
+            letters.append(trace.letter(extent))
+            olds.append(ZERO)
+        else:
+            trace.unify(own.extent, extent)
+            letters.append(own)
+            olds.append(own)
+    return remap(shadow, letters, olds)
+
+
+def narrow(
+    trace: Trace, shadow: Shadow, axis: int, length: Any, line: tuple[Any, int] = (0, 1)
+) -> Shadow:
+    """A part of an axis: the places start + step * letter of a line (start, step)."""
+    old = shadow.letters[axis]
+    fresh = trace.letter(trace.extent(length), hint_of(old))
+    place = add(multiply(to_expr(line[1]), at(fresh)), to_expr_of(line[0]))
+    olds: list[Expr] = [place if k == axis else letter for k, letter in enumerate(shadow.letters)]
+    letters = [fresh if k == axis else letter for k, letter in enumerate(shadow.letters)]
+    return remap(shadow, letters, olds)
+
+
+def to_expr_of(value: Any) -> Expr:
+    """A number or an expression as an expression."""
+    return to_expr(value) if isinstance(value, (int, float)) else value
+
+
+def find_place(number: int, extent: Expr) -> Expr:
+    """A place of an axis, counted from the end where it is negative."""
+    place = to_expr(number)
+    return add(place, extent) if number < 0 else place
+
+
+def clamp(value: Any, total: int) -> int:
+    """A bound of a slice: from the end where it is negative, no further than the axis."""
+    if value < 0:
+        value = total + value
+    if value > total:
+        return total
+    number: int = 0 if value < 0 else value
+    return number

@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any
 from derive.analysis.affine import find_range, to_affine
 from derive.analysis.affine_sizes import is_never_negative
 from derive.frontend.torch.call import Call, op
-from derive.frontend.torch.exprs import add, choose
+from derive.frontend.torch.exprs import add, choose, is_whole, put
+from derive.frontend.torch.memory import write
 from derive.frontend.torch.numbers import plain
-from derive.frontend.torch.places import is_whole, put
-from derive.frontend.torch.shadow import Shadow, at, kind_of
-from derive.frontend.torch.trace import is_symbolic
-from derive.frontend.torch.views import clamp, drop_axis, find_place, insert_axis, narrow, remap
-from derive.frontend.torch.writes import write
+from derive.frontend.torch.trace import (
+    Shadow,
+    at,
+    clamp,
+    drop_axis,
+    find_place,
+    insert_axis,
+    is_symbolic,
+    kind_of,
+    narrow,
+    remap,
+)
 from derive.ir.nodes import Access, Expr, Index, Number
 from derive.ir.nodes import Call as Function
 from derive.ir.walk import walk

@@ -14,18 +14,18 @@ from derive.frontend.torch.exprs import (
     choose,
     choose_truth,
     compare,
+    decide,
     multiply,
+    put,
     subtract,
     to_condition,
     to_number,
+    within,
 )
 from derive.frontend.torch.numbers import plain, to_expr
 from derive.frontend.torch.ops.getitem import Gather, gather_all
 from derive.frontend.torch.ops.joins import OPS as JOINS
-from derive.frontend.torch.places import decide, put, within
-from derive.frontend.torch.shadow import Shadow, at
-from derive.frontend.torch.trace import is_symbolic
-from derive.frontend.torch.views import find_axis, insert_axis
+from derive.frontend.torch.trace import Shadow, at, find_axis, insert_axis, is_symbolic
 from derive.ir.nodes import ONE, TRUE, ZERO, Expr, Index, Reduce
 from derive.ir.nodes import Call as Function
 from derive.ir.polynomial import Polynomial

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from derive.frontend.torch.call import Call, op
-from derive.frontend.torch.exprs import choose, choose_truth, subtract, to_number
+from derive.frontend.torch.exprs import choose, choose_truth, decide, subtract, to_number
 from derive.frontend.torch.numbers import to_expr
-from derive.frontend.torch.places import decide
-from derive.frontend.torch.shadow import Shadow, at
-from derive.frontend.torch.views import find_axis, insert_axis
+from derive.frontend.torch.trace import Shadow, at, find_axis, insert_axis
 from derive.ir.nodes import Expr
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from derive.frontend.torch.exprs import (
 )
 from derive.frontend.torch.memory import find_address
 from derive.frontend.torch.numbers import to_expr
-from derive.frontend.torch.shadow import Shadow, at
-from derive.frontend.torch.trace import is_symbolic
+from derive.frontend.torch.trace import Shadow, at, is_symbolic
 from derive.ir.nodes import ONE, ZERO, Expr, Index, Truth
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from derive.frontend.torch.exprs import (
     choose,
     compare,
     divide,
+    flip_sign,
     multiply,
-    negate,
     negate_truth,
     power,
     subtract,
@@ -24,7 +24,7 @@ from derive.frontend.torch.exprs import (
     to_number,
 )
 from derive.frontend.torch.numbers import SymbolicFloat, to_expr
-from derive.frontend.torch.shadow import Shadow, at
+from derive.frontend.torch.trace import Shadow, at
 from derive.ir.nodes import MINUS_ONE, ONE, ZERO, Expr, Infinity, Number, Truth
 from derive.ir.nodes import Call as Function
 
@@ -297,7 +297,7 @@ OPS = (
     op("pow", _map(power, 2), "x[S]: x ** 2", "x[S]: x ** -0.5", "x[S]: 2.0 ** x"),
     op("rpow", _map(lambda a, b: power(b, a), 2), "x[S]: 3.0 ** x"),
     op("floor_divide remainder", _whole, "x[S]: x[torch.arange(x.shape[0]) // 2]"),
-    op("neg negative", _map(negate), "x[S]: -x"),
+    op("neg negative", _map(flip_sign), "x[S]: -x"),
     op("abs absolute", _function("abs"), "x[S]: x.abs()"),
     op("square", _map(lambda v: power(v, _TWO)), "x[S]: x.square()"),
     op("reciprocal", _map(lambda v: power(v, MINUS_ONE)), "x[S]: x.reciprocal()"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.ops import activations, windows
-from derive.frontend.torch.shadow import Shadow
+from derive.frontend.torch.trace import Shadow
 
 
 def _dropout(call: Call) -> Shadow:

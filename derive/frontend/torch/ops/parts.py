@@ -10,8 +10,16 @@ from derive.analysis.ranges import divide_exactly
 from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import add, multiply
 from derive.frontend.torch.numbers import plain, to_expr, to_form
-from derive.frontend.torch.shadow import Shadow, at
-from derive.frontend.torch.views import clamp, drop_axis, find_axis, find_place, narrow, remap
+from derive.frontend.torch.trace import (
+    Shadow,
+    at,
+    clamp,
+    drop_axis,
+    find_axis,
+    find_place,
+    narrow,
+    remap,
+)
 from derive.ir.nodes import Expr
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import add, multiply, to_number
 from derive.frontend.torch.numbers import to_expr
 from derive.frontend.torch.ops.sums import fold
-from derive.frontend.torch.shadow import Shadow, at
+from derive.frontend.torch.trace import Shadow, at
 from derive.ir.nodes import ONE, Expr, Index
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from derive.analysis.affine import ravel, unravel
 from derive.frontend.torch.call import Call, op
 from derive.frontend.torch.numbers import divide_sizes, plain
-from derive.frontend.torch.shadow import Shadow, at
-from derive.frontend.torch.views import find_axis, remap
+from derive.frontend.torch.trace import Shadow, at, find_axis, remap
 from derive.ir.nodes import Expr, Index
 from derive.ir.polynomial import Polynomial
 

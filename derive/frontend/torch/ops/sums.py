@@ -12,16 +12,15 @@ from derive.frontend.torch.call import Call, op
 from derive.frontend.torch.exprs import (
     compare,
     divide,
+    flip_sign,
     multiply,
-    negate,
     power,
     subtract,
     to_condition,
     to_number,
 )
 from derive.frontend.torch.numbers import SymbolicFloat, to_expr
-from derive.frontend.torch.shadow import Shadow, at
-from derive.frontend.torch.views import find_axis
+from derive.frontend.torch.trace import Shadow, at, find_axis
 from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Along, Expr, Index, Number, Reduce
 from derive.ir.nodes import Call as Function
 from derive.ir.polynomial import Polynomial
@@ -94,7 +93,7 @@ def _find_place(trace: Trace, shadow: Shadow, name: str, along: tuple[int, bool]
     letters, bound, value = open_axes(trace, shadow, (axis,), keepdim)
     if not bound:
         return trace.make(letters, ZERO, "int")
-    value = value if name == "argmax" else negate(value)
+    value = value if name == "argmax" else flip_sign(value)
     return trace.make(letters, Reduce("argmax", bound, TRUE, value), "int")
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from derive.frontend.torch.call import Call, op
-from derive.frontend.torch.shadow import Shadow
-from derive.frontend.torch.views import drop_axis, expand, find_axis, insert_axis, reorder
+from derive.frontend.torch.trace import Shadow, drop_axis, expand, find_axis, insert_axis, reorder
 from derive.ir.nodes import ONE
 
 if TYPE_CHECKING:

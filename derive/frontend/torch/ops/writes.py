@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from derive.frontend.torch.call import Call, composite, op
-from derive.frontend.torch.shadow import Shadow
-from derive.frontend.torch.writes import write
+from derive.frontend.torch.memory import write
+from derive.frontend.torch.trace import Shadow
 
 
 def _copy(call: Call) -> Shadow:
