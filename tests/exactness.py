@@ -1,7 +1,7 @@
 """What exact judges say of files that derive writes."""
 
 from derive import check
-from derive.checker.judge_fields import judge_fields
+from derive.checker.judge import judge_fields
 from derive.checker.load import load
 from derive.checker.pick import pick_program
 from derive.frontend.system import to_system

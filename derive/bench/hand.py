@@ -10,8 +10,8 @@ from derive.bench.candidate import Candidate
 from derive.checker.judge import find_expected
 from derive.checker.load import CannotRunError, load
 from derive.checker.pick import pick_program
+from derive.checker.program import evaluate_source
 from derive.checker.runs import call_target, find_dtype
-from derive.checker.sources import evaluate_source
 from derive.errors import refuse
 
 if TYPE_CHECKING:

@@ -1,10 +1,9 @@
 """The checker on one page: code against formula -> verdict.
 
-    load        the code that a person means                        slots, script
-    pick        which argument is which tensor, and at which sizes  bind, shapes, ties, tries
-    judge       float64 against the loops; sizes and inputs beyond the code's own numbers
-    stability   float32 and bfloat16 at logits of 1 and of 1e4
-    explain     where code departs from its formula, and the edit   trace, edits
+    load        the code that a person means                            script
+    pick        which argument is which tensor, and at which sizes      slots, bind, tries, draws
+    stages      float64 against the loops, further sizes and inputs, fields, proof    judge, digits
+    tell        where code departs from its formula, and the edit       explain, edits, trace
 
 Three processes: the caller's; the judge, its `child`, which sends the verdict so far after each
 stage; and the `runner`, which alone runs somebody's code and answers what the judge asks of it.
@@ -19,12 +18,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.child import log_error, run_in_child
-from derive.checker.job import Job, Report
 from derive.checker.load import SUFFIXES, CannotRunError
-from derive.checker.sources import parse_binds
+from derive.checker.processes import log_error, run_in_child
+from derive.checker.program import parse_binds
 from derive.checker.stages import judge, refine
-from derive.checker.verdict import Verdict
+from derive.checker.verdict import Job, Report, Verdict
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
 from derive.frontend.system import to_system
@@ -98,7 +96,7 @@ def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
     """All stages; each sends the verdict so far."""
     import torch
 
-    from derive.checker.remote import EndedError
+    from derive.checker.processes import EndedError
     from derive.checker.runner import start_runner
 
     torch.set_num_threads(1)

@@ -1,4 +1,6 @@
-"""Which side is right where float64 differs far out: the formula's element with many digits.
+"""Which digits count: rounding told from another function, and runs in shorter floats.
+
+Where float64 differs, the formula's element with many digits decides:
 
     the code is right      the formula, evaluated as it is written, loses digits: a finding
     the code loses digits  its error sets in gradually and has either sign nearby: a finding
@@ -8,27 +10,42 @@
 
 Rounding is told from another function on the way from ordinary inputs to the special ones: where an
 error is still small, that of another function has one sign and changes smoothly.
+
+Precision is part of the code: it runs in float32, float16 and bfloat16 too, as people run it. How
+far such a run may be from the formula is told by the formula's own condition there: by what it
+loses itself in the shorter type, and by how much it moves when its inputs do. Beyond that, code
+that takes another way than in float64 is different. What it makes of shorter floats or of narrow
+integers by itself is named, and rules out a proof: fields and equations know neither. At logits of
+1 and of 1e4 it has to be finite where the formula is.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.judge import CLEAR, Apart, find_expected, judge_at
+from derive.checker.draws import scale, vary_sizes
+from derive.checker.judge import CLEAR, Apart, Outcome, find_expected, judge_at
 from derive.checker.load import CannotRunError
-from derive.checker.runs import How
+from derive.checker.runs import How, Lowering
 from derive.errors import Diagnostic
+from derive.ir.nodes import Along, Call, Expr, Reduce
 from derive.ir.polynomial import evaluate_extent
+from derive.ir.walk import walk
+from derive.judge.evaluate import Evaluator, evaluate_system
 from derive.judge.loops.digits import prepare_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from derive.checker.draws import Draw
+    from derive.checker.pick import Picked
     from derive.checker.program import Program
+    from derive.checker.runs import Answer
     from derive.notation.formula import Formula
 
     Values = Mapping[str, Any]
@@ -269,3 +286,273 @@ def _blend(start: Values, end: Values, part: float) -> dict[str, Any]:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and part < 1:
             found[name] = start[name] + (value - start[name]) * part
     return found
+
+
+RULES_OUT_PROOF = frozenset({"lower-precision", "narrow-integer", "type-branch"})
+_SLACK = 16.0  # times what the formula itself loses
+_LOST = 0.05  # off by so much, the digits of a run are no rounding
+_NEAR_NUMBER = 1e-4  # numbers that code computes differ by less in float32
+_MOST_FAR = 8  # draws at sizes that a narrow integer does not hold
+_TYPES = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Short:
+    """What the runs in shorter floats showed."""
+
+    outcome: Outcome
+    findings: tuple[Diagnostic, ...] = ()
+
+
+def judge_short(picked: Picked) -> Short:
+    """The code in each shorter type at the first draw, in float32 at every draw."""
+    import torch
+
+    program, first = picked.program, picked.draws[0]
+    usual = program.run(first.make_inputs(), first.sizes, How(is_watched=True))
+    runs = [(first, name) for name in _TYPES] + [(draw, "float32") for draw in picked.draws[1:]]
+    findings: dict[str, Diagnostic] = {}
+    for draw, name in runs:
+        dtype = getattr(torch, name)
+        given = _round(draw.make_inputs(), dtype)
+        try:
+            answer = program.run(given, draw.sizes, How(double=False, is_watched=True))
+        except CannotRunError:  # torch itself does not have every operation in every type
+            continue
+        worst, where = _compare(program, draw, given, answer, name)
+        other_way = draw is first and not _is_same_way(usual, answer)
+        if where and (other_way or (name == "float32" and worst > _LOST)):
+            return Short(Outcome(False, where, worst))
+        if other_way:
+            says = f"the code takes another way in {name} than in float64"
+            findings.setdefault("type-branch", Diagnostic("type-branch", says))
+        if name != "float32":
+            continue
+        for each in _name_lowerings(answer, worst):
+            findings.setdefault(f"{each.code} {each.says}", each)
+        if where and not answer.lowered:
+            findings.setdefault("rounding", _say_rounding(where, worst))
+    return _judge_narrow(program, first, usual, tuple(findings.values()))
+
+
+def _judge_narrow(
+    program: Program, draw: Draw, usual: Answer, findings: tuple[Diagnostic, ...]
+) -> Short:
+    """Sizes beyond what the narrow integers of the code hold."""
+    import torch
+
+    narrow = [each.dtype for each in usual.lowered if not _is_float(each)]
+    most = sorted({torch.iinfo(getattr(torch, name)).max for name in narrow})
+    beyond = (each for each in vary_sizes(draw, most) if each.is_limit)
+    for far in islice(beyond, _MOST_FAR):
+        outcome = judge_at(program, far)
+        if outcome.is_clear:
+            return Short(replace(outcome, difference=outcome.describe(far)), findings)
+    return Short(Outcome(True), findings)
+
+
+def _round(values: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
+    """Real tensors in a shorter type."""
+    return {
+        name: value.to(dtype) if getattr(value, "is_floating_point", bool)() else value
+        for name, value in values.items()
+    }
+
+
+def _compare(
+    program: Program, draw: Draw, given: Mapping[str, Any], answer: Answer, name: str
+) -> tuple[float, str]:
+    """How far the results are off, as a part of the largest element; and where, if that is far."""
+    import torch
+
+    floats = [getattr(torch, each.dtype) for each in answer.lowered if _is_float(each)]
+    eps = max(torch.finfo(each).eps for each in (getattr(torch, name), *floats))
+    exact = _round(given, torch.float64)
+    wanted = _evaluate(draw, exact)
+    moved = _evaluate(draw, _move_ulps(exact, eps))
+    try:
+        own = _evaluate(draw, given)
+    except (RuntimeError, TypeError):  # an operation that torch does not have in this type
+        own = moved
+    worst, where = 0.0, ""
+    expected = zip(find_expected(program, wanted), answer.results, strict=False)
+    for (result, value), found in expected:
+        if not value.is_floating_point() or found.shape != value.shape:
+            continue
+        off = _measure(found, value)
+        lost = max(
+            eps, _measure(own[result], wanted[result]), _measure(moved[result], wanted[result])
+        )
+        worst = max(worst, off)
+        if off > _SLACK * lost and not where:
+            where = f"in {name}, {result} is off by {off:.1e} of its largest element"
+    return worst, where
+
+
+def _evaluate(draw: Draw, values: Mapping[str, Any]) -> dict[str, Any]:
+    found = evaluate_system(draw.system, values, draw.sizes)
+    return {tensor.name: found[tensor.name] for tensor in draw.system.results}
+
+
+def _move_ulps(values: Mapping[str, Any], eps: float) -> dict[str, Any]:
+    """Each element a little larger or smaller, in turn."""
+    import torch
+
+    def move(value: Any) -> Any:
+        signs = torch.arange(value.numel()).reshape(value.shape) % 2 * 2 - 1
+        return value * (1 + eps * signs)
+
+    return {
+        name: move(value) if getattr(value, "is_floating_point", bool)() else value
+        for name, value in values.items()
+    }
+
+
+def _measure(found: Any, wanted: Any) -> float:
+    """The largest difference of finite elements, as a part of the largest one."""
+    one, other = found.detach().double(), wanted.double()
+    told = one.isfinite() & other.isfinite()
+    if not bool(told.any()):
+        return 0.0
+    return float((one - other)[told].abs().max() / other[told].abs().max().clamp(min=1e-300))
+
+
+def _is_same_way(usual: Answer, answer: Answer) -> bool:
+    """Do two runs make the same calls at the same lines, with the same numbers?"""
+    return usual.calls == answer.calls and all(
+        _is_end(one) and _is_end(other) and (one > 0) == (other > 0)
+        if abs(one - other) > _NEAR_NUMBER * max(abs(one), abs(other))  # nan is near anything
+        else True
+        for one, other in zip(usual.numbers, answer.numbers, strict=True)
+    )
+
+
+def _is_end(number: float) -> bool:
+    """Is it the least or the largest number of a type, as masks have it?"""
+    import torch
+
+    return abs(number) in {torch.finfo(getattr(torch, t)).max for t in (*_TYPES, "float64")}
+
+
+def _is_float(lowering: Lowering) -> bool:
+    return "float" in lowering.dtype
+
+
+def _name_lowerings(answer: Answer, off: float) -> Iterator[Diagnostic]:
+    for each in answer.lowered:
+        at = f"line {each.line}: " if each.line else ""
+        if _is_float(each):
+            yield Diagnostic(
+                "lower-precision",
+                f"{at}{each.call} computes in {each.dtype}",
+                facts=(f"in float32 the results are off by {off:.1e} of their largest element",),
+            )
+        else:
+            yield Diagnostic(
+                "narrow-integer",
+                f"{at}{each.call} makes {each.dtype}, which begins again where it is full",
+                help="use torch.int64",
+            )
+
+
+def _say_rounding(where: str, off: float) -> Diagnostic:
+    return Diagnostic(
+        "rounding",
+        f"{where}, more than the formula loses there",
+        facts=() if off < _LOST else ("hardly a digit is left",),
+        help="another order of the same operations may keep more digits",
+    )
+
+
+LARGE = 1e4  # the size of a logit that float32 holds easily and whose exponential it does not
+_SCALES = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
+
+
+def find_unstable(program: Program, draw: Draw) -> tuple[Diagnostic, ...]:
+    """A finding for each type in which the code is not finite where the formula is."""
+    import torch
+
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        for factor in dict.fromkeys((1.0, _find_scale(draw))):
+            what = _find_loss(program, draw, dtype, factor)
+            if what:
+                found.append(what)
+                break
+    return tuple(found)
+
+
+def _find_scale(draw: Draw) -> float:
+    """The factor of the inputs at which the logits reach 1e4; 1 where there are none."""
+    bodies = list(_find_logits(draw))
+    if not bodies:
+        return 1.0
+    for factor in _SCALES:
+        evaluator = Evaluator(scale(draw, factor).make_inputs(), draw.sizes, draw.system.empty_row)
+        largest = 0.0
+        for equation in draw.system.equations:
+            evaluator.define(equation)
+        for body in bodies:
+            values = evaluator.find(body).tensor
+            finite = values[values.isfinite()] if values.numel() else values
+            largest = max(largest, float(finite.abs().max()) if finite.numel() else 0.0)
+        if largest >= LARGE:
+            return factor
+    return 1.0
+
+
+def _find_logits(draw: Draw) -> Iterator[Expr]:
+    """What is exponentiated, as far as it is open to view."""
+    for equation in draw.system.equations:
+        for part in walk(equation.value):
+            match part:
+                case Along("softmax" | "log_softmax", _, _, body) | Reduce("logsumexp", _, _, body):
+                    yield body
+                case Call("exp", (body,)):
+                    yield body
+
+
+def _find_loss(program: Program, draw: Draw, dtype: Any, factor: float) -> Diagnostic | None:
+    import torch
+
+    values = scale(draw, factor).make_inputs()
+    given = {
+        name: value.to(dtype)
+        if hasattr(value, "is_floating_point") and value.is_floating_point()
+        else value
+        for name, value in values.items()
+    }
+    rounded = {
+        name: value.double() if hasattr(value, "to") and value.is_floating_point() else value
+        for name, value in given.items()
+    }
+    evaluator = Evaluator(rounded, draw.sizes, draw.system.empty_row)
+    for equation in draw.system.equations:
+        evaluator.define(equation)
+    wanted = {t.name: evaluator.values[t.name] for t in draw.system.results}
+    short = str(dtype).removeprefix("torch.")
+    try:
+        results = program.run(given, draw.sizes, How(double=False)).results
+    except CannotRunError as error:  # a type that the code cannot run in is a remark of its own
+        if dtype is torch.float32:
+            text = " ".join(str(error).split())
+            return Diagnostic("not-in-float32", f"the code does not run in float32: {text}")
+        return None
+    top = torch.finfo(dtype).max / 4
+    for (name, value), result in zip(find_expected(program, wanted), results, strict=False):
+        if not result.is_floating_point() or result.shape != value.shape:
+            continue
+        lost = value.isfinite() & (value.abs() < top) & ~result.double().isfinite()
+        if bool(lost.any()):
+            size = "1" if factor == 1.0 else "1e4"
+            place = ", ".join(str(int(k)) for k in lost.nonzero()[0])
+            return Diagnostic(
+                "unstable",
+                f"right in exact arithmetic, not finite in {short} at logits of {size}",
+                facts=(
+                    f"{name}[{place}] is {float(result[tuple(lost.nonzero()[0])])}, "
+                    f"the formula says {float(value[tuple(lost.nonzero()[0])]):.6g}",
+                ),
+                help="subtract the maximum before exp, or use torch.softmax or torch.logsumexp",
+            )
+    return None

@@ -1,17 +1,165 @@
-"""The sizes and inputs at which code is judged."""
+"""The sizes and inputs at which code is judged.
+
+    ties     E = H*D, which the code states where it fails: a view, an assertion, a shape
+    draws    distinct sizes that respect the ties, and inputs by seed
+    inputs   zeros and equal values, large ones, the ends of a domain, around each number of code
+             and formula, so large that parts of the formula reach that number
+    sizes    each 1 in turn, each two equal in turn, around each whole number of the code, and the
+             other side of each condition under which code was lifted
+
+How many there are is bounded in steps and elements, never in time.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import combinations, islice
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from derive.checker.ties import Ties, set_sizes
-from derive.ir.nodes import Mul, ScalarInput, Size, System, Tensor
-from derive.judge.samples import choose_sizes, draw_inputs, find_sizes, is_possible
+from derive.ir.nodes import Call, Mul, Number, Reduce, ScalarInput, Size, System, Tensor
+from derive.ir.walk import walk
+from derive.judge.evaluate import Evaluator
+from derive.judge.samples import (
+    choose_sizes,
+    count_work,
+    draw_inputs,
+    find_domain,
+    find_sizes,
+    is_possible,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from derive.checker.runs import Statement
+    from derive.frontend.torch.numbers import Condition
+
+    Values = dict[str, Any]
+
+Names: TypeAlias = tuple[str | int, ...]
+Tie: TypeAlias = tuple[str, Names]  # a size, and those whose product it is; one that it is equal to
+Ties: TypeAlias = tuple[Tie, ...]  # the size of a later tie may stand in the product of an earlier
+MOST_NAMES = 4  # in the product that a number may be
+MOST_GUESSES = 4  # that follow from what was stated at one draw
+_FACTOR = 2  # of a size that has to be a multiple, where no size is the other factor
+
+
+def guess_ties(
+    statements: Sequence[Sequence[Statement]],
+    sizes: Mapping[str, int],
+    ties: Ties,
+    told: Collection[str],
+    extents: Sequence[Names] = (),
+) -> list[Ties]:
+    """Ties under which what was stated together holds at these sizes, the fewest first.
+
+    `extents` are the products of sizes that the formula has.
+    """
+    tied = {name for name, _ in ties}
+    known = {name: size for name, size in sizes.items() if name not in tied and size > 1}
+    names = _name_products(known, extents)
+    solved = (
+        each
+        for together in statements
+        if together
+        for each in islice(_solve(together, names, told, extents, ()), MOST_GUESSES)
+    )
+    found = dict.fromkeys(each for each in solved if each)
+    return [(*ties, *each) for each in sorted(found, key=len)[:MOST_GUESSES]]
+
+
+def _name_products(sizes: Mapping[str, int], extents: Sequence[Names]) -> dict[int, list[Names]]:
+    """The names whose product a number is: as few as can be, those that the formula has first."""
+    found: dict[int, list[Names]] = {}
+    own = [names for names in extents if {*names} <= {*sizes}]
+    for count in range(1, MOST_NAMES + 1):
+        for names in (*(n for n in own if len(n) == count), *combinations(sizes, count)):
+            known = found.setdefault(prod(sizes[str(name)] for name in names), [])
+            if all(len(each) == count and {*each} != {*names} for each in known):
+                known.append(names)
+    return found
+
+
+def _solve(
+    statements: Sequence[Statement],
+    names: Mapping[int, list[Names]],
+    told: Collection[str],
+    extents: Sequence[Names],
+    ties: Ties,
+) -> Iterator[Ties]:
+    """The ways to make all of these true by ties, beside those that are made already."""
+    if not statements:
+        yield ties
+        return
+    stated, *rest = statements
+    others = [stated.names] if stated.names else names.get(stated.other, [])
+    if stated.is_multiple:
+        others = others or [(stated.other,)]
+    for one, other in itertools.product(names.get(stated.one, ()), others):
+        left, right = (Counter(_expand(side, ties)) for side in (one, other))
+        if left == right:
+            yield from _solve(rest, names, told, extents, ties)
+            continue
+        if stated.is_multiple:
+            tie = _make_multiple(one, other, told, extents)
+        else:
+            tie = _make_tie((*(left - right).elements(),), (*(right - left).elements(),), told)
+        if tie is not None and len(tie[1]) > stated.is_product:
+            made = ((name, _expand(whole, (tie,))) for name, whole in ties)
+            yield from _solve(rest, names, told, extents, (*made, tie))
+
+
+def _expand(names: Names, ties: Ties) -> Names:
+    known = dict(ties)
+    return tuple(n for name in names for n in (known.get(str(name)) or (name,)))
+
+
+def _make_tie(one: Names, other: Names, told: Collection[str]) -> Tie | None:
+    """The tie under which two products agree; None if there is none with one size on its left."""
+    for a, b in ((other, one), (one, other)):
+        if len(a) == 1 and b and isinstance(a[0], str) and a[0] not in told and a[0] not in b:
+            return a[0], b
+    return None
+
+
+def _make_multiple(
+    one: Names, other: Names, told: Collection[str], extents: Sequence[Names]
+) -> Tie | None:
+    """The one size as the other times a third: as the formula has it, or twice."""
+    if len(one) != 1 or len(other) != 1 or one == other or one[0] in told:
+        return None
+    products = [names for names in extents if other[0] in names and one[0] not in names]
+    return str(one[0]), (products or [(other[0], _FACTOR)])[0]
+
+
+def set_sizes(sizes: Mapping[str, int], ties: Ties) -> dict[str, int]:
+    """The sizes with those that are tied as the ties have them."""
+    found = dict(sizes)
+    for name, product in reversed(ties):
+        found[name] = prod(n if isinstance(n, int) else found[n] for n in product)
+    return found
+
+
+def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Ties]:
+    """Ties that no code states, to say under which it would be right: products, then equal sizes.
+
+    After them come a product together with two equal sizes.
+    """
+    products = [(whole, product) for product in extents for whole in names if whole not in product]
+    products = [tie for tie in products if {*tie[1]} <= {*names}]
+    equal: list[Tie] = [(other, (one,)) for one, other in combinations(names, 2)]
+    yield from ((tie,) for tie in (*products, *equal))
+    if len(names) > 2:
+        yield tuple((name, (names[0],)) for name in names[1:])
+    for whole, product in products[:2]:
+        yield from (((whole, product), tie) for tie in equal if whole not in {tie[0], *tie[1]})
+
 
 FACTORS = ((3, 2, 4, 5), (2, 4, 3, 5), (1, 5, 2, 3))  # sizes whose product is tied, by draw
 COUNT = 3  # draws; the second has a size 1, if the code can bear it
@@ -119,3 +267,295 @@ def make_draws(system: System, fixed: Mapping[str, int], ties: Ties = ()) -> Dra
 
 def _is_told(name: str | int, told: Mapping[str, int]) -> bool:
     return isinstance(name, int) or name in told
+
+
+SCALES = (20.0, 1e3, 1e6)  # factors of the inputs at which clamps and caps have a say
+MOST_NUMBERS = 16  # of code and formula that are tried
+MOST_PLACES = 6  # draws that spread a few values over tensors with fewer elements
+MOST_FACTORS = 4  # of the inputs, that make parts of the formula reach a number
+MOST_SIZES = 80  # draws at other sizes
+MOST_ELEMENTS = 500_000  # that the formula computes at one of them
+MOST_TOGETHER = 5_000_000  # and at all of them
+_EVERY, _DOUBLINGS = 130, 12  # sizes that are tried one by one, then so often twice as large
+_NEAR = 1e-6  # how far below and above a number is just beside it
+_STEPWISE = {"floor", "ceiling", "mod", "floordiv"}
+
+
+def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Draw]:
+    """Draws with inputs that are special; `numbers` are those of the code."""
+    first, system = draws[0], draws[0].system
+    if not _is_stepwise(system):
+        for draw in draws:
+            yield replace(draw, change=_make_whole, reason="inputs that are whole numbers")
+    for factor in SCALES:
+        yield scale(first, factor)
+    if not _is_stepwise(system):
+        yield replace(first, change=_make_zero, reason="a slice of zeros in every input")
+        yield from _spread(first, _find_edges, "inputs at the ends of their domains and 0")
+    for end, what in ((0, "smallest"), (1, "largest")):
+        if any(getattr(entry, "kind", "") == "int" for entry in system.inputs):
+            yield replace(first, change=partial(_make_end, end), reason=f"integers at their {what}")
+    if any(getattr(entry, "kind", "") == "bool" for entry in system.inputs):
+        yield replace(first, change=_make_true, reason="truth values that are all true")
+    for number in select_numbers((*numbers, *_find_numbers(system))):
+        if not _is_stepwise(system):
+            pool = partial(_surround, number)
+            yield from _spread(first, pool, f"inputs at and around {number:g}")
+        for factor in _find_factors(first, number):
+            yield scale(first, factor)
+
+
+def scale(draw: Draw, factor: float) -> Draw:
+    """The draw with its real inputs that have no domain so many times as large."""
+    if factor == 1:
+        return draw
+    return replace(draw, change=partial(_scale, factor), reason=f"inputs {factor:g} times as large")
+
+
+def select_numbers(numbers: Iterable[float]) -> list[float]:
+    """The numbers that are worth a try: 0, 1 and 2 are met in any case."""
+    kept = dict.fromkeys(n for n in numbers if math.isfinite(n) and _NEAR <= abs(n) <= 1 / _NEAR**2)
+    return [n for n in kept if n not in {-2, -1, 1, 2}][:MOST_NUMBERS]
+
+
+def _find_numbers(system: System) -> list[float]:
+    """The numbers of the formula."""
+    parts = (part for each in system.equations for part in walk(each.value))
+    return [float(part.value) for part in parts if isinstance(part, Number)]
+
+
+def _is_stepwise(system: System) -> bool:
+    """Does rounding decide its values at special inputs: the largest of equals, a floor?"""
+    parts = [part for each in system.equations for part in walk(each.value)]
+    return any(
+        (isinstance(part, Reduce) and part.kind.startswith("arg"))
+        or (isinstance(part, Call) and part.function in _STEPWISE)
+        for part in parts
+    )
+
+
+def _list_reals(draw: Draw, values: Values) -> list[tuple[Tensor, Any]]:
+    """The real tensors with what they hold."""
+    tensors = [entry for entry in draw.system.inputs if isinstance(entry, Tensor)]
+    return [(entry, values[entry.name]) for entry in tensors if entry.kind == "real"]
+
+
+def _make_whole(draw: Draw, values: Values) -> Values:
+    """Small whole numbers, as far as a domain has them: zeros, ones and equal values."""
+    import torch
+
+    generator = torch.Generator().manual_seed(draw.seed)
+    for entry, value in _list_reals(draw, values):
+        pool = [n for n in range(-2, 3) if find_domain(entry, draw.sizes).holds(n)] or []
+        if pool:
+            place = torch.randint(len(pool), value.shape, generator=generator)
+            values[entry.name] = torch.tensor(pool, dtype=value.dtype)[place]
+    return values
+
+
+def _make_zero(draw: Draw, values: Values) -> Values:
+    """Zeros in the first slice of every tensor that may hold them."""
+    for entry, value in _list_reals(draw, values):
+        if find_domain(entry, draw.sizes).holds(0):
+            value[:1] = 0 if value.dim() else value
+            values[entry.name] = value if value.dim() else value * 0
+    return values
+
+
+def _scale(factor: float, draw: Draw, values: Values) -> Values:
+    for entry, value in _list_reals(draw, values):
+        if find_domain(entry, draw.sizes).is_everything:
+            values[entry.name] = value * factor
+    return values
+
+
+def _make_end(end: int, draw: Draw, values: Values) -> Values:
+    """Every integer at one end of its range."""
+    for entry in draw.system.inputs:
+        if isinstance(entry, Tensor) and entry.kind == "int":
+            pool = _find_ends(draw, entry)
+            values[entry.name] = values[entry.name] * 0 + pool[end]
+    return values
+
+
+def _find_ends(draw: Draw, entry: Tensor) -> tuple[int, int]:
+    domain = find_domain(entry, draw.sizes)
+    low = -1000 if domain.low is None else int(domain.low)
+    return low, 1000 if domain.high is None else max(int(domain.high), low)
+
+
+def _make_true(draw: Draw, values: Values) -> Values:
+    masks = [e.name for e in draw.system.inputs if getattr(e, "kind", "") == "bool"]
+    return values | {name: values[name] | True for name in masks}
+
+
+def _spread(draw: Draw, pool: Callable[[Draw, Tensor], list[float]], reason: str) -> Iterator[Draw]:
+    """Draws in which each tensor holds each value of its pool somewhere."""
+    tensors = [e for e in draw.system.inputs if isinstance(e, Tensor) and e.kind != "bool"]
+    if not any(pool(draw, entry) for entry in tensors):
+        return
+    values = draw.make_inputs()
+    turns = max(-(-len(pool(draw, e)) // max(1, values[e.name].numel())) for e in tensors)
+    for turn in range(min(turns, MOST_PLACES)):
+        yield replace(draw, change=partial(_put, pool, turn), reason=reason)
+
+
+def _put(
+    pool: Callable[[Draw, Tensor], list[float]], turn: int, draw: Draw, values: Values
+) -> Values:
+    import torch
+
+    generator = torch.Generator().manual_seed(draw.seed + turn)
+    for entry in draw.system.inputs:
+        found = pool(draw, entry) if isinstance(entry, Tensor) else []
+        if isinstance(entry, Tensor) and found:
+            value = values[entry.name]
+            count = value.numel()
+            places = torch.randperm(count, generator=generator)[: len(found)]
+            chosen = [found[(turn * count + k) % len(found)] for k in range(len(places))]
+            flat = value.reshape(-1).clone()
+            flat[places] = torch.tensor(chosen, dtype=value.dtype)
+            values[entry.name] = flat.reshape(value.shape)
+    return values
+
+
+def _find_edges(draw: Draw, entry: Tensor) -> list[float]:
+    """The ends of a domain and what is near them; without ends large values, zeros and equals."""
+    domain = find_domain(entry, draw.sizes)
+    if entry.kind == "int":
+        return list(_find_ends(draw, entry))
+    if entry.kind == "bool":
+        return []
+    steps = [0.0, _NEAR, 1e-4, 1e-2]
+    far = [1.0, 1e2, 1e4, 1 / _NEAR]
+    pool: list[float] = []
+    if domain.low is not None:
+        pool += [domain.low + step for step in steps]
+    if domain.high is not None:
+        pool += [domain.high - step for step in steps]
+    if domain.high is None:
+        pool += [(domain.low or 0.0) + step for step in far]
+    if domain.low is None:
+        pool += [(domain.high or 0.0) - step for step in far]
+    if domain.is_everything:
+        pool += [0.0, 0.0, 1.0, _NEAR, -_NEAR]
+    return [value for value in pool if domain.holds(value)]
+
+
+def _surround(number: float, draw: Draw, entry: Tensor) -> list[float]:
+    """A number, what is just below and above it and beyond it, as far as a domain has them."""
+    domain = find_domain(entry, draw.sizes)
+    if entry.kind == "bool":
+        return []
+    if entry.kind == "int":
+        whole = [int(number) + step for step in (-1, 0, 1)] if number == int(number) else []
+        return [n for n in whole if domain.holds(n)]
+    near = [number, number * (1 - _NEAR), number * (1 + _NEAR)]
+    far = [number - 1, number + 1, 2 * number, 10 * number, number / 2, -number]
+    return [value for value in (*near, *far) if domain.holds(value)]
+
+
+def _find_factors(draw: Draw, number: float) -> list[float]:
+    """Factors of the inputs that make parts of the formula as large as a number."""
+    one, two = (_find_largest(scale(draw, factor)) for factor in (1.0, 2.0))
+    found: dict[int, float] = {}
+    for here, there in zip(one, two, strict=True):
+        if not (0 < here < math.inf and 0 < there < math.inf):
+            continue
+        degree = math.log2(there / here)
+        if 0.2 < abs(degree) < 8:
+            power = math.log10(1.5 * abs(number) / here) / degree
+            if 0.3 < abs(power) < 6:
+                found.setdefault(round(2 * power), 10**power)
+    return sorted(found.values())[:MOST_FACTORS]
+
+
+def _find_largest(draw: Draw) -> list[float]:
+    """The largest size of each part of the formula."""
+    evaluator = Evaluator(draw.make_inputs(), draw.sizes, draw.system.empty_row)
+    found = []
+    for equation in draw.system.equations:
+        evaluator.define(equation)
+        for part in walk(equation.value):
+            tensor = evaluator.recall(part)
+            if tensor is not None and tensor.is_floating_point() and tensor.numel():
+                found.append(float(tensor.abs().max()))
+            else:
+                found.append(0.0)
+    return found
+
+
+def vary_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[Draw]:
+    """Draws at other sizes, the cheapest kinds first."""
+    left = MOST_TOGETHER
+    seen = [dict(draw.sizes)]
+    for changed, reason in islice(_list_sizes(draw, numbers), 4 * MOST_SIZES):
+        varied = draw.resize(**changed)
+        if varied is None or dict(varied.sizes) in seen or len(seen) > MOST_SIZES:
+            continue
+        work = _count(varied)
+        if work <= min(left, MOST_ELEMENTS):
+            left -= work
+            seen.append(dict(varied.sizes))
+            yield replace(varied, reason=reason, is_limit="of the code" in reason)
+
+
+def find_other_sides(draw: Draw, conditions: Iterable[Condition]) -> Iterator[Draw]:
+    """The draw at the smallest sizes at which each condition does not hold, one size changed."""
+    sizes = (*range(1, _EVERY), *(_EVERY << k for k in range(_DOUBLINGS)))
+    for condition in conditions:
+        for name in condition.sizes:
+            varied = (
+                draw.resize(**{name: n}) for n in sizes if not _holds(condition, draw, name, n)
+            )
+            found = next((each for each in varied if each is not None), None)
+            if found is not None and _count(found) <= MOST_ELEMENTS:
+                yield replace(found, reason=f"where not {condition}", is_limit=True)
+
+
+def _holds(condition: Condition, draw: Draw, name: str, size: int) -> bool:
+    """Does it hold at another size, as far as can be told?"""
+    try:
+        return condition.holds({**draw.sizes, name: size})
+    except (KeyError, ZeroDivisionError):
+        return True
+
+
+def _count(draw: Draw) -> int:
+    """How many elements are computed at a draw."""
+    return int(max(count_work(draw.system, draw.sizes), prod(draw.sizes.values())))
+
+
+def _list_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[tuple[dict[str, int], str]]:
+    names = [name for name in draw.sizes if name not in {*draw.fixed, *dict(draw.ties)}]
+    for name in names:
+        yield {name: 1}, f"{name} is 1"
+    for one, other in combinations(names, 2):
+        yield {other: draw.sizes[one]}, f"{one} equals {other}"
+    if len(names) > 2:
+        yield dict.fromkeys(names, max(draw.sizes.values())), "all sizes are equal"
+    lengths = sorted({int(n) for n in numbers if n == int(n) and n > 2})
+    for number in lengths:
+        for name in names:
+            for size in (2 * number + 1, number - 1, number, number + 1):
+                yield {name: size}, f"{name} is {size}, for the {number} of the code"
+            small = {other: 1 for other in names if other != name}
+            if small:
+                shown = f"{name} is above the {number} of the code, the other sizes are 1"
+                yield {**small, name: 2 * number + 1}, shown
+    for number in lengths:
+        for others in _list_products(draw, names):
+            for name in others:
+                rest = prod(draw.sizes[other] for other in others if other != name)
+                size = number // max(rest, 1) + 1
+                if size > draw.sizes[name]:
+                    shown = " * ".join(others)
+                    yield {name: size}, f"{shown} is above the {number} of the code"
+
+
+def _list_products(draw: Draw, names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Products of sizes that code may compare with a number: of two, and of a whole tensor."""
+    tensors = [entry for entry in draw.system.inputs if isinstance(entry, Tensor)]
+    parts = [{getattr(part, "name", "") for x in e.shape for part in walk(x)} for e in tensors]
+    whole = [tuple(name for name in names if name in inside) for inside in parts]
+    return [each for each in dict.fromkeys((*combinations(names, 2), *whole)) if len(each) > 1]

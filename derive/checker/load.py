@@ -23,17 +23,10 @@ from traceback import extract_tb
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.groups import find_definition
 from derive.checker.member import find_member
-from derive.checker.reading import (
-    Reading,
-    UnreadableError,
-    read_notebook,
-    read_python,
-    say_line,
-)
-from derive.checker.remote import CannotRunError as CannotRunError  # noqa: PLC0414 - loading raises it
-from derive.checker.remote import where_it_lives
+from derive.checker.processes import CannotRunError as CannotRunError  # noqa: PLC0414 - loading raises it
+from derive.checker.processes import where_it_lives
+from derive.checker.reading import Reading, UnreadableError, read_notebook, read_python, say_line
 from derive.checker.script import (
     Script,
     find_unused,
@@ -42,6 +35,7 @@ from derive.checker.script import (
     read_script,
     to_function,
 )
+from derive.checker.slots import find_definition
 from derive.errors import DeriveError, Diagnostic, Mark, refuse, suggest
 
 if TYPE_CHECKING:

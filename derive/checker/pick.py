@@ -19,18 +19,20 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
-from derive.checker.draws import Draw, Draws, find_merged, make_draws
-from derive.checker.judge import MOST_STEPS, count_steps, find_expected
-from derive.checker.layouts import find_layouts, find_orders, write_order
-from derive.checker.load import CannotRunError
-from derive.checker.remote import find_kind
-from derive.checker.ties import (
-    Statement,
+from derive.checker.bind import find_layouts, find_orders, write_order
+from derive.checker.draws import (
+    Draw,
+    Draws,
     Ties,
     find_coincidences,
+    find_merged,
     guess_ties,
-    is_undefined,
+    make_draws,
 )
+from derive.checker.judge import MOST_STEPS, count_steps, find_expected
+from derive.checker.load import CannotRunError
+from derive.checker.processes import find_kind
+from derive.checker.runs import Statement, is_undefined
 from derive.checker.tries import Subject, Task, find_sizes_by_name, find_subjects
 from derive.errors import DeriveError, Diagnostic
 from derive.ir.nodes import ScalarInput, System

@@ -18,29 +18,38 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from derive.checker import load, prove, runs, slots, trace, tries
-from derive.checker.child import MOST_MEMORY, log_error, name_exit
+from derive.checker import load, program, runs, slots, trace, tries
 from derive.checker.code_edits import running
-from derive.checker.contain import (
+from derive.checker.load import CannotRunError, Code
+from derive.checker.processes import (
+    HEAD,
+    MOST_MEMORY,
+    Failure,
+    Kept,
+    Link,
+    Reader,
+    Writer,
     be_quiet,
     close_others,
     end_children,
     end_with_parent,
     enter,
+    find_kind,
     guard,
     isolate,
     limit_memory,
+    log_error,
+    name_classes,
+    name_exit,
+    to_failure,
 )
-from derive.checker.load import CannotRunError, Code
 from derive.checker.program import Program
-from derive.checker.remote import Failure, Link, find_kind, to_failure
+from derive.checker.runs import Statement
 from derive.checker.script import Script
-from derive.checker.ties import Statement
-from derive.checker.wire import HEAD, Kept, Reader, Writer, name_classes
 from derive.errors import DeriveError
 
 if TYPE_CHECKING:
-    from derive.checker.job import Job
+    from derive.checker.verdict import Job
 
 SERVED: dict[str, Callable[..., Any]] = {
     each.__name__: each
@@ -48,7 +57,7 @@ SERVED: dict[str, Callable[..., Any]] = {
         *(slots.find_slots, slots.find_constructor_slots, tries.find_attributes, tries.construct),
         *(tries.construct_all, tries.find_numbers_of),
         *(load.finish_script, runs.run_target, runs.has_dropout),
-        *(prove.lift_program, trace.record_program),
+        *(program.lift_program, trace.record_program),
         *(running.put_text, running.watch_program),
     )
 }
@@ -63,7 +72,7 @@ def list_classes() -> dict[str, type]:
     from derive.judge.fields.tower import Tower
 
     return name_classes(
-        *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, prove.Equations, Condition),
+        *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, program.Equations, Condition),
         *(runs.Given, runs.How, runs.Answer, runs.Lowering, trace.Event, trace.Trace),
         *(Statement, tries.Made),
     )

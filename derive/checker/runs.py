@@ -1,29 +1,220 @@
 """One run of somebody's code: what it is given, the state of torch that it runs in, what it gives.
 
 Done where the code lives. Whatever the code raises is a CannotRunError with its line; what our
-own numbers raise, where they cannot go on, passes.
+own numbers raise, where they cannot go on, passes. Where it fails over its sizes, what it said of
+them is told:
+
+    x.view(b, s, h, d)            that fails at E=6 H=3 D=7 asks for as many elements: E = H*D
+    x.view(b, s, h, -1)           asks for a multiple of H
+    assert x.size(-1) == h * d    that fails says which numbers have to be equal
+    nn.Linear(e, e)               for W[E, H*D] is made with one number for both extents
+
+The sizes of a draw are distinct, and as far as can be had from their products too, so a number has
+a name. That an operation fails whose operands do not fit together says nothing of the kind.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
+import linecache
+import re
+import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from math import prod
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.cuts import find_line_now, make_watch
-from derive.checker.groups import gather
 from derive.checker.load import CannotRunError, find_line, is_incurable, say
-from derive.checker.remote import where_it_lives
-from derive.checker.slots import fold
-from derive.checker.ties import find_statements, make_failure_watch
+from derive.checker.processes import where_it_lives
+from derive.checker.slots import fold, gather
 from derive.errors import DeriveError
-from derive.frontend.torch.memory import find_fields
+from derive.frontend.torch.memory import find_fields, find_tensors
+from derive.frontend.torch.spots import name_of
 
 if TYPE_CHECKING:
+    from types import FrameType
+
+    from derive.checker.processes import CannotRunError
     from derive.judge.fields.parts import Usage
+
+_READING = frozenset(["item", "tolist", "numpy", "__array__", "__float__"])
+
+
+def make_watch(path: str) -> Any:
+    """A mode whose `cuts` are the lines of the user's file and the calls that end a gradient."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Watch(TorchFunctionMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cuts: dict[tuple[int, str], None] = {}
+
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            given = [*find_tensors(args), *find_tensors(list((kwargs or {}).values()))]
+            held = any(each.requires_grad for each in given)
+            found = function(*args, **(kwargs or {}))
+            name = name_of(function)
+            if held and not name.endswith("_like") and not name.startswith("new_"):
+                reals = [each for each in find_tensors(found) if each.is_floating_point()]
+                lost = bool(reals) and not any(each.requires_grad for each in reals)
+                if lost or name in _READING:
+                    self.cuts[
+                        find_line_now(path) or 0, name if torch.is_grad_enabled() else "no_grad"
+                    ] = None
+            return found
+
+    return Watch()
+
+
+def find_line_now(path: str) -> int | None:
+    """The line of the innermost frame that is in the user's file."""
+    frame: Any = sys._getframe()
+    while frame is not None and frame.f_code.co_filename != path:
+        frame = frame.f_back
+    return None if frame is None else int(frame.f_lineno)
+
+
+_UNDEFINED = re.compile(r"NameError: |AttributeError: '(\w+)' object has no attribute")
+_BUILTIN = ("Tensor", "NoneType", "bool", "int", "float", "str", "tuple", "list", "dict")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Two numbers of which code says that they agree, or that the first is a multiple."""
+
+    one: int
+    other: int
+    names: tuple[str | int, ...] = ()  # of the second, where they are known
+    is_product: bool = False  # of several sizes: that two are equal is not said
+    is_multiple: bool = False
+
+
+def is_undefined(error: CannotRunError) -> bool:
+    """Does the code read a name, or an attribute of an object of its own, that nothing sets?"""
+    found = _UNDEFINED.search(str(error))
+    return found is not None and found[1] not in _BUILTIN
+
+
+def find_statements(
+    failed: tuple[str, Any, Any] | None, error: BaseException, path: str
+) -> list[Statement]:
+    """What code said of its sizes when it failed: in a view, or in its own refusal."""
+    if failed is not None:
+        return list(_read_view(*failed))
+    frames = [(f, line) for f, line in walk_tb(error.__traceback__) if _is_in(f, path)]
+    return list(_read_refusal(*frames[-1])) if frames else []
+
+
+def _is_in(frame: FrameType, path: str) -> bool:
+    return frame.f_code.co_filename == path
+
+
+def make_failure_watch() -> Any:
+    """A mode that keeps, as `failed`, the name and arguments of the torch function that raised."""
+    from torch.overrides import TorchFunctionMode
+
+    class Watch(TorchFunctionMode):
+        failed: tuple[str, Any, Any] | None = None
+
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            try:
+                return function(*args, **(kwargs or {}))
+            except Exception:
+                self.failed = (getattr(function, "__name__", ""), args, kwargs or {})
+                raise
+
+    return Watch()
+
+
+def _read_view(name: str, args: Any, kwargs: Mapping[str, Any]) -> Iterator[Statement]:
+    """The elements that a view has, and those that it asks for, without what both have."""
+    have: list[int] = []
+    asked: list[int] = []
+    match name, args:
+        case (("view" | "reshape"), (tensor, *shape)):
+            shape = shape or [kwargs.get("shape", kwargs.get("size", ()))]
+            have, asked = list(tensor.shape), _flatten(shape)
+        case "unflatten", (tensor, int(place), shape):
+            have, asked = [tensor.shape[place]], _flatten([shape])
+    if not all(type(number) is int for number in asked) or not asked:
+        return
+    common = Counter(have) & Counter(asked)
+    one = prod((Counter(have) - common).elements())
+    other = prod(n for n in (Counter(asked) - common).elements() if n != -1)
+    if other > 0 and (one % other if -1 in asked else one != other):
+        yield Statement(one, other, is_product=True, is_multiple=-1 in asked)
+
+
+def _flatten(shape: Sequence[Any]) -> list[int]:
+    return [int(n) for part in shape for n in (part if hasattr(part, "__iter__") else (part,))]
+
+
+def _read_refusal(frame: FrameType, line: int) -> Iterator[Statement]:
+    """The comparisons for which the code's own assert or raise stopped it."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assert(test=test) if node.lineno <= line <= (node.end_lineno or line):
+                yield from _read_test(test, frame, ast.Eq, ast.And)
+            case ast.If(test=test, body=body) if any(
+                isinstance(each, ast.Raise) and each.lineno <= line <= (each.end_lineno or line)
+                for each in body
+            ):
+                yield from _read_test(test, frame, ast.NotEq, ast.Or)
+
+
+def _read_test(
+    test: ast.expr, frame: FrameType, wanted: type[ast.cmpop], joined: type[ast.boolop]
+) -> Iterator[Statement]:
+    match test:
+        case ast.BoolOp(op=op, values=parts) if isinstance(op, joined):
+            for part in parts:
+                yield from _read_test(part, frame, wanted, joined)
+        case ast.Compare(
+            left=ast.BinOp(left=one, op=ast.Mod(), right=other), ops=[op], comparators=[_]
+        ) if isinstance(op, wanted):
+            yield from _compare(one, other, frame, is_multiple=True)
+        case ast.BinOp(left=one, op=ast.Mod(), right=other) if wanted is ast.NotEq:
+            yield from _compare(one, other, frame, is_multiple=True)
+        case ast.Compare(left=one, ops=[op], comparators=[other]) if isinstance(op, wanted):
+            yield from _compare(one, other, frame, is_multiple=False)
+
+
+def _compare(
+    one: ast.expr, other: ast.expr, frame: FrameType, *, is_multiple: bool
+) -> Iterator[Statement]:
+    """Numbers, or shapes number by number, as the frame that failed has them."""
+    try:
+        left, right = (_evaluate(each, frame) for each in (one, other))
+    except Exception:  # whatever the user's expression raises
+        return
+    pairs = [(left, right)]
+    if isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
+        pairs = list(zip(left, right, strict=True))
+    for here, there in pairs:
+        if not all(type(number) is int and number > 0 for number in (here, there)):
+            continue
+        if here % there if is_multiple else here != there:
+            yield Statement(here, there, is_multiple=is_multiple)
+
+
+def _evaluate(expr: ast.expr, frame: FrameType) -> Any:
+    code = compile(ast.Expression(expr), "<assertion>", "eval")
+    return eval(code, frame.f_globals, frame.f_locals)
+
 
 MOST_CALLS = 4000  # of torch, that are noted in one run
 _LARGE = 700.0  # the exponential of more than this is infinite in float64

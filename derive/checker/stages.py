@@ -1,31 +1,216 @@
-"""The stages of a check after the code is loaded: judged, then remarked on or explained."""
+"""The stages of a check after the code is loaded: judged, proved, then remarked on or explained."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from derive.checker.child import log_error
-from derive.checker.conclude import judge_exactly
-from derive.checker.digits import judge_further
-from derive.checker.further import find_other_sides, vary_inputs, vary_sizes
-from derive.checker.judge import CLEAR, Outcome, judge_floats, judge_gradients
+from derive.checker.digits import RULES_OUT_PROOF, find_unstable, judge_further, judge_short
+from derive.checker.draws import find_other_sides, vary_inputs, vary_sizes
+from derive.checker.judge import (
+    CLEAR,
+    Exactness,
+    Outcome,
+    judge_fields,
+    judge_floats,
+    judge_gradients,
+)
 from derive.checker.load import CannotRunError, Code, find_literals
 from derive.checker.pick import Picked, pick_program
-from derive.checker.precision import RULES_OUT_PROOF, judge_short
-from derive.checker.prove import find_proof
-from derive.checker.remarks import find_loose_ends, find_missing, find_remarks, find_stop
+from derive.checker.processes import find_kind, log_error
+from derive.checker.program import Program, evaluate_source, find_names, find_tensors, lift_program
+from derive.checker.reading import say_line
 from derive.checker.runs import How, has_dropout
-from derive.checker.stability import find_unstable
+from derive.checker.slots import Slot, find_slots
+from derive.checker.tries import construct
 from derive.errors import DeriveError, Diagnostic
+from derive.ir.nodes import System
+from derive.judge.evaluate import evaluate_system
+from derive.judge.samples import find_sizes
+from derive.prove import prove
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from derive.checker.draws import Draw
-    from derive.checker.job import Job, Report
-    from derive.checker.verdict import Verdict
+    from derive.checker.verdict import Job, Report, Verdict
+    from derive.frontend.torch.numbers import Condition
+
+
+def find_remarks(system: System, picked: Picked) -> Iterator[Diagnostic]:
+    """What a reader of the verdict has to know about the call that was judged."""
+    program = picked.program
+    sources = {**program.arguments, **program.parameters}
+    taken = {name for source in sources.values() for name in find_names(source)}
+    for tensor in find_tensors(system):
+        if tensor.name not in taken:
+            yield Diagnostic(
+                "not-taken",
+                f"{tensor.name} of the formula is given to nothing in the code",
+                help=f"bind it, as in --bind ARGUMENT={tensor.name}, if an argument stands for it",
+            )
+    for slot in find_unbound(program, picked.draws[0]):
+        if slot.shape is not None:
+            says = f"the code's parameter {slot.name} stands for nothing in the formula"
+            advice = f"bind it, --bind {slot.name}=NAME, if it does"
+            if slot.name.endswith("bias"):
+                advice = f"make its layer with bias=False, or add it to the formula and {advice}"
+            yield Diagnostic("not-given", says, help=advice)
+    yield from _find_undefined(program)
+
+
+def find_missing(system: System, picked: Picked) -> str:
+    """The results of the formula that the code does not return, in words."""
+    draw = picked.draws[0]
+    results = picked.program.run(draw.make_inputs(), draw.sizes).results
+    missing = [tensor.name for tensor in system.results[len(results) :]]
+    if not missing:
+        return ""
+    kept = ", ".join(tensor.name for tensor in system.results[: len(results)])
+    return f"the code does not return {', '.join(missing)}" + (
+        f"; if that is meant, end the formula with: return {kept}" if kept else ""
+    )
+
+
+def find_stop(picked: Picked) -> str:
+    """Sizes at which the code stops though the formula has a value there, in words."""
+    for draw, error in picked.stops:
+        found = evaluate_system(draw.system, draw.make_inputs(), draw.sizes)
+        wanted = (found[tensor.name] for tensor in draw.system.results)
+        if not any(bool((value != value).any()) for value in wanted):
+            at = " ".join(f"{name}={size}" for name, size in draw.sizes.items())
+            return f"at {at} the code stops, {error}, where the formula has a value"
+    return ""
+
+
+def find_loose_ends(system: System, program: Program, draw: Draw) -> str:
+    """Why a difference may be one of bindings alone: both sides have names that nothing binds."""
+    sources = {**program.arguments, **program.parameters}
+    taken = {name for source in sources.values() for name in find_names(source)}
+    tensors = [tensor.name for tensor in find_tensors(system) if tensor.name not in taken]
+    slots = [slot.name for slot in find_unbound(program, draw)]
+    if not tensors or not slots:
+        return ""
+    return (
+        f"{', '.join(tensors)} of the formula and {', '.join(slots)} of the code are bound to "
+        f"nothing; say what goes with what, --bind {slots[0]}={tensors[0]}"
+    )
+
+
+def find_unbound(program: Program, draw: Draw) -> list[Slot]:
+    """The parameters of a module, and the arguments without a number as default, left unbound."""
+    target = program.code.target
+    if target is None:
+        return []
+    kind = find_kind(target)
+    if kind == "class":
+        made = {
+            name: evaluate_source(source, draw.make_inputs(), draw.sizes, {})
+            for name, source in program.constructor.items()
+        }
+        target, kind = construct(target, made, program.code.path), "module"
+    arguments, parameters = find_slots(target)
+    free = [slot for slot in arguments if slot.default is None and not slot.is_number]
+    if kind != "module":
+        parameters = []
+    return [
+        slot
+        for slot in (*free, *parameters)
+        if slot.name not in program.arguments and slot.name not in program.parameters
+    ]
+
+
+def _find_undefined(program: Program) -> Iterator[Diagnostic]:
+    """What a script uses and never makes, and how it was read."""
+    script = program.code.script
+    for name, line in script.free.items() if script is not None else ():
+        source = program.arguments.get(name)
+        if source is not None:
+            where = say_line(line, program.code.places)
+            yield Diagnostic("undefined", f"{where}: {name} is not made: it is read as {source}")
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a proof holds for: in words, and the conditions on sizes among it."""
+
+    words: str
+    conditions: tuple[Condition, ...] = ()
+
+
+def find_proof(job: Job, picked: Picked) -> Proof | None:
+    """What the proof holds for; None where there is none.
+
+    DeriveError for code that cannot be lifted.
+    """
+    program = picked.program
+    if program.results:
+        return None  # results in another layout than the formula's
+    names = find_sizes(job.system)
+    numbers: list[str] = []
+    conditions: dict[Condition, None] = {}
+    for draw in picked.draws[::2]:  # the one between has a size 1
+        lifted = lift_program(program, job.system.inputs, dict(draw.sizes))
+        if prove(lifted.system, job.system, lifted.fixed) is None:
+            return None
+        given = f" with {' and '.join(map(str, lifted.notes))}" if lifted.notes else ""
+        if not lifted.fixed:
+            return Proof(f"for all sizes{given}", lifted.notes)
+        if all(name in lifted.fixed for name in names):
+            return None
+        conditions |= dict.fromkeys(lifted.notes)
+        numbers.append(" ".join(f"{name}={value}" for name, value in lifted.fixed.items()))
+    told = "; ".join(dict.fromkeys(numbers))
+    words = f"at {told}, which the code takes as numbers, for all other sizes"
+    return Proof(words, tuple(conditions))
+
+
+_SOFT_MASK = Diagnostic(
+    "finite-mask",
+    "a finite number stands for -inf in the mask",
+    facts=("a row with nothing left gives an average of what is masked, not nan or zeros",),
+    help='use float("-inf"), or be sure that every row keeps an entry',
+)
+
+
+def judge_exactly(job: Job, picked: Picked, verdict: Verdict, floats: Outcome) -> Verdict:
+    """The verdict after random fields; `floats` is what float64 says."""
+    exactness = judge_fields(picked.program, picked.draws, backward=job.backward)
+    if exactness.soft_mask:
+        verdict = replace(verdict, findings=(*verdict.findings, _SOFT_MASK))
+    if exactness.same:
+        return _say_identical(verdict, exactness, floats.off)
+    if exactness.same is None:
+        return replace(verdict, reasons=(*verdict.reasons, exactness.reason))
+    return _say_other(verdict, exactness, floats)
+
+
+def _say_identical(verdict: Verdict, exactness: Exactness, off: float) -> Verdict:
+    reasons: tuple[str, ...] = ()
+    if exactness.opaque:
+        reasons = (f"whatever {', '.join(exactness.opaque)} may be",)
+    findings = verdict.findings
+    if not verdict.same:
+        says = f"exact arithmetic agrees, float64 is off by {off:.1e}"
+        findings = (*findings, Diagnostic("rounding", says, facts=verdict.reasons))
+    return replace(verdict, same=True, grade="identical", reasons=reasons, findings=findings)
+
+
+def _say_other(verdict: Verdict, exactness: Exactness, floats: Outcome) -> Verdict:
+    """Another value over fields: a difference, unless chance or a hash may have made it."""
+    if exactness.opaque or exactness.is_chancy or exactness.soft_mask:
+        what = ", ".join(exactness.opaque) or "the order or the sign of values"
+        reason = f"not told over random fields, where {what} is left to chance"
+        return replace(verdict, reasons=(*verdict.reasons, reason))
+    if verdict.same:
+        says = "in exact arithmetic the code is not quite the formula"
+        help = "look for a small constant on one side alone, such as an epsilon"
+        found = Diagnostic("not-quite", says, facts=(exactness.difference,), help=help)
+        return replace(verdict, findings=(*verdict.findings, found))
+    difference = floats.difference or exactness.difference
+    return replace(verdict, same=False, grade="different", difference=difference)
+
 
 _NOTHING = (
     "every element of {} is nan by the formula, so that nothing can be compared: "

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.code_edits.running import Lines, watch_program
+from derive.checker.draws import SCALES, scale, vary_sizes
 from derive.checker.explain import Case, Explanation, explain
-from derive.checker.further import SCALES, scale, vary_sizes
 from derive.checker.judge import judge_at
 from derive.checker.load import CannotRunError, find_literals
 from derive.checker.trace import Trace, record_program
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from derive.checker.draws import Draw
-    from derive.checker.job import Job
     from derive.checker.pick import Picked
-    from derive.checker.verdict import Verdict
+    from derive.checker.verdict import Job, Verdict
     from derive.ir.nodes import System
 
 MOST_FAR = 40  # draws at other sizes that confirm a corrected line

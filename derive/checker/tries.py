@@ -20,26 +20,22 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.bind import (
     Match,
     find_constructor,
-    find_numbers,
-    find_programs,
-    match_slots,
-    rank_source,
-)
-from derive.checker.draws import make_draws
-from derive.checker.load import CannotRunError, Code, find_literals, finish_script
-from derive.checker.program import Program
-from derive.checker.remote import Failure, find_kind, to_error, to_failure, where_it_lives
-from derive.checker.runs import describe_error, make_module
-from derive.checker.shapes import (
     find_holders,
     find_misfits,
+    find_numbers,
+    find_programs,
     find_sources,
+    match_slots,
+    rank_source,
     solve_sizes,
     write_extent,
 )
+from derive.checker.draws import make_draws, set_sizes
+from derive.checker.load import CannotRunError, Code, find_literals, finish_script
+from derive.checker.processes import Failure, find_kind, to_error, to_failure, where_it_lives
+from derive.checker.program import Program, evaluate_source, find_letters, find_names, find_tensors
+from derive.checker.runs import Statement, describe_error, make_module
 from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, rank_size
-from derive.checker.sources import evaluate_source, find_letters, find_names, find_tensors
-from derive.checker.ties import Statement, set_sizes
 from derive.errors import DeriveError
 from derive.ir.nodes import ScalarInput, System
 from derive.judge.samples import find_sizes

@@ -12,11 +12,9 @@ import pytest
 import torch  # noqa: F401 - loaded once, for every fork
 
 from derive import check, parse
-from derive.checker.child import _Sealed, run_in_child
-from derive.checker.job import Job
+from derive.checker.processes import Kept, Reader, Writer, _Sealed, name_classes, run_in_child
 from derive.checker.runner import start_runner
-from derive.checker.verdict import Verdict
-from derive.checker.wire import Kept, Reader, Writer, name_classes
+from derive.checker.verdict import Job, Verdict
 from derive.frontend.system import to_system
 
 DOUBLE = parse("x[N]; y[n] = 2*x[n]")

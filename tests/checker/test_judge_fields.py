@@ -9,7 +9,7 @@ import torch
 from pairs.corpus import load_pairs
 
 from derive import check, parse
-from derive.checker.judge_fields import judge_fields
+from derive.checker.judge import judge_fields
 from derive.checker.load import load
 from derive.checker.pick import pick_program
 from derive.frontend.system import to_system

@@ -8,10 +8,10 @@ import pytest
 from pairs.corpus import load_pairs
 
 from derive import DeriveError
-from derive.checker.job import Job
 from derive.checker.load import CannotRunError, load
 from derive.checker.pick import pick_program
-from derive.checker.prove import find_proof
+from derive.checker.stages import find_proof
+from derive.checker.verdict import Job
 from derive.frontend.system import to_system
 
 RIGHT = load_pairs(right=True)

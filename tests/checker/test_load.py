@@ -8,9 +8,9 @@ import torch
 from typer.testing import CliRunner
 
 from derive import DeriveError, check
-from derive.checker.groups import find_groups, gather
 from derive.checker.load import load
 from derive.checker.runs import pick_results
+from derive.checker.slots import find_groups, gather
 from derive.cli import app
 
 CODE = """from dataclasses import dataclass

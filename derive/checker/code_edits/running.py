@@ -15,7 +15,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.load import compile_script
-from derive.checker.remote import where_it_lives
+from derive.checker.processes import where_it_lives
 
 if TYPE_CHECKING:
     from derive.checker.load import Code

@@ -1,0 +1,643 @@
+"""Processes that run somebody's code: what they can reach, and what crosses between them.
+
+contain   user, process and network namespaces; a session and a subreaper of its own, so that
+what it starts ends with it; limits of memory; no descriptors but those named; a fresh
+folder. What the system refuses is left out; `isolate` says what was had.
+frames    a JSON header, and tensors as they lie in memory:
+number | text | null                     themselves
+{"tuple": [..]}  {"dict": [[k, v], ..]}  {"fraction": "1/3"}
+{"node": 7}                    a node of the index language, by its place
+{"make": "Slot", "of": [..]}   a record of one of the classes that are known here
+{"tensor": [type, shape, strides, buffer]}   {"field": [..]}
+{"kept": 3, "kind": "function"}   an object that stays where it lives
+Nothing that is read is code: what a class may be is a closed list, and bytes that are
+not of this form raise ValueError.
+child     a fork that says what it has found so far. Each word is sealed with a key that the
+child takes up when it says the first one: what was forked from it before has neither
+the key nor the way. Where the system cannot fork, the work is done in this process.
+link      questions to the process where an object lives; functions that are marked
+`where_it_lives` are done there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hmac
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, is_dataclass
+from fractions import Fraction
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+from derive.errors import DeriveError, Diagnostic, Mark
+from derive.ir import nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Send = Callable[[Any], None]
+
+_PARENT_DEATH, _DUMPABLE, _SUBREAPER = 1, 4, 36  # of prctl
+_USER, _PROCESSES, _NETWORK = 0x10000000, 0x20000000, 0x40000000  # of unshare
+NAMESPACES = {"processes": _PROCESSES, "network": _NETWORK}
+
+
+def set_process(option: int, value: int) -> None:
+    """One option of this process, where the system knows it."""
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """This process is killed when the one that made it ends."""
+    set_process(_PARENT_DEATH, signal.SIGKILL)
+
+
+def guard() -> None:
+    """Nobody may read this process's memory or descriptors; what its children leave is its own."""
+    set_process(_DUMPABLE, 0)
+    set_process(_SUBREAPER, 1)
+
+
+def isolate() -> tuple[str, ...]:
+    """The namespaces that were had; the process ids begin with the next child."""
+    user, group = os.getuid(), os.getgid()
+    try:
+        unshare = ctypes.CDLL(None).unshare
+    except (OSError, AttributeError, TypeError):
+        return ()
+    if unshare(_USER):
+        return ()
+    with suppress(OSError):
+        Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1", encoding="ascii")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1", encoding="ascii")
+    return tuple(name for name, flag in NAMESPACES.items() if not unshare(flag))
+
+
+def end_children() -> None:
+    """Every child of this process is killed, and what those leave behind."""
+    for _ in range(1000):
+        for child in _list_children():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, 0)[0]:
+                pass
+        except ChildProcessError:
+            return
+
+
+def _list_children() -> list[int]:
+    found: list[int] = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, path.read_text(encoding="ascii").split())
+    return found
+
+
+def close_others(*kept: int) -> None:
+    """Close every descriptor but the first three and those that are named."""
+    last = 3
+    for one in sorted({*kept}):
+        os.closerange(last, one)
+        last = max(last, one + 1)
+    os.closerange(last, os.sysconf("SC_OPEN_MAX"))
+
+
+def be_quiet() -> None:
+    """What is printed goes nowhere, and what is read is empty."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - until the end
+
+
+def limit_memory(most: int) -> None:
+    """Bytes that this process may take beyond what it has; it leaves no core file."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with open("/proc/self/statm", encoding="ascii") as file:
+            now = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + most, now + most))
+
+
+def enter(folder: str) -> None:
+    """Run in a folder; relative places to import from stay what they were."""
+    sys.path[:] = [os.path.abspath(place) for place in sys.path]
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    os.chdir(folder)
+
+
+HEAD = struct.Struct("<QQ")  # the length of the header and of the tensors behind it
+NODES: dict[str, type] = {
+    name: each
+    for name, each in vars(nodes).items()
+    if isinstance(each, type) and is_dataclass(each)
+}
+LENGTH = 1 << 31  # bytes that one frame may have
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The number and the kind of an object that lives on the other side."""
+
+    number: int
+    kind: str
+
+
+def name_classes(*classes: type) -> dict[str, type]:
+    """Records that may cross, by name."""
+    return {each.__name__: each for each in (Diagnostic, Mark, *classes)}
+
+
+class Writer:
+    """One value turned into a frame; what is no data is given to `keep`, which has a number."""
+
+    def __init__(self, classes: dict[str, type], keep: Callable[[Any], Kept] | None = None) -> None:
+        self.classes, self.keep = classes, keep
+        self.buffers: list[bytes] = []
+        self.nodes: list[Any] = []
+        self.places: dict[Any, int] = {}
+
+    def frame(self, value: Any) -> bytes:
+        """The value, whole."""
+        body = self.write(value)
+        lengths = [len(each) for each in self.buffers]
+        header = json.dumps([body, self.nodes, lengths]).encode()
+        return b"".join([HEAD.pack(len(header), sum(lengths)), header, *self.buffers])
+
+    def write(self, value: Any) -> Any:
+        """The value as JSON."""
+        match value:
+            case None | bool() | str():
+                return value
+            case int():
+                return int(value)
+            case float():
+                return float(value)
+            case list():
+                return [self.write(each) for each in value]
+            case tuple():
+                return {"tuple": [self.write(each) for each in value]}
+            case dict():
+                return {"dict": [[self.write(k), self.write(v)] for k, v in value.items()]}
+            case Fraction():
+                return {"fraction": str(value)}
+            case Kept():
+                return {"kept": value.number, "kind": value.kind}
+        name = type(value).__name__
+        if NODES.get(name) is type(value):
+            return {"node": self._place(value, name)}
+        if self.classes.get(name) is type(value):
+            return {"make": name, "of": self._list_fields(value)}
+        if hasattr(value, "untyped_storage"):
+            return self._write_tensor(value)
+        if isinstance(value, Mapping):
+            return self.write(dict(value))
+        if self.keep is None:
+            raise TypeError(f"{name} does not cross between processes")
+        return self.write(self.keep(value))
+
+    def _list_fields(self, value: Any) -> list[Any]:
+        return [self.write(getattr(value, each.name)) for each in fields(value)]
+
+    def _place(self, value: Any, name: str) -> int:
+        if value not in self.places:
+            made = [name, *self._list_fields(value)]  # what it is made of has its place first
+            self.places[value] = len(self.nodes)
+            self.nodes.append(made)
+        return self.places[value]
+
+    def _write_tensor(self, value: Any) -> Any:
+        import torch
+
+        if hasattr(value, "parts"):
+            parts = value.parts
+            every = [self._write_tensor(each) for each in parts.every]
+            return {"field": [len(parts.residues), every]}
+        with torch.no_grad():
+            dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
+            dense = dense.resolve_conj().resolve_neg()
+            short = str(dense.dtype).removeprefix("torch.")
+            if dense.is_meta:
+                return {"tensor": [short, list(dense.shape), None, None]}
+            dense = dense.cpu()
+        count = 1 + sum((n - 1) * s for n, s in zip(dense.shape, dense.stride(), strict=True))
+        data = b""
+        if dense.numel():
+            data = ctypes.string_at(dense.data_ptr(), count * dense.element_size())
+        self.buffers.append(data)
+        return {
+            "tensor": [short, list(dense.shape), list(dense.stride()), len(self.buffers) - 1],
+        }
+
+
+class Reader:
+    """One frame turned into a value; `find` gives what lives here by its number."""
+
+    def __init__(
+        self, classes: dict[str, type], find: Callable[[Kept], Any], tower: Any = None
+    ) -> None:
+        self.classes, self.find, self.tower = classes, find, tower
+        self.buffers: list[bytes] = []
+        self.nodes: list[Any] = []
+
+    def read_frame(self, header: bytes, data: bytes) -> Any:
+        """The value of a header and the bytes behind it."""
+        try:
+            body, made, lengths = json.loads(header)
+            start = 0
+            for length in lengths:
+                self.buffers.append(data[start : start + int(length)])
+                start += int(length)
+            for name, *given in made:
+                self.nodes.append(NODES[name](*(self.read(each) for each in given)))
+            return self.read(body)
+        except (
+            *(ArithmeticError, AttributeError, LookupError, RecursionError, RuntimeError),
+            *(TypeError, ValueError),
+        ) as error:
+            raise ValueError(f"no answer can be read: {error}") from error
+
+    def read(self, value: Any) -> Any:
+        """The value of its JSON."""
+        match value:
+            case list():
+                return [self.read(each) for each in value]
+            case {"tuple": given}:
+                return tuple(self.read(each) for each in given)
+            case {"dict": given}:
+                return {self.read(k): self.read(v) for k, v in given}
+            case {"fraction": text}:
+                return Fraction(text)
+            case {"node": place}:
+                return self.nodes[place]
+            case {"make": name, "of": given}:
+                made = self.classes[name](*(self.read(each) for each in given))
+                self.tower = made if name == "Tower" and self.tower is None else self.tower
+                return made
+            case {"tensor": given}:
+                return self._read_tensor(*given)
+            case {"field": [levels, given]}:
+                return self._read_field(levels, [self.read(each) for each in given])
+            case {"kept": int() as number, "kind": str() as kind}:
+                return self.find(Kept(number, kind))
+            case None | bool() | int() | float() | str():
+                return value
+        raise ValueError("an unknown form")
+
+    def _read_tensor(
+        self, short: str, shape: Sequence[int], strides: Sequence[int] | None, place: int | None
+    ) -> Any:
+        import torch
+
+        dtype = getattr(torch, short)
+        if strides is None or place is None:
+            return torch.empty(shape, dtype=dtype, device="meta")
+        data = self.buffers[place]
+        if not data:
+            return torch.empty_strided(shape, strides, dtype=dtype)
+        return torch.frombuffer(bytearray(data), dtype=dtype).as_strided(shape, strides)
+
+    def _read_field(self, levels: int, every: Sequence[Any]) -> Any:
+        from derive.judge.fields import FieldTensor
+        from derive.judge.fields.parts import Parts
+
+        if levels != self.tower.levels or len({each.shape for each in every}) != 1:
+            raise ValueError("parts that are not of one tensor")
+        return FieldTensor(
+            self.tower, Parts(tuple(every[:levels]), tuple(every[levels:-1]), every[-1])
+        )
+
+
+MOST_MEMORY = 3 << 30  # bytes that a child may take beyond what its parent has
+_SEAL = 32
+
+
+def run_in_child(
+    work: Callable[[Send], None],
+    seconds: float | None = None,
+    memory: int = MOST_MEMORY,
+    classes: Sequence[type] = (),
+) -> tuple[Any, str]:
+    """The last thing that the work sent, and why it ended early: "", "time", or a crash in words.
+
+    What is sent is data, or a record of the classes. A DeriveError of the work is raised here.
+    """
+    if not hasattr(os, "fork"):
+        return _run_here(work)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    key = os.urandom(_SEAL)
+    source, sink = os.pipe()
+    lock, opener = os.pipe()
+    os.write(opener, key)
+    child = os.fork()
+    if child == 0:
+        os.close(source)
+        os.close(opener)
+        _work_and_leave(work, _Sealed(sink, lock, name_classes(*classes)), memory)
+    for end in (sink, lock, opener):
+        os.close(end)
+    status = 0
+    try:
+        last, in_time = _listen(source, key, name_classes(*classes), seconds)
+    finally:
+        os.close(source)
+        status = _end(child)
+    if isinstance(last, Diagnostic):
+        raise DeriveError(last)
+    if not in_time:
+        return last, "time"
+    code = os.waitstatus_to_exitcode(status)
+    return last, "" if code == 0 else f"ended with {name_exit(code)}"
+
+
+def _end(child: int) -> int:
+    """The status of the child, which has left or is made to."""
+    for _ in range(200):  # whoever has closed the pipe is about to leave
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(0.005)
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
+
+
+def name_exit(code: int) -> str:
+    """How a process ended, in words."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def _run_here(work: Callable[[Send], None]) -> tuple[Any, str]:
+    words: list[Any] = []
+    work(words.append)
+    return (words[-1] if words else None), ""
+
+
+def _listen(
+    source: int, key: bytes, classes: dict[str, type], seconds: float | None
+) -> tuple[Any, bool]:
+    """The last word until the child ends or the time is over, and whether it ended."""
+    last, data = None, b""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while True:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        ready, _, _ = select.select([source], [], [], left)
+        if not ready:
+            return last, False
+        part = os.read(source, 1 << 16)
+        if not part:
+            return last, True
+        data += part
+        while len(data) >= _SEAL + HEAD.size:
+            seal, behind = data[:_SEAL], data[_SEAL:]
+            length, _ = HEAD.unpack(behind[: HEAD.size])
+            if len(behind) < HEAD.size + length:
+                break
+            frame, data = behind[: HEAD.size + length], behind[HEAD.size + length :]
+            if not hmac.compare_digest(seal, hmac.digest(key, frame, "sha256")):
+                return last, True  # nobody but the child has the key
+            last = Reader(classes, _refuse_kept).read_frame(frame[HEAD.size :], b"")
+
+
+def _refuse_kept(kept: Any) -> Any:
+    raise ValueError(f"{kept} is no data")
+
+
+class _Sealed:
+    """The way out of the child; the key is read from the lock when it is used first."""
+
+    def __init__(self, sink: int, lock: int, classes: dict[str, type]) -> None:
+        self.sink, self.lock, self.classes = sink, lock, classes
+        self.key = b""
+
+    def send(self, word: Any) -> None:
+        """One word, sealed."""
+        if not self.key:
+            self.key = os.read(self.lock, _SEAL)
+            os.close(self.lock)
+        frame = Writer(self.classes).frame(word)
+        left = memoryview(hmac.digest(self.key, frame, "sha256") + frame)
+        while left:
+            left = left[os.write(self.sink, left) :]
+
+
+def _work_and_leave(work: Callable[[Send], None], way: _Sealed, memory: int) -> NoReturn:
+    """The child's whole life; nothing of the parent is flushed or unwound twice."""
+    code = 1
+    try:
+        end_with_parent()
+        be_quiet()
+        limit_memory(memory)
+        work(way.send)
+        code = 0
+    except DeriveError as error:
+        way.send(error.diagnostic)
+        code = 0
+    except BaseException as error:  # a last word, whatever it is
+        log_error(error)
+    finally:
+        os._exit(code)
+
+
+def log_error(error: BaseException) -> None:
+    """For whoever debugs the checker: its own mistakes go to a file that is asked for."""
+    wanted = os.environ.get("DERIVE_CHECK_LOG")
+    if wanted:
+        import traceback
+
+        with open(wanted, "a", encoding="utf-8") as log:
+            traceback.print_exception(error, file=log)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class CannotRunError(Exception):
+    """The code does not run; `line` is the line of the user's file, if it is known.
+
+    The findings are what was told of the code before, where it was not loaded; the statements what
+    it says of its sizes where it stops.
+    """
+
+    def __init__(
+        self,
+        says: str,
+        line: int | None = None,
+        *,
+        is_incurable: bool = False,
+        findings: tuple[Diagnostic, ...] = (),
+        statements: tuple[Any, ...] = (),
+    ) -> None:
+        super().__init__(says)
+        self.line = line
+        self.statements = statements
+        self.findings = findings
+        self.is_incurable = is_incurable  # would it fail at whatever sizes
+
+
+class EndedError(BaseException):
+    """The process that runs the code is no more; no `except Exception` may go on without it."""
+
+
+@dataclass(frozen=True)
+class Remote(Kept):
+    """An object of the other process."""
+
+    link: Link = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception of the other process, in words."""
+
+    kind: str
+    says: str
+    line: int | None = None
+    is_incurable: bool = False
+    statements: tuple[Any, ...] = ()
+    diagnostic: Diagnostic | None = None
+    findings: tuple[Diagnostic, ...] = ()
+
+
+class Link:
+    """The way to the process that runs the code, and the seconds that it may take in one stage."""
+
+    def __init__(self, end: socket.socket, classes: dict[str, type], seconds: float) -> None:
+        self.end, self.classes = end, classes
+        self.seconds = self.left = seconds
+        self.why = ""
+        self.find_end: Callable[[], str] = str
+
+    def ask(self, name: str, *args: Any, **named: Any) -> Any:
+        """What a function of the other process gives; EndedError where nothing comes."""
+        if self.why:
+            raise EndedError(self.why)
+        begun = time.monotonic()
+        tower = _find_tower(args)
+        try:
+            frame = Writer(self.classes).frame((name, tower, args, named))
+            self.end.settimeout(max(self.left, 1e-3))
+            self.end.sendall(frame)
+            length, behind = HEAD.unpack(self._receive(HEAD.size, begun))
+            if length + behind > LENGTH:
+                raise ValueError("an answer of too many bytes")
+            header, data = self._receive(length, begun), self._receive(behind, begun)
+            reader = Reader(self.classes, lambda kept: Remote(kept.number, kept.kind, self), tower)
+            found = reader.read_frame(header, data)
+        except TimeoutError:
+            self._end(f"the code was still running after {self.seconds:g} s")
+        except ValueError as error:
+            self._end(f"the process that ran the code answered what cannot be read: {error}")
+        except OSError:
+            self._end(self.find_end())
+        finally:
+            self.left -= time.monotonic() - begun
+        if isinstance(found, Failure):
+            raise to_error(found)
+        return found
+
+    def restart(self) -> None:
+        """Another stage is under way, which has all the seconds."""
+        self.left = self.seconds
+
+    def _end(self, why: str) -> None:
+        self.why = why
+        raise EndedError(why)
+
+    def _receive(self, count: int, begun: float) -> bytes:
+        parts = bytearray()
+        while len(parts) < count:
+            self.end.settimeout(max(self.left - (time.monotonic() - begun), 1e-3))
+            part = self.end.recv(min(count - len(parts), 1 << 20))
+            if not part:
+                raise ConnectionError
+            parts += part
+        return bytes(parts)
+
+
+def to_failure(error: CannotRunError) -> Failure:
+    """The error in words."""
+    return Failure(
+        "CannotRunError",
+        str(error),
+        error.line,
+        error.is_incurable,
+        findings=error.findings,
+        statements=error.statements,
+    )
+
+
+def to_error(failure: Failure) -> Exception:
+    """The exception that is said in these words."""
+    from derive.judge.fields import NotModelledError, TooDeepError, UnluckyError
+
+    if failure.diagnostic is not None:
+        return DeriveError(failure.diagnostic)
+    for kind in (NotModelledError, TooDeepError, UnluckyError):
+        if kind.__name__ == failure.kind:
+            return kind(failure.says)
+    return CannotRunError(
+        failure.says,
+        failure.line,
+        is_incurable=failure.is_incurable,
+        statements=failure.statements,
+        findings=failure.findings,
+    )
+
+
+def _find_tower(args: tuple[Any, ...]) -> Any:
+    """The tower of the residues among the arguments, if a run over one is asked for."""
+    from derive.judge.fields.tower import draw_tower
+
+    seeds = (getattr(each, "tower", None) for each in args)
+    return next((draw_tower(*seed) for seed in seeds if seed is not None), None)
+
+
+def find_remote(target: Any) -> Remote | None:
+    """What of an object lives elsewhere: itself, the target of code, the tree of a script."""
+    while target is not None and not isinstance(target, Remote):
+        holds = (getattr(target, name, None) for name in ("code", "target", "script", "tree"))
+        target = next((inner for inner in holds if inner is not None), None)
+    return target
+
+
+def where_it_lives(function: Function) -> Function:
+    """The function of an object, done in the process where the object lives."""
+
+    @wraps(function)
+    def act(target: Any, *args: Any, **named: Any) -> Any:
+        remote = find_remote(target)
+        if remote is None:
+            return function(target, *args, **named)
+        return remote.link.ask(function.__name__, target, *args, **named)
+
+    return cast("Function", act)
+
+
+def find_kind(target: Any) -> str:
+    """Is it a class of modules, a module, or a function?"""
+    if isinstance(target, Kept):
+        return target.kind
+    import torch
+
+    if isinstance(target, type):
+        return "class"
+    return "module" if isinstance(target, torch.nn.Module) else "function"
