@@ -19,20 +19,18 @@ from typing import TYPE_CHECKING, Any
 from sympy import Indexed
 
 from derive.errors import DeriveError, refuse, suggest
-from derive.judge.loops import rows as loops_rows
 from derive.judge.loops.entries import (
     StepsOverError,
     make_entry_namespace,
     open_entries,
     write_entries,
 )
-from derive.judge.loops.extents import read_names
-from derive.judge.loops.lines import INDENT, fold_line
 from derive.judge.loops.names import (
     Names,
     find_letters,
     name_of_left,
     places_of_left,
+    read_names,
 )
 from derive.judge.loops.runtime import (
     FilledTwiceError,
@@ -42,7 +40,16 @@ from derive.judge.loops.runtime import (
     find_locals,
     make_namespace,
 )
-from derive.judge.loops.text import Scope, is_whole, put
+from derive.judge.loops.text import (
+    INDENT,
+    Scope,
+    find_row_letters,
+    find_rows,
+    fold_line,
+    is_whole,
+    put,
+    write_reduction,
+)
 from derive.judge.loops.values import bind, to_result
 from derive.notation.formula import check_formula
 
@@ -158,7 +165,7 @@ def _write_equation(equation: Any, names: Names, empty_row: str, *, begun: bool)
     if begun and not places:
         raise refuse("place-filled-twice", f"{name} is defined twice")
     scope = Scope(names, frozenset(letters), empty_row=empty_row)
-    rows = loops_rows.find_rows(equation.rhs, frozenset(letters), names)
+    rows = find_rows(equation.rhs, frozenset(letters), names)
     loops, depths = _order_loops(list(letters), rows, names)
     lines = []
     if places and not begun:
@@ -167,7 +174,7 @@ def _write_equation(equation: Any, names: Names, empty_row: str, *, begun: bool)
     for depth in range(len(loops) + 1):
         for row in (row for row in rows if depths[row] == depth):
             spelt = _name_row(row, scope)
-            text = f"{spelt} = {loops_rows.write_reduction(row, scope)}"
+            text = f"{spelt} = {write_reduction(row, scope)}"
             lines += fold_line(text, INDENT * depth)
             scope.rows[row] = spelt
         if depth < len(loops):
@@ -187,7 +194,7 @@ def _order_loops(
     letters: list[str], rows: Iterable[Any], names: Names
 ) -> tuple[list[tuple[str, ...]], dict[Any, int]]:
     """The loops as on the left side, those outside that rows need; and each row's depth."""
-    needs = {row: set(loops_rows.find_row_letters(row, names)) for row in rows}
+    needs = {row: set(find_row_letters(row, names)) for row in rows}
     ordered: list[str] = []
     for need in sorted(needs.values(), key=len):
         ordered += [k for k in letters if k in need and k not in ordered]

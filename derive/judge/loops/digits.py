@@ -18,7 +18,7 @@ from derive.judge.loops.entries import (
     open_entries,
     write_entries,
 )
-from derive.judge.loops.extents import read_names
+from derive.judge.loops.names import read_names
 from derive.judge.loops.numbers import INF, NAN, Value
 from derive.judge.loops.runtime import OutsideError, compile_text, make_moments, make_rows
 from derive.judge.loops.values import bind

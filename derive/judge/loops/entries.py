@@ -17,7 +17,6 @@ from math import prod
 from operator import mul
 from typing import TYPE_CHECKING, Any
 
-from derive.judge.loops import rows as loops_rows
 from derive.judge.loops.names import find_letters, name_of_left, places_of_left
 from derive.judge.loops.runtime import (
     FilledTwiceError,
@@ -27,7 +26,7 @@ from derive.judge.loops.runtime import (
     make_namespace,
     to_extent,
 )
-from derive.judge.loops.text import Scope, put
+from derive.judge.loops.text import Scope, find_row_letters, find_rows, put, write_reduction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -120,12 +119,10 @@ def write_entries(formula: Formula, names: Names) -> str:
         left = names.python[name]
         letters = tuple(dict.fromkeys(k for place in places for k in find_letters(place, names)))
         scope = Scope(names, frozenset(letters), empty_row=formula.empty_row)
-        for row in loops_rows.find_rows(equation.rhs, frozenset(letters), names):
-            needs = [k for k in letters if k in loops_rows.find_row_letters(row, names)]
+        for row in find_rows(equation.rhs, frozenset(letters), names):
+            needs = [k for k in letters if k in find_row_letters(row, names)]
             called, given = next(fresh), _spell(needs, names)
-            lines.append(
-                f"{called} = keep_(lambda {given}: {loops_rows.write_reduction(row, scope)})"
-            )
+            lines.append(f"{called} = keep_(lambda {given}: {write_reduction(row, scope)})")
             scope.rows[row] = f"{called}({given})"
         value = put(equation.rhs, scope)
         if not places:

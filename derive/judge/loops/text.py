@@ -8,10 +8,16 @@
 
 A bracket among the factors of a product or quotient, at any depth of nested products, guards all
 the others: they are not even read where it is false. A Kronecker delta is such a bracket.
+
+A reduction that an equation would compute again and again (a softmax row for each of its entries, a
+mean for each element) gets a line of its own in the loop where its letters are known. It stays
+where it is under a guard, in a condition, or where its letters run inside the expression. A line
+that is too long is broken at its outermost bracket, as people break them.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any
@@ -22,11 +28,12 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
 from derive.errors import refuse, suggest
-from derive.judge.loops.names import Names, label_of
-from derive.notation.functions import FUNCTIONS
+from derive.judge.loops.names import Names, find_letters, is_kept, label_of
+from derive.notation.functions import FUNCTIONS, Reduction, argmax
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
 
 # How tightly Python holds a text together; what holds less than its place asks gets parentheses.
 CHOICE, OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
@@ -354,3 +361,247 @@ def write_all(conditions: Iterable[Any], scope: Scope) -> str:
     return " and ".join(
         put(part, scope, NOT) for part in sorted(parts, key=lambda part: part.has(Indexed))
     )
+
+
+_WORDS = {"amax": "max", "amin": "min"}
+_LEFT_OUT = {"cumsum": "0", "softmax": "-inf", "log_softmax": "-inf", "argmax": "-inf"}
+
+
+@write.register(sympy.Sum)
+def _(value: Any, scope: Scope) -> Text:
+    return _write_or_recall(value, scope)
+
+
+@write.register(sympy.Product)
+def _(value: Any, scope: Scope) -> Text:
+    return _write_or_recall(value, scope)
+
+
+@write.register(Reduction)
+def _(value: Any, scope: Scope) -> Text:
+    text = _write_or_recall(value, scope)[0]
+    if not is_kept(value):
+        return text, ATOM
+    first, *rest = value.bound
+    place = put(first, scope)
+    for index in rest:
+        place = f"({place})" if rest[0] is not index else place
+        extent = put(scope.names.letters[label_of(index)], scope, SIGN)
+        place = f"{place} * {extent} + {put(index, scope)}"
+    return f"{text}[{place}]", ATOM
+
+
+def find_row_letters(value: Any, names: Names) -> dict[str, None]:
+    """The free letters of a reduction's row: for softmax(e, j) those besides j."""
+    free = find_letters(value, names)
+    if isinstance(value, Reduction):
+        for index in value.bound:
+            free.pop(label_of(index), None)
+    return free
+
+
+def _write_or_recall(value: Any, scope: Scope) -> Text:
+    name = scope.rows.get(value)
+    if name is not None and not scope.inner & set(find_row_letters(value, scope.names)):
+        return name, ATOM
+    return write_reduction(value, scope), ATOM
+
+
+def write_reduction(value: Any, scope: Scope) -> str:
+    """The text of a reduction over its loops."""
+    if not isinstance(value, Reduction):
+        return _write_sum(value, scope)
+    kind = type(value).__name__
+    loops = "".join(
+        f" for {scope.names.python[label_of(index)]} in "
+        f"range({put(scope.names.letters[label_of(index)], scope)})"
+        for index in value.bound
+    )
+    inside = scope.enter(label_of(index) for index in value.bound)
+    body, tail = put(value.body, inside), ""
+    if value.condition != sympy.true:
+        if kind in _LEFT_OUT:
+            body = put(value.body, inside, OR)
+            body += f" if {put(value.condition, inside, OR)} else {_LEFT_OUT[kind]}"
+        else:
+            tail = f" if {put(value.condition, inside, OR)}"
+    if not is_kept(value):
+        return f"{_WORDS.get(kind, kind)}({body}{loops}{tail})"
+    empty = ", empty=0" if kind == "softmax" and scope.empty_row == "zeros" else ""
+    return f"{kind}([{body}{loops}{tail}]{empty})"
+
+
+def _write_sum(value: Any, scope: Scope) -> str:
+    body, *bound = value.args
+    is_sum = isinstance(value, sympy.Sum)
+    letters = [label_of(limits[0]) for limits in bound]
+    if any(set(letters) & set(find_letters(part, scope.names)) for k in bound for part in k[1:]):
+        bound = bound[::-1]  # SymPy writes the innermost first; it shows where one bounds another
+    loops = ""
+    for limits in bound:
+        letter = label_of(limits[0])
+        loops += f" for {scope.names.python[letter]} in {_write_range(limits, scope)}"
+        scope = scope.enter([letter])
+    body, conditions = peel(body, S.Zero if is_sum else S.One)
+    text = put(body, scope)
+    tail = f" if {write_all(conditions, scope)}" if conditions else ""
+    return f"{'sum' if is_sum else 'prod'}({text}{loops}{tail})"
+
+
+def peel(body: Any, neutral: Any) -> tuple[Any, list[Any]]:
+    """The body of a sum without the conditions where it is 0 (of a product, where it is 1)."""
+    if isinstance(body, Piecewise) and len(body.args) == 2:
+        (then, condition), (other, rest) = (pair.args for pair in body.args)
+        if other == neutral and rest == sympy.true:
+            inner, conditions = peel(then, neutral)
+            return inner, [condition, *conditions]
+    if neutral == 0 and isinstance(body, (Mul, KroneckerDelta)):
+        factors, conditions = split_guards(body)
+        if conditions:
+            return Mul(*factors, evaluate=False) if len(factors) != 1 else factors[0], conditions
+    return body, []
+
+
+def _write_range(limits: Any, scope: Scope) -> str:
+    index, *ends = limits
+    if not ends:
+        return f"range({put(scope.names.letters[label_of(index)], scope)})"
+    low, high = ends
+    stop = put(high + 1, scope)
+    return f"range({stop})" if low == 0 else f"range({put(low, scope)}, {stop})"
+
+
+def find_rows(value: Any, target: frozenset[str], names: Names) -> dict[Any, None]:
+    """The reductions of an equation that get a line of their own, those inside others first."""
+    return dict.fromkeys(_find_rows(value, target, names, frozenset(), False))
+
+
+def _find_rows(
+    value: Any, target: frozenset[str], names: Names, inner: frozenset[str], lazy: bool
+) -> Iterator[Any]:
+    if isinstance(value, (Idx, Symbol, IndexedBase)):
+        return
+    if isinstance(value, (sympy.Sum, sympy.Product, Reduction)):
+        yield from _find_rows_inside(value, target, names, inner, lazy)
+        if not lazy and _is_worth(value, target, names, inner):
+            yield value
+        return
+    lazy = lazy or isinstance(value, (Piecewise, sympy.logic.boolalg.Boolean))
+    lazy = lazy or (isinstance(value, Mul) and bool(split_guards(value)[1]))
+    for part in value.args:
+        yield from _find_rows(part, target, names, inner, lazy)
+
+
+def _find_rows_inside(
+    value: Any, target: frozenset[str], names: Names, inner: frozenset[str], lazy: bool
+) -> Iterator[Any]:
+    if isinstance(value, Reduction):
+        bound, lazy = value.bound, lazy or value.condition != sympy.true
+    else:
+        bound = tuple(limits[0] for limits in value.args[1:])
+    inside = inner | {label_of(index) for index in bound}
+    for part in value.args:
+        if not isinstance(part, (sympy.Tuple, Idx, Symbol)):
+            yield from _find_rows(part, target, names, inside, lazy)
+
+
+def _is_worth(value: Any, target: frozenset[str], names: Names, inner: frozenset[str]) -> bool:
+    """Would it be computed more than once, and can it be computed before?"""
+    free = frozenset(find_row_letters(value, names))
+    if free & inner or not free <= target:
+        return False
+    if inner:  # the loop around it may have no steps, and then nothing may be read
+        return _is_harmless(value, names)
+    return free < target
+
+
+def _is_harmless(value: Any, names: Names) -> bool:
+    """Can it not fail, however short the loops are?"""
+    if value.has(argmax):
+        return False
+    places = [place for read in value.atoms(Indexed) for place in read.indices]
+    return all(
+        isinstance(place, (Idx, Symbol)) and label_of(place) in names.letters for place in places
+    )
+
+
+WIDTH = 96
+INDENT = "    "
+
+_CUTS = (
+    re.compile(r" (?=for )"),
+    re.compile(r" (?=if )| (?=else )"),
+    re.compile(r"(?<=,) "),
+    re.compile(r" (?=or )"),
+    re.compile(r" (?=and )"),
+    re.compile(r" (?=[+-] )"),
+    re.compile(r" (?=[*/%] |// )"),
+)
+
+
+def fold_line(line: str, indent: str = "") -> list[str]:
+    """A statement on as few lines as the width allows."""
+    if len(indent + line) <= WIDTH:
+        return [indent + line]
+    left, sign, right = line.partition(" = ")
+    if sign and "(" not in left and not _is_bracketed(right):
+        line = f"{left} = ({right})"
+    opened = _open(line, indent)
+    return opened if opened is not None else [indent + line]
+
+
+def _fold_inside(text: str, indent: str) -> list[str]:
+    """The inside of a bracket, where a line may end anywhere."""
+    if len(indent + text) <= WIDTH:
+        return [indent + text]
+    for cut in _CUTS:
+        pieces = list(_cut(text, cut))
+        if len(pieces) > 1:
+            return [line for piece in pieces for line in _fold_inside(piece, indent)]
+    opened = _open(text, indent)
+    return opened if opened is not None else [indent + text]
+
+
+def _open(text: str, indent: str) -> list[str] | None:
+    """The longest outermost bracket opened: its head, its inside further in, its tail."""
+    spans = list(_find_brackets(text))
+    if not spans:
+        return None
+    start, end = max(spans, key=lambda span: (span[1] - span[0], -span[0]))
+    if end - start < 3:
+        return None
+    head, inside, tail = text[: start + 1], text[start + 1 : end], text[end:]
+    return [indent + head, *_fold_inside(inside, indent + INDENT), indent + tail]
+
+
+def _is_bracketed(text: str) -> bool:
+    """Is all of it, but a name before and a short tail behind, in one bracket?"""
+    spans = list(_find_brackets(text))
+    if not spans:
+        return False
+    start, end = max(spans, key=lambda span: span[1] - span[0])
+    return re.fullmatch(r"[\w.]*", text[:start]) is not None and len(text) - end < 30
+
+
+def _find_brackets(text: str) -> Iterator[tuple[int, int]]:
+    """The outermost brackets, as places of the opening and the closing one."""
+    depth, start = 0, 0
+    for place, letter in enumerate(text):
+        if letter in "([":
+            start = place if depth == 0 else start
+            depth += 1
+        elif letter in ")]":
+            depth -= 1
+            if depth == 0:
+                yield start, place
+
+
+def _cut(text: str, cut: re.Pattern[str]) -> Iterator[str]:
+    """The pieces between the cuts that stand in no bracket."""
+    last = 0
+    spans = list(_find_brackets(text))
+    for found in cut.finditer(text):
+        if not any(start < found.start() < end for start, end in spans):
+            yield text[last : found.start()]
+            last = found.end()
+    yield text[last:]
