@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.cli.einsum_remarks import Parts, find_plain, find_remarks
 from derive.cli.sizes import check_sizes
 from derive.cli.step_table import print_costs, print_steps, to_plan_data
 from derive.cli.tables import print_heading, print_json, print_line
+from derive.linter.plain import Parts, find_call, find_remarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None
     system = to_system(formula)
     built = build(formula, sizes=_from_letters(sizes, system) or None)
     parts = Parts.of(equation, tuple(entry.name for entry in system.inputs))
-    plain, remarks = find_plain(parts), find_remarks(parts)
+    plain, remarks = find_call(parts), find_remarks(parts)
     lines, loops = to_lines(system), to_loops(formula)
     if as_json:
         print_json(

@@ -9,20 +9,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from derive.cli.einsum_remarks import Parts, find_plain
 from derive.cli.tables import print_heading, print_json, print_line, print_table
 from derive.errors import refuse, suggest
-from derive.linter.catalog import RULES, choose, find_rule
-from derive.linter.finding import Severity, to_data
 from derive.linter.lint import lint
+from derive.linter.rule import Severity, to_data
+from derive.linter.rules import RULES, choose, find_rule
 from derive.linter.sarif import to_sarif
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from derive.linter.finding import Finding
     from derive.linter.lint import Report
-    from derive.linter.rule import Rule
+    from derive.linter.rule import Finding, Rule
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _EXAMPLES = (("hurts", "red"), ("fine", "green"))
@@ -74,7 +72,7 @@ def print_findings(paths: Sequence[str], wishes: Wishes, statistics: bool) -> in
         raise refuse("path-wanted", "there is nothing to lint", help="name files or folders")
     every = frozenset(rule.code for rule in RULES if wishes.everything or not rule.is_rare)
     selected = (choose(wishes.select) if wishes.select else every) - choose(wishes.ignore)
-    report = lint(paths, _find_plain, wishes.exclude)
+    report = lint(paths, wishes.exclude)
     findings = [
         f for f in report.findings if f.code in selected and f.severity.rank >= wishes.least.rank
     ]
@@ -127,10 +125,6 @@ def print_rule(word: str, as_json: bool) -> None:
 def _to_data(rule: Rule) -> dict[str, str]:
     heads = ("code", "name", "severity", "title", "why", "hurts", "fine")
     return {head: str(getattr(rule, head)) for head in heads}
-
-
-def _find_plain(equation: str, names: tuple[str, ...]) -> str:
-    return find_plain(Parts.of(equation, names))
 
 
 def _print_text(findings: Sequence[Finding], report: Report, statistics: bool) -> None:

@@ -1,12 +1,14 @@
-"""From an einsum string to a formula, by way of the text notation.
+"""Einsum strings: the one reader of them, and the formula that such a string is.
 
-    equation = operand ("," operand)* ["->" letters]      blanks mean nothing
-    operand  = letters                                    none for a number
+    equation = operand ("," operand)* ["->" output]       blanks mean nothing
+    operand  = letters                                    one an index; none for a number
+             | words                                      of einops, with blanks between them
+    "..." in an operand or in the output stands for any number of indices
 
     ij,jk->ik      A[I, J]; B[J, K]
                    Z[i,k] = sum[j](A[i,j] * B[j,k])
 
-Laws:
+Laws of the formula:
 - Each letter is an index of its own name. Its extent is a size named by the upper-case letter, `b`
   has extent `B`; where that is an index itself, `N_b`.
 - The operands are A, B, C, .. in order, and the result Z, all but those names that a size or an
@@ -18,12 +20,13 @@ Laws:
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from itertools import groupby
-from string import ascii_letters, ascii_uppercase
+from string import ascii_letters, ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING
 
 from derive.errors import Mark, refuse
-from derive.frontend.from_text import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,146 +34,263 @@ if TYPE_CHECKING:
     from derive.errors import DeriveError
     from derive.notation.formula import Formula
 
+DOTS = "..."
+_LETTERS = re.compile(r"\.\.\.|\S")
+_WORDS = re.compile(r"\S+")
 _WIDEST = 160  # columns of the equation that a mark shows
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An index, or an ellipsis, at its columns in the string; -1 where it is not written."""
+
+    name: str
+    start: int = -1
+    end: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A valid string taken apart."""
+
+    operands: tuple[tuple[Token, ...], ...]
+    output: tuple[Token, ...]
+    has_arrow: bool
+    has_words: bool = False
+
+    @property
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        """The indices of each operand, without the ellipsis."""
+        return tuple(tuple(t.name for t in o if t.name != DOTS) for o in self.operands)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The indices of the output, without the ellipsis."""
+        return tuple(token.name for token in self.output if token.name != DOTS)
+
+    @property
+    def indices(self) -> tuple[str, ...]:
+        """All indices in the order of their first use."""
+        return tuple(dict.fromkeys(name for names in self.names for name in names))
+
+    @property
+    def has_dots(self) -> bool:
+        """Is there an ellipsis anywhere?"""
+        return any(t.name == DOTS for part in (*self.operands, self.output) for t in part)
+
+    def write(self, part: Sequence[Token]) -> str:
+        """An operand or the output as it is written."""
+        return (" " if self.has_words else "").join(token.name for token in part)
+
+    def expand(self, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
+        """The indices of operands of these ranks and of the output.
+
+        Those that an ellipsis stands for are called .0, .1, .., and counted from the last.
+        """
+        own = [
+            rank - len(operand) + 1 if DOTS in (t.name for t in operand) else 0
+            for rank, operand in zip(ranks, self.operands, strict=True)
+        ]
+        most = max(own, default=0)
+
+        def spell(part: Sequence[Token], count: int) -> list[str]:
+            dots = [f".{k}" for k in range(most - count, most)]
+            return [name for t in part for name in (dots if t.name == DOTS else [t.name])]
+
+        return list(map(spell, self.operands, own)), spell(self.output, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong in a string; -1 for the columns of all of it.
+
+    The kinds are form, character, ellipsis, output, output-unknown and output-twice.
+    """
+
+    kind: str
+    says: str
+    start: int = -1
+    end: int = -1
+    help: str = ""
+    facts: tuple[str, ...] = ()
+
+
+def read_einsum(text: str, *, has_words: bool = False, any_letter: bool = False) -> Spec | Fault:
+    """A string taken apart, or the first thing that is wrong in it.
+
+    `has_words`: a pattern of einops.einsum, whose indices are words. `any_letter`: letters of every
+    alphabet are taken.
+    """
+    left, arrow, right = text.partition("->")
+    how = "write the operands, one ->, and the output"
+    how = 'write it like "b i d, b j d -> b i j"' if has_words else how
+    if "->" in right:
+        at = text.rindex("->")
+        return Fault("form", "there is more than one ->", at, at + 2, how)
+    if has_words and not arrow:
+        return Fault("form", "the pattern has no ->", help=how)
+    operands, start = [], 0
+    for part in left.split(","):
+        operands.append(_split(part, start, has_words))
+        start += len(part) + 1
+    output = _split(right, len(left) + 2, has_words)
+    for term in (*operands, output):
+        for place, token in enumerate(term):
+            if token.name == DOTS:
+                if DOTS in (before.name for before in term[:place]):
+                    says = "there is more than one ellipsis in one term"
+                    return Fault("ellipsis", says, token.start, token.end, "leave one of them")
+            elif fault := _find_fault(token, has_words, any_letter, term is output):
+                return fault
+    if not arrow:
+        every = [t.name for operand in operands for t in operand if t.name != DOTS]
+        dots = [Token(DOTS)] if DOTS in text else []
+        once = sorted(name for name in set(every) if every.count(name) == 1)
+        return Spec(tuple(operands), (*dots, *map(Token, once)), False)
+    spec = Spec(tuple(operands), output, True, has_words)
+    return _find_output_fault(spec) or spec
+
+
+def _split(part: str, start: int, has_words: bool) -> tuple[Token, ...]:
+    found = (_WORDS if has_words else _LETTERS).finditer(part)
+    return tuple(Token(m[0], start + m.start(), start + m.end()) for m in found)
+
+
+def is_word(name: str) -> bool:
+    """Whether einops.einsum takes a name for an index."""
+    return name == "_" or (name.isidentifier() and not (name[0] == "_" or name[-1] == "_"))
+
+
+def _find_fault(token: Token, has_words: bool, any_letter: bool, is_output: bool) -> Fault | None:
+    """Why a token is no index; None where it is one."""
+    name, start, end = token.name, token.start, token.end
+    if has_words:
+        if is_word(name):
+            return None
+        advice = "names are like those of Python"
+        if set(name) & set("()"):
+            advice = "einops.einsum has no brackets: rearrange before or after it"
+        return Fault("character", f"{name} is no name of an index", start, end, advice)
+    if name in ascii_letters or (any_letter and name.isalpha()):
+        return None
+    if name == ".":
+        says = "an ellipsis is three dots, and nothing else has a dot"
+        return Fault("ellipsis", says, start, end, "write ... or a letter")
+    if name == "," and is_output:
+        says = "the output is one group of letters"
+        return Fault("output", says, start, end, "take the comma out")
+    shown = name if name.isprintable() else ascii(name)[1:-1]
+    says = f"{shown} is neither a letter nor a comma nor ->"
+    advice = "write ->" if name in "-=>→" else "the letters are a to z and A to Z"
+    return Fault("character", says, start, end, advice)
+
+
+def _find_output_fault(spec: Spec) -> Fault | None:
+    """An index of the output that no operand has, or that the output has twice."""
+    word = "name" if spec.has_words else "letter"
+    known = {t.name for operand in spec.operands for t in operand}
+    known |= set() if spec.has_words else {DOTS}  # einops wants an ellipsis on both sides
+    seen: set[str] = set()
+    for token in spec.output:
+        name, start, end = token.name, token.start, token.end
+        if name not in known:
+            says = f"{name} is in the output and in no operand"
+            advice = f"give {name} to an operand, or take it out of the output"
+            facts = (f"the operands have {', '.join(spec.indices) or f'no {word}s'}",)
+            return Fault("output-unknown", says, start, end, advice, facts)
+        if name in seen:
+            says, advice = f"{name} is in the output twice", f"an output has each {word} once"
+            return Fault("output-twice", says, start, end, advice)
+        seen.add(name)
+    return None
+
+
+def write_sublists(terms: Sequence[Sequence[int | None]], *, has_output: bool) -> str:
+    """The string of sublists of numbers, None for an ellipsis; the last may be the output.
+
+    Letters are in the order of the numbers, so that an output that is not written stays the same.
+    """
+    numbers = sorted({n for term in terms for n in term if n is not None})
+    is_short = len(numbers) <= len(ascii_lowercase)
+    alphabet = ascii_lowercase if is_short else ascii_uppercase + ascii_lowercase
+    if len(numbers) > len(alphabet):
+        raise refuse("einsum-form", f"there are {len(numbers)} indices, and 52 letters")
+    letters = dict(zip(numbers, alphabet, strict=False))
+    words = ["".join(DOTS if n is None else letters[n] for n in term) for term in terms]
+    left = ",".join(words[:-1] if has_output else words)
+    return f"{left}->{words[-1]}" if has_output else left
 
 
 def from_einsum(equation: str, name: str = "contraction") -> Formula:
     """The formula of an einsum string; DeriveError says what is wrong in the string."""
+    from derive.frontend.from_text import parse
+
     text = to_notation(equation)
     return parse(text, name, title=f'einsum "{"".join(equation.split())}"')
 
 
 def to_notation(equation: str) -> str:
     """The text formula of an einsum string."""
-    if not isinstance(equation, str):
-        raise refuse("text-wanted", f"an einsum string is text, not {type(equation).__name__}")
-    operands, output = _split(equation)
-    letters = "".join(dict.fromkeys("".join(operands)))
-    sizes = _name_sizes(letters)
-    taken = {*letters, *sizes.values()}
-    names = _name_operands(len(operands), taken)
+    spec = read_fixed(equation)
+    indices = spec.indices
+    sizes = _name_sizes(indices)
+    taken = {*indices, *sizes.values()}
+    names = _name_operands(len(spec.operands), taken)
     result = next(n for n in ("Z", "Y", "R", "result") if n not in {*taken, *names})
-    accesses = (_write_access(n, operand) for n, operand in zip(names, operands, strict=True))
-    value = " * ".join(accesses)
-    summed = [letter for letter in letters if letter not in output]
+    value = " * ".join(map(_write_access, names, spec.names))
+    summed = [index for index in indices if index not in spec.output_names]
     if summed:
         value = f"sum[{', '.join(summed)}]({value})"
-    declarations = "; ".join(_declare(names, operands, sizes))
-    return f"{declarations}\n{_write_access(result, output)} = {value}"
+    declarations = "; ".join(_declare(names, spec.names, sizes))
+    return f"{declarations}\n{_write_access(result, spec.output_names)} = {value}"
 
 
-def _declare(
-    names: Sequence[str], operands: Sequence[str], sizes: Mapping[str, str]
-) -> Iterator[str]:
-    """The statements that declare the operands, neighbours of one shape together."""
-    for operand, group in groupby(zip(operands, names, strict=True), key=lambda pair: pair[0]):
-        together = ", ".join(name for _, name in group)
-        shape = ", ".join(sizes[letter] for letter in operand)
-        yield f"{together}[{shape}]" if operand else f"scalar {together}"
-
-
-def _split(equation: str) -> tuple[list[str], str]:
-    """The letters of each operand, and of the output."""
-    _check_characters(equation)
-    sides = equation.split("->")
-    if len(sides) > 2:
-        at = equation.rindex("->")
-        says, advice = "there is more than one ->", "write the operands, one ->, and the output"
-        raise _refuse(equation, "einsum-form", says, at, at + 2, help=advice)
+def read_fixed(equation: str) -> Spec:
+    """A string whose operands have as many indices as it has letters; DeriveError for another."""
+    if not isinstance(equation, str):
+        raise refuse("text-wanted", f"an einsum string is text, not {type(equation).__name__}")
     if not equation.strip():
         raise refuse(
             "einsum-form",
             "the einsum string is empty",
             help='write it like "ij,jk->ik", or "->" for a number',
         )
-    operands = ["".join(operand.split()) for operand in sides[0].split(",")]
-    if len(sides) == 1:
-        every = "".join(operands)
-        return operands, "".join(
-            sorted(letter for letter in set(every) if every.count(letter) == 1)
-        )
-    _check_output(equation, sides[0], sides[1])
-    return operands, "".join(sides[1].split())
+    found = read_einsum(equation)
+    if isinstance(found, Spec) and found.has_dots:
+        at = equation.index(DOTS)
+        fresh = next((c for c in ascii_letters if c not in equation), "")
+        letters = "".join(equation.replace(DOTS, fresh).split())[:_WIDEST]
+        says = "an ellipsis leaves open how many indices there are"
+        found = Fault("ellipsis", says, at, at + 3, f"give each of them a letter, {letters}")
+    if isinstance(found, Fault):
+        raise _refuse(equation, found)
+    return found
 
 
-def _check_characters(equation: str) -> None:
-    for at, character in enumerate(equation):
-        if equation[at : at + 3] == "...":
-            raise _refuse(
-                equation,
-                "einsum-ellipsis",
-                "an ellipsis leaves open how many indices there are",
-                at,
-                at + 3,
-                help=f"give each of them a letter, {_without_ellipsis(equation)}",
-            )
-        arrow = equation[at : at + 2] == "->" or equation[max(at - 1, 0) : at + 1] == "->"
-        if character.isspace() or character in ascii_letters or character == "," or arrow:
-            continue
-        shown = character if character.isprintable() else ascii(character)[1:-1]
-        says = f"{shown} is neither a letter nor a comma nor ->"
-        advice = "write ->" if character in "-=>→" else "the letters are a to z and A to Z"
-        raise _refuse(equation, "einsum-character", says, at, at + 1, help=advice)
-
-
-def _without_ellipsis(equation: str) -> str:
-    fresh = next((c for c in ascii_letters if c not in equation), "")
-    return "".join(equation.replace("...", fresh).split())[:_WIDEST]
-
-
-def _check_output(equation: str, left: str, right: str) -> None:
-    seen: dict[str, int] = {}
-    for at, letter in enumerate(right, len(left) + 2):
-        if letter.isspace():
-            continue
-        if letter == ",":
-            says = "the output is one group of letters"
-            raise _refuse(equation, "einsum-output", says, at, at + 1, help="take the comma out")
-        if letter not in left:
-            raise _refuse(
-                equation,
-                "einsum-output",
-                f"{letter} is in the output and in no operand",
-                at,
-                at + 1,
-                facts=[f"the operands have {', '.join(_find_letters(left)) or 'no letters'}"],
-                help=f"give {letter} to an operand, or take it out of the output",
-            )
-        if letter in seen:
-            raise _refuse(
-                equation,
-                "einsum-output",
-                f"{letter} is in the output twice",
-                at,
-                at + 1,
-                help="an output has each letter once; build a diagonal with delta(i, j) in text",
-            )
-        seen[letter] = at
-
-
-def _find_letters(left: str) -> list[str]:
-    return [c for c in dict.fromkeys(left) if c in ascii_letters]
-
-
-def _refuse(  # noqa: PLR0913 - a diagnostic has that many parts
-    equation: str,
-    code: str,
-    says: str,
-    start: int,
-    end: int,
-    *,
-    facts: Sequence[str] = (),
-    help: str = "",
-) -> DeriveError:
+def _refuse(equation: str, fault: Fault) -> DeriveError:
+    code = f"einsum-{fault.kind.partition('-')[0]}"
     shown = "".join(c if c.isprintable() else " " for c in equation)
-    lead = max(0, start - _WIDEST // 2) if end > _WIDEST else 0
-    mark = Mark(shown[lead : lead + _WIDEST].rstrip(), start - lead, end - lead)
-    return refuse(code, says, marks=[mark], facts=facts, help=help)
+    lead = max(0, fault.start - _WIDEST // 2) if fault.end > _WIDEST else 0
+    mark = Mark(shown[lead : lead + _WIDEST].rstrip(), fault.start - lead, fault.end - lead)
+    help = fault.help
+    if fault.kind == "output-twice":
+        help += "; build a diagonal with delta(i, j) in text"
+    return refuse(code, fault.says, marks=[mark], facts=fault.facts, help=help)
 
 
-def _name_sizes(letters: str) -> dict[str, str]:
-    """The size of each letter: its capital, unless that is an index or has a lower-case twin."""
-    return {c: f"N_{c}" if c.upper() in letters else c.upper() for c in letters}
+def _declare(
+    names: Sequence[str], operands: Sequence[Sequence[str]], sizes: Mapping[str, str]
+) -> Iterator[str]:
+    """The statements that declare the operands, neighbours of one shape together."""
+    for operand, group in groupby(zip(operands, names, strict=True), key=lambda pair: pair[0]):
+        together = ", ".join(name for _, name in group)
+        shape = ", ".join(sizes[index] for index in operand)
+        yield f"{together}[{shape}]" if operand else f"scalar {together}"
+
+
+def _name_sizes(indices: Sequence[str]) -> dict[str, str]:
+    """The size of each index: its capital, unless that is an index or has a lower-case twin."""
+    return {i: f"N_{i}" if i.upper() in indices else i.upper() for i in indices}
 
 
 def _name_operands(count: int, taken: set[str]) -> list[str]:
@@ -180,5 +300,5 @@ def _name_operands(count: int, taken: set[str]) -> list[str]:
     return [f"T{k}" for k in range(1, count + 1)]
 
 
-def _write_access(tensor: str, letters: str) -> str:
-    return f"{tensor}[{','.join(letters)}]" if letters else tensor
+def _write_access(tensor: str, indices: Sequence[str]) -> str:
+    return f"{tensor}[{','.join(indices)}]" if indices else tensor

@@ -3,31 +3,44 @@
     library.einsum("ij,jk->ik", A, B)           the string first; torch takes [A, B] as well
     einops.einsum(A, B, "i j, j k -> i k")      the string last
     library.einsum(A, [0, 1], B, [1, 2], [0, 2])   sublists, read as the string ab,bc->ac
-    rearrange(x, "b (h d) -> b h d", h=8)       a pattern, see patterns.py
+    rearrange(x, "b (h d) -> b h d", h=8)       a pattern of einops, see below
     partial(library.einsum, "ij,jk->ik")        the operands come later
 
 A call whose string is not known is no `Call`; nor is one that a test expects to fail.
+
+    pattern = side "->" side
+    side    = (name | "1" | number | "..." | "(" name* ")")*
+
+    rearrange   the same names on both sides
+    reduce      the right side has no new names; what it lacks is reduced
+    repeat      the left side's names are all on the right; new ones have a size, h=8 or a number
+
+A bracket on the left of a pattern may have one name whose size is not given.
 """
 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from string import ascii_letters
 from typing import TYPE_CHECKING
 
-from derive.linter.literals import Text, find_texts
-from derive.linter.patterns import find_fault
-from derive.linter.scopes import find_calls, find_dotted
-from derive.linter.spec import DOTS, Fault, Spec, read_letters, read_words
+from derive.frontend.from_einsum import (
+    DOTS,
+    Fault,
+    Spec,
+    Token,
+    is_word,
+    read_einsum,
+    write_sublists,
+)
+from derive.linter.scopes import Text, find_calls, find_dotted, find_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from derive.linter.scopes import Scope, Seen
-
-    # what a string may be written as, without einsum; the names are those of its operands
-    FindPlain = Callable[[str, tuple[str, ...]], str]
 
 # The functions that take a string and operands, by their full names.
 _EINSUMS = {
@@ -55,7 +68,7 @@ _EINSUMS = {
 _PATTERNS = ("rearrange", "reduce", "repeat")
 _ANY_LETTER = ("opt_einsum", "jax")  # libraries that take every alphabet
 _TAKES_LISTS = ("torch", "paddle", "")  # all operands may come in one argument
-_STRING_KEYWORDS = {"einops": "pattern", "torch": "equation", "tensorflow": "equation"}
+_EQUATION = ("torch", "tensorflow")  # libraries whose string may be given as `equation`
 _LONGEST_NAME = 24
 
 
@@ -70,14 +83,13 @@ class Call:
     node: ast.Call
     library: str
     function: str
-    text: Text | None
-    written: str
-    operands: tuple[ast.expr, ...] | None
     keywords: Mapping[str, ast.expr]
     has_more_keywords: bool
     scope: Scope
     is_bare: bool
-    find_plain: FindPlain
+    text: Text | None = None
+    written: str = ""
+    operands: tuple[ast.expr, ...] | None = None
     spec: Spec | None = None
     fault: Fault | None = None
 
@@ -90,13 +102,21 @@ class Call:
             return tuple(f"operand {k}" for k in range(1, count + 1))
         return tuple(_name(expr, k) for k, expr in enumerate(given, 1))
 
+    def reads(
+        self, text: Text | None, operands: tuple[ast.expr, ...] | None, found: Spec | Fault | None
+    ) -> Call:
+        """The same with its string, its operands, and what was read in the string."""
+        spec = found if isinstance(found, Spec) else None
+        fault = found if isinstance(found, Fault) else None
+        written = self.written if text is None else text.value
+        return replace(self, text=text, written=written, operands=operands, spec=spec, fault=fault)
 
-def read_calls(tree: ast.Module, find_plain: FindPlain) -> Iterator[Call]:
+
+def read_calls(tree: ast.Module) -> Iterator[Call]:
     """The einsums of a module, in the order of their places."""
     for seen in find_calls(tree):
-        if seen.is_expected_to_fail or not (seen.node.args or seen.node.keywords):
-            continue
-        yield from _read(seen, find_plain)
+        if not seen.is_expected_to_fail and (seen.node.args or seen.node.keywords):
+            yield from _read(seen)
 
 
 def is_atom(expr: ast.expr) -> bool:
@@ -104,31 +124,33 @@ def is_atom(expr: ast.expr) -> bool:
     return isinstance(expr, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
 
 
-def _read(seen: Seen, find_plain: FindPlain) -> Iterator[Call]:
+def _read(seen: Seen) -> Iterator[Call]:
     targets = find_dotted(seen.node.func, seen.scope)
     arguments = list(seen.node.args)
-    is_whole = True
+    is_whole = True  # all arguments are here
     if targets & {"functools.partial"} and arguments:
         targets, is_whole = find_dotted(arguments[0], seen.scope), False
         arguments = arguments[1:]
     known = sorted({found for target in targets if (found := _find_function(target))})
-    if not known:
+    if len({(name == "einops", what in _PATTERNS) for name, what in known}) != 1:
         return
     library, function = known[0]
-    kinds = {(name == "einops", what in _PATTERNS) for name, what in known}
-    if len(kinds) > 1:
-        return
-    asked = _Asked(
-        seen=seen,
-        arguments=arguments,
+    call = Call(
+        node=seen.node,
         library=library if len(known) == len(targets) == 1 else "",
         function=function,
-        is_einops=library == "einops",
-        is_whole=is_whole,
         keywords={k.arg: k.value for k in seen.node.keywords if k.arg},
-        find_plain=find_plain,
+        has_more_keywords=any(k.arg is None for k in seen.node.keywords),
+        scope=seen.scope,
+        is_bare=seen.is_bare,
     )
-    yield from _read_pattern(asked) if function in _PATTERNS else _read_einsum(asked)
+    if function in _PATTERNS:
+        is_layer = any(name.rpartition(".")[2] in {"Rearrange", "Reduce"} for name in targets)
+        yield from _read_pattern(call, arguments, is_layer and is_whole, is_whole)
+    elif library == "einops":
+        yield from _read_words(call, arguments, is_whole)
+    else:
+        yield from _read_letters(call, arguments, is_whole)
 
 
 def _find_function(target: str) -> tuple[str, str] | None:
@@ -145,141 +167,88 @@ def _find_function(target: str) -> tuple[str, str] | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A call of a known function, its string not yet found."""
-
-    seen: Seen
-    arguments: list[ast.expr]
-    library: str
-    function: str
-    is_einops: bool
-    is_whole: bool
-    keywords: Mapping[str, ast.expr]
-    find_plain: FindPlain
-
-    def to_call(
-        self,
-        text: Text | None,
-        written: str,
-        operands: tuple[ast.expr, ...] | None,
-        read: Spec | Fault | None,
-    ) -> Call:
-        return Call(
-            node=self.seen.node,
-            library=self.library,
-            function=self.function,
-            text=text,
-            written=written,
-            operands=operands,
-            keywords=self.keywords,
-            has_more_keywords=any(k.arg is None for k in self.seen.node.keywords),
-            scope=self.seen.scope,
-            is_bare=self.seen.is_bare,
-            find_plain=self.find_plain,
-            spec=read if isinstance(read, Spec) else None,
-            fault=read if isinstance(read, Fault) else None,
-        )
-
-
-def _read_einsum(asked: _Asked) -> Iterator[Call]:
-    keyword = _STRING_KEYWORDS.get("einops" if asked.is_einops else asked.library, "")
-    arguments = asked.arguments
-    if keyword and keyword in asked.keywords:
-        string, rest = asked.keywords[keyword], arguments
-    elif not arguments:
+def _read_words(call: Call, arguments: list[ast.expr], is_whole: bool) -> Iterator[Call]:
+    """einops.einsum, whose string is the last argument."""
+    string = call.keywords.get("pattern")
+    if string is None and not arguments:
         return
-    elif asked.is_einops:
-        string, rest = arguments[-1], arguments[:-1]
-    else:
-        string, rest = arguments[0], arguments[1:]
-    texts = find_texts(string, asked.seen.scope)
-    if asked.is_einops and not texts and keyword not in asked.keywords:
-        for text in find_texts(arguments[0], asked.seen.scope):
+    rest = arguments if string is not None else arguments[:-1]
+    texts = find_texts(string if string is not None else arguments[-1], call.scope)
+    if not texts and string is None:
+        for text in find_texts(arguments[0], call.scope):
             end, advice = len(text.value), "put it behind the tensors"
-            fault = Fault("invalid-string", "einops takes the string last", 0, end, advice)
-            yield asked.to_call(text, text.value, None, fault)
-    if not texts and not asked.is_einops:
-        yield from _read_sublists(asked)
-    operands = _find_operands(rest, asked)
+            yield call.reads(
+                text, None, Fault("form", "einops takes the string last", 0, end, advice)
+            )
     for text in texts:
-        if asked.is_einops:
-            read = read_words(text.value)
-        else:
-            read = read_letters(text.value, asked.library in _ANY_LETTER or not asked.library)
-        yield asked.to_call(text, text.value, _settle(operands, rest, read, asked), read)
+        found = read_einsum(text.value, has_words=True)
+        yield call.reads(text, _find_operands(call, rest, is_whole, found), found)
 
 
-def _read_pattern(asked: _Asked) -> Iterator[Call]:
-    given = asked.arguments
-    is_layer = isinstance(asked.seen.node.func, ast.Attribute | ast.Name) and any(
-        name.rpartition(".")[2] in {"Rearrange", "Reduce"}
-        for name in find_dotted(asked.seen.node.func, asked.seen.scope)
-    )
-    place = 0 if is_layer or not asked.is_whole else 1
-    string = given[place] if len(given) > place else asked.keywords.get("pattern")
-    if string is None or any(isinstance(a, ast.Starred) for a in given[: place + 1]):
+def _read_letters(call: Call, arguments: list[ast.expr], is_whole: bool) -> Iterator[Call]:
+    """Another einsum, whose string is the first argument."""
+    string = call.keywords.get("equation") if call.library in _EQUATION else None
+    if string is None and not arguments:
         return
-    operands = None if place == 0 else (given[0],) if given else None
-    has_more = any(k.arg is None for k in asked.seen.node.keywords) or not asked.is_whole
-    sizes = dict(asked.keywords)
-    if is_layer:  # those of flax take their sizes in one argument
-        count = 2 if asked.function == "reduce" else 1
-        has_more = has_more or len(given) > count or sizes.pop("sizes", None) is not None
-    for text in find_texts(string, asked.seen.scope):
-        fault = find_fault(text.value, asked.function, tuple(sizes), has_more)
-        yield asked.to_call(text, text.value, operands, fault)
+    rest = arguments if string is not None else arguments[1:]
+    texts = find_texts(string if string is not None else arguments[0], call.scope)
+    if not texts and is_whole:
+        yield from _read_sublists(call, arguments)
+    for text in texts:
+        any_letter = call.library in _ANY_LETTER or not call.library
+        found = read_einsum(text.value, any_letter=any_letter)
+        yield call.reads(text, _find_operands(call, rest, is_whole, found), found)
 
 
-def _find_operands(rest: list[ast.expr], asked: _Asked) -> tuple[ast.expr, ...] | None:
+def _find_operands(
+    call: Call, rest: list[ast.expr], is_whole: bool, found: Spec | Fault
+) -> tuple[ast.expr, ...] | None:
     """The operands one by one; None where they come later, or in something that holds them."""
-    if not asked.is_whole or asked.function == "contract_expression":
+    if not is_whole or call.function == "contract_expression":
         return None
-    if len(rest) == 1 and asked.library in _TAKES_LISTS:
-        # they may all be in one argument
+    if len(rest) == 1 and call.library in _TAKES_LISTS:  # it may be the list of all
         (only,) = rest
+        several = isinstance(found, Spec) and len(found.operands) > 1
         if isinstance(only, ast.List | ast.Tuple):
             rest = only.elts
         elif not isinstance(only, ast.Starred):
-            return (only,)
-    if any(isinstance(a, ast.Starred) for a in rest):
-        return None
-    if not rest and any(k.arg is None for k in asked.seen.node.keywords):
+            return None if several else (only,)
+    if any(isinstance(a, ast.Starred) for a in rest) or (not rest and call.has_more_keywords):
         return None
     return tuple(rest)
 
 
-def _settle(
-    operands: tuple[ast.expr, ...] | None,
-    rest: list[ast.expr],
-    read: Spec | Fault,
-    asked: _Asked,
-) -> tuple[ast.expr, ...] | None:
-    """The operands, unless a lone argument may be the list of several."""
-    is_lone = operands is not None and len(operands) == len(rest) == 1 and operands[0] is rest[0]
-    several = isinstance(read, Spec) and len(read.operands) > 1
-    return None if is_lone and several and asked.library in _TAKES_LISTS else operands
+def _read_pattern(
+    call: Call, given: list[ast.expr], is_layer: bool, is_whole: bool
+) -> Iterator[Call]:
+    place = 0 if is_layer or not is_whole else 1
+    string = given[place] if len(given) > place else call.keywords.get("pattern")
+    if string is None or any(isinstance(a, ast.Starred) for a in given[: place + 1]):
+        return
+    operands = None if place == 0 else (given[0],) if given else None
+    has_more = call.has_more_keywords or not is_whole
+    sizes = dict(call.keywords)
+    if is_layer:  # those of flax take their sizes in one argument
+        count = 2 if call.function == "reduce" else 1
+        has_more = has_more or len(given) > count or sizes.pop("sizes", None) is not None
+    for text in find_texts(string, call.scope):
+        yield call.reads(
+            text, operands, find_fault(text.value, call.function, tuple(sizes), has_more)
+        )
 
 
-def _read_sublists(asked: _Asked) -> Iterator[Call]:
+def _read_sublists(call: Call, given: list[ast.expr]) -> Iterator[Call]:
     """Operands and sublists by turns, perhaps an output behind them."""
-    given = asked.arguments
-    lists = given[1::2] + ([given[-1]] if len(given) % 2 else [])
-    if len(given) < 2 or asked.is_whole is False:
-        return
-    terms = [_read_sublist(a) for a in lists]
-    if any(term is None for term in terms):
-        return
-    numbers = sorted({n for term in terms for n in term or () if n is not None})
-    if len(numbers) > len(ascii_letters):
-        return
-    letters = dict(zip(numbers, ascii_letters, strict=False))
-    words = ["".join(DOTS if n is None else letters[n] for n in term or ()) for term in terms]
     has_output = len(given) % 2 == 1
-    written = ",".join(words[:-1] if has_output else words)
-    written += f"->{words[-1]}" if has_output else ""
+    terms = [_read_sublist(each) for each in given[1::2] + ([given[-1]] if has_output else [])]
+    known = [term for term in terms if term is not None]
+    if len(given) < 2 or len(known) < len(terms):
+        return
+    if len({n for term in known for n in term if n is not None}) > len(ascii_letters):
+        return
+    written = write_sublists(known, has_output=has_output)
     operands = tuple(given[0 : len(given) - has_output : 2])
-    yield asked.to_call(None, written, operands, read_letters(written))
+    yield replace(call, written=written).reads(None, operands, read_einsum(written))
 
 
 def _read_sublist(node: ast.expr) -> list[int | None] | None:
@@ -305,3 +274,142 @@ def _name(expr: ast.expr, number: int) -> str:
         return f"operand {number}"
     text = ast.unparse(expr)
     return text if len(text) <= _LONGEST_NAME else f"operand {number}"
+
+
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+_NO_SIZES = ("pattern", "reduction", "tensor")  # keywords that are no size
+_FORM = 'write it like "b (h d) -> b h d"'
+
+
+def find_fault(
+    pattern: str, function: str, keywords: Sequence[str], has_more: bool
+) -> Fault | None:
+    """The first mistake in a pattern, `has_more` where further sizes may be given."""
+    if pattern.count("->") != 1:
+        says = "there is more than one ->" if "->" in pattern else "the pattern has no ->"
+        return Fault("form", says, help=_FORM)
+    left_text, _, right_text = pattern.partition("->")
+    left = tuple(_split(left_text, 0))
+    right = tuple(_split(right_text, len(left_text) + 2))
+    sizes = [name for name in keywords if name not in _NO_SIZES]
+    faults = (
+        *_find_form_faults(left),
+        *_find_form_faults(right),
+        *_find_dots_faults(left, right),
+        *_find_one_sided(left, right, function),
+        *_find_size_faults(left, right, sizes, has_more),
+    )
+    return next(iter(faults), None)
+
+
+def _split(text: str, start: int) -> Iterator[Token]:
+    for match in _TOKEN.finditer(text):
+        yield Token(match[0], start + match.start(), start + match.end())
+
+
+def _names(side: Sequence[Token]) -> list[Token]:
+    """The names of a side; a 1 is none."""
+    return [c for c in side if c.name not in {"(", ")", "1"}]
+
+
+def _find_form_faults(side: Sequence[Token]) -> Iterator[Fault]:
+    opened: Token | None = None
+    seen: set[str] = set()
+    for letter in side:
+        start, end = letter.start, letter.end
+        match letter.name:
+            case "(" if opened:
+                says = "a bracket stands inside a bracket"
+                yield Fault("form", says, start, end, "einops has one level of brackets")
+            case "(":
+                opened = letter
+            case ")" if opened is None:
+                says = "this bracket was never opened"
+                yield Fault("form", says, start, end, "open it with (, or take it out")
+            case ")":
+                opened = None
+            case name if name in seen:
+                says = f"{name} is on this side twice"
+                yield Fault("names", says, start, end, "each name stands once on a side")
+            case name if name != DOTS and not name.isdecimal() and not is_word(name):
+                kind = "ellipsis" if "." in name else "character"
+                says = f"{name} is no name of an index"
+                advice = "an ellipsis is three dots, with blanks around it"
+                if kind == "character":
+                    advice = "names are like those of Python, without _ in front or behind"
+                yield Fault(kind, says, start, end, advice)
+            case name if not name.isdecimal():
+                seen.add(name)
+    if opened:
+        says = "this bracket is never closed"
+        yield Fault("form", says, opened.start, opened.end, "close it with )")
+
+
+def _find_dots_faults(left: Sequence[Token], right: Sequence[Token]) -> Iterator[Fault]:
+    is_inside = False
+    for letter in left:
+        is_inside = letter.name == "(" or (is_inside and letter.name != ")")
+        if letter.name == DOTS and is_inside:
+            says = "an ellipsis on the left stands in no bracket"
+            yield Fault("ellipsis", says, letter.start, letter.end, "take it out")
+    for letter in right:
+        if letter.name == DOTS and DOTS not in {c.name for c in left}:
+            says, advice = "the ellipsis is on the right alone", "give the left side one too"
+            yield Fault("ellipsis", says, letter.start, letter.end, advice)
+
+
+def _find_one_sided(
+    left: Sequence[Token], right: Sequence[Token], function: str
+) -> Iterator[Fault]:
+    lefts, rights = _names(left), _names(right)
+    for side, other, where in ((lefts, rights, "left"), (rights, lefts, "right")):
+        if (function, where) in {("reduce", "left"), ("repeat", "right")}:
+            continue
+        known = {letter.name for letter in other}
+        for letter in side:
+            if letter.name not in known or letter.name.isdecimal():
+                says = f"{letter.name} is on the {where} side alone"
+                advice = {
+                    "rearrange": "rearrange drops and adds nothing: use reduce, or repeat",
+                    "reduce": f"reduce adds nothing: use repeat for {letter.name}",
+                    "repeat": f"repeat drops nothing: use reduce for {letter.name}",
+                }[function]
+                yield Fault("names", says, letter.start, letter.end, advice)
+
+
+def _find_size_faults(
+    left: Sequence[Token], right: Sequence[Token], sizes: Sequence[str], has_more: bool
+) -> Iterator[Fault]:
+    known = {letter.name for letter in (*left, *right)}
+    for name in sizes:
+        if name not in known:
+            says = f"{name} has a size and is not in the pattern"
+            yield Fault("sizes", says, help=f"take {name}=.. out, or give {name} a place")
+    if has_more:
+        return
+    for group in _find_groups(left):
+        free = [c for c in group if not c.name.isdecimal() and c.name not in sizes]
+        if len(free) > 1:
+            names = " and ".join(letter.name for letter in free)
+            says = f"the sizes of {names} cannot both be found"
+            advice = f"give one of them, {free[0].name}=.."
+            yield Fault("sizes", says, group[0].start, group[-1].end, advice)
+    lefts = {letter.name for letter in left}
+    for letter in _names(right):
+        is_new = letter.name not in lefts and not letter.name.isdecimal()
+        if is_new and letter.name not in sizes:
+            says, advice = f"the new {letter.name} has no size", f"give it, {letter.name}=.."
+            yield Fault("sizes", says, letter.start, letter.end, advice)
+
+
+def _find_groups(side: Sequence[Token]) -> Iterator[list[Token]]:
+    group: list[Token] | None = None
+    for letter in side:
+        if letter.name == "(":
+            group = []
+        elif letter.name == ")":
+            if group:
+                yield group
+            group = None
+        elif group is not None:
+            group.append(letter)

@@ -2,20 +2,26 @@
 
     files -> bytes -> source -> tree -> calls -> remarks -> findings, less those that are ignored
 
-Nothing is run, and nothing raises for what stands in a file: that is a finding.
+Nothing is run, and nothing raises for what stands in a file: that is a finding. On any line of a
+call a comment silences findings; one that silences nothing is told of.
+
+    # derive: ignore                 everything
+    # derive: ignore[DE101, DE103]   these codes, or names of rules
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+import tokenize
+from dataclasses import dataclass, field, replace
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from derive.errors import Mark
 from derive.linter.calls import Call, read_calls
-from derive.linter.catalog import CALL_RULES, SYNTAX, UNREADABLE, UNUSED_IGNORE, is_known
-from derive.linter.finding import Finding, Place, Remark
-from derive.linter.ignores import Ignore, read_ignores
-from derive.linter.literals import find_characters, to_column
+from derive.linter.rule import Finding, Place, Remark
+from derive.linter.rules import CALL_RULES, SYNTAX, UNREADABLE, UNUSED_IGNORE, is_known
+from derive.linter.scopes import find_characters, to_column
 from derive.linter.sources import (
     Source,
     UnparsableError,
@@ -26,9 +32,8 @@ from derive.linter.sources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from derive.linter.calls import FindPlain
     from derive.linter.rule import Rule
 
 _WIDEST = 160  # columns of a source line that a mark shows
@@ -43,7 +48,7 @@ class Report:
     calls: int
 
 
-def lint(paths: Sequence[str], find_plain: FindPlain, exclude: Sequence[str] = ()) -> Report:
+def lint(paths: Sequence[str], exclude: Sequence[str] = ()) -> Report:
     """The findings of all files below the paths; DeriveError where a path is not there."""
     findings: list[Finding] = []
     files = calls = 0
@@ -55,20 +60,20 @@ def lint(paths: Sequence[str], find_plain: FindPlain, exclude: Sequence[str] = (
             findings.append(_judge_file(UNREADABLE, path, str(error)))
             continue
         if is_named or mentions_einsum(data):
-            report = lint_bytes(path, data, find_plain)
+            report = lint_bytes(path, data)
             findings += report.findings
             calls += report.calls
     return Report(tuple(sorted(findings, key=lambda f: f.order)), files, calls)
 
 
-def lint_bytes(path: str, data: bytes, find_plain: FindPlain) -> Report:
+def lint_bytes(path: str, data: bytes) -> Report:
     """The findings of one file; its path tells a notebook, and is shown."""
     try:
         source = Source.of(path, data)
     except UnreadableError as error:
         return Report((_judge_file(UNREADABLE, path, str(error)),), 1, 0)
     try:
-        return _lint_source(source, find_plain)
+        return _lint_source(source)
     except UnparsableError as error:
         finding = _judge_syntax(source, str(error), error.line, error.column)
     except RecursionError:
@@ -76,8 +81,8 @@ def lint_bytes(path: str, data: bytes, find_plain: FindPlain) -> Report:
     return Report((*_judge_cells(source), finding), 1, 0)
 
 
-def _lint_source(source: Source, find_plain: FindPlain) -> Report:
-    calls = [_show(call, source) for call in read_calls(source.parse(), find_plain)]
+def _lint_source(source: Source) -> Report:
+    calls = [_show(call, source) for call in read_calls(source.parse())]
     ignores = read_ignores(source.text)
     # both strings of a conditional may have the same finding
     found = dict.fromkeys(f for call in calls for f in _judge(call, source, ignores))
@@ -97,11 +102,23 @@ def _judge(call: Call, source: Source, ignores: Sequence[Ignore]) -> Iterator[Fi
     first, last = call.node.lineno, call.node.end_lineno or call.node.lineno
     near = [ignore for ignore in ignores if first <= ignore.line <= last]
     for rule in CALL_RULES:
-        for remark in rule.find(call) if rule.find else ():
+        for remark in _find_remarks(rule, call):
             # each comment is asked, so that each knows that it is of use
             silent = [ignore.covers(rule.code, rule.name) for ignore in near]
             if not any(silent):
                 yield _to_finding(rule, remark, call, source)
+
+
+def _find_remarks(rule: Rule, call: Call) -> Iterable[Remark]:
+    """What a rule says of a call, and of what is wrong in its string."""
+    fault = call.fault
+    if fault is None or fault.kind not in rule.faults:
+        return rule.find(call) if rule.find else ()
+    help = fault.help
+    if fault.kind == "output-twice":
+        help += "; torch.diag_embed builds a diagonal"
+    start, end = (0, len(call.written)) if fault.start < 0 else (fault.start, fault.end)
+    return (Remark(fault.says, help, start, end, fault.facts),)
 
 
 def _to_finding(rule: Rule, remark: Remark, call: Call, source: Source) -> Finding:
@@ -197,3 +214,55 @@ def _judge_ignore(ignore: Ignore, source: Source) -> Iterator[Finding]:
         says = f"{code} silences nothing here" if is_known(code) else f"there is no rule {code}"
         advice = f"take {code} out"
         yield _build(UNUSED_IGNORE, Remark(says, advice), source, span)
+
+
+_COMMENT = re.compile(r"#\s*derive:\s*ignore\b(?:\s*\[([^\]]*)\])?")
+
+
+@dataclass(slots=True)
+class Ignore:
+    """One comment: its line and columns, the codes it names, and those it silenced."""
+
+    line: int
+    start: int
+    end: int
+    codes: tuple[str, ...] | None  # None for all
+    used: set[str] = field(default_factory=set)
+
+    def covers(self, code: str, name: str) -> bool:
+        """Whether the comment silences a rule; if it does, that is noted."""
+        if self.codes is None:
+            self.used.add(code)
+            return True
+        word = next((w for w in self.codes if w.upper() == code or w == name), None)
+        if word is not None:
+            self.used.add(word)
+        return word is not None
+
+    def find_unused(self) -> tuple[str, ...] | None:
+        """The codes that silenced nothing; None where the whole comment did."""
+        if not self.used:
+            return None
+        return tuple(code for code in self.codes or () if code not in self.used)
+
+
+def read_ignores(text: str) -> list[Ignore]:
+    """The comments of a file in order."""
+    if "derive:" not in text:
+        return []
+    return list(_read(text))
+
+
+def _read(text: str) -> Iterator[Ignore]:
+    try:
+        for token in tokenize.generate_tokens(StringIO(text).readline):
+            found = _COMMENT.search(token.string) if token.type == tokenize.COMMENT else None
+            if found is None:
+                continue
+            line, column = token.start
+            codes = None
+            if found[1] is not None:
+                codes = tuple(dict.fromkeys(w.strip() for w in found[1].split(",") if w.strip()))
+            yield Ignore(line, column + found.start(), column + found.end(), codes)
+    except (tokenize.TokenError, SyntaxError):
+        return  # what can be parsed and not tokenized has no comments for us

@@ -6,14 +6,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from derive.linter.catalog import RULES
-from derive.linter.finding import Severity
+from derive.linter.rule import Severity
+from derive.linter.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from derive.linter.finding import Finding, Place
-    from derive.linter.rule import Rule
+    from derive.linter.rule import Finding, Place, Rule
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}

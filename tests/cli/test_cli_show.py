@@ -8,7 +8,7 @@ import pytest
 import torch
 from cli_runs import MATMUL, run  # noqa: F401
 
-from derive.cli.einsum_remarks import Parts, find_plain, find_remarks
+from derive.linter.plain import Parts, find_call, find_remarks
 
 ATTENTION = """\
 scalar tau
@@ -182,7 +182,7 @@ PLAIN = {
 
 @pytest.mark.parametrize("equation", PLAIN)
 def test_plain_forms(equation):
-    assert find_plain(take_apart(equation)) == PLAIN[equation]
+    assert find_call(take_apart(equation)) == PLAIN[equation]
 
 
 def test_every_plain_form_gives_what_einsum_gives():
@@ -197,7 +197,7 @@ def test_every_plain_form_gives_what_einsum_gives():
         for count in range(len(letters) + 1):
             for output in map("".join, itertools.permutations(letters, count)):
                 equation = f"{','.join(left)}->{output}"
-                plain = find_plain(take_apart(equation))
+                plain = find_call(take_apart(equation))
                 if plain:
                     A, B = (*(tensors[o] for o in left), None)[:2]
                     value = eval(plain, {"A": A, "B": B, "torch": torch})

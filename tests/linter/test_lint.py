@@ -2,16 +2,11 @@
 
 import pytest
 
-from derive.cli.einsum_remarks import Parts, find_plain
 from derive.linter.lint import lint_bytes
 
 
-def say_plain(equation, names):
-    return find_plain(Parts.of(equation, names))
-
-
 def lint_text(text, path="example.py"):
-    return lint_bytes(path, text.encode(), say_plain).findings
+    return lint_bytes(path, text.encode()).findings
 
 
 def find_codes(text):

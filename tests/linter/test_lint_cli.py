@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_runs import Answer, run  # noqa: F401
 
-from derive.linter.catalog import RULES
+from derive.linter.rules import RULES
 
 FILE = """\
 import torch

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from derive.cli.einsum_remarks import Parts, find_plain
 from derive.errors import DeriveError
 from derive.linter.lint import lint, lint_bytes
 from derive.linter.sources import find_files
@@ -14,12 +13,8 @@ from derive.linter.sources import find_files
 BAD = 'import torch\ny = torch.einsum("ij->k", A)\n'
 
 
-def say_plain(equation, names):
-    return find_plain(Parts.of(equation, names))
-
-
 def lint_text(text, path="example.py"):
-    return lint_bytes(path, text.encode(), say_plain).findings
+    return lint_bytes(path, text.encode()).findings
 
 
 def to_notebook(*cells):
@@ -105,7 +100,7 @@ STRANGE = {
 @pytest.mark.parametrize("case", STRANGE)
 def test_strange_files_survive(case):
     data, codes = STRANGE[case]
-    found = [finding.code for finding in lint_bytes("example.py", data, say_plain).findings]
+    found = [finding.code for finding in lint_bytes("example.py", data).findings]
     assert found == codes or (codes is None and found in ([], ["DE901"]))
 
 
@@ -142,7 +137,7 @@ def find(*paths, exclude=()):
 def test_a_folder_is_read_without_what_is_hidden(tree):
     assert find(".") == ["a.py", "b/c.py", "b/gen/h.py", "b/n.ipynb"]
     assert find(tree)[0] == f"{tree.as_posix()}/a.py"
-    assert len(lint(["."], say_plain).findings) == 4
+    assert len(lint(["."]).findings) == 4
 
 
 def test_what_is_named_is_read(tree):
@@ -175,14 +170,14 @@ def test_links_and_pipes(tree):
     Path("broken.py").symlink_to("nowhere.py")
     Path("loop").symlink_to(tree)
     os.mkfifo("pipe.py")
-    report = lint(["."], say_plain)
+    report = lint(["."])
     assert [(f.code, f.place.path) for f in report.findings if f.code > "DE9"] == [
         ("DE902", "broken.py")
     ]
-    assert [f.code for f in lint(["pipe.py"], say_plain).findings] == ["DE902"]
+    assert [f.code for f in lint(["pipe.py"]).findings] == ["DE902"]
 
 
 def test_only_what_mentions_an_einsum_is_parsed_in_a_folder(tree):
     Path("old.py").write_text("print 'hello'\n")
-    assert "old.py" not in {f.place.path for f in lint(["."], say_plain).findings}
-    assert [f.code for f in lint(["old.py"], say_plain).findings] == ["DE901"]
+    assert "old.py" not in {f.place.path for f in lint(["."]).findings}
+    assert [f.code for f in lint(["old.py"]).findings] == ["DE901"]

@@ -9,14 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.cli.einsum_remarks import Parts, find_plain
-from derive.linter.catalog import CALL_RULES, RULES
-from derive.linter.finding import Severity
+from derive.frontend.from_einsum import Fault, read_einsum
+from derive.linter.calls import find_fault
 from derive.linter.lint import lint_bytes
-from derive.linter.patterns import find_fault
-from derive.linter.rule import PRELUDE
-from derive.linter.rules.calls import find_widest
-from derive.linter.spec import Fault, read_letters, read_words
+from derive.linter.rule import PRELUDE, Severity
+from derive.linter.rules import CALL_RULES, RULES, find_widest
 
 TABLE = (
     Path(__file__)
@@ -30,12 +27,8 @@ STRINGS = [line for line in TABLE if line and not line.startswith("#")]
 
 def lint_text(text):
     """The findings of a text behind the prelude."""
-    found = lint_bytes("example.py", (PRELUDE + text + "\n").encode(), say_plain)
+    found = lint_bytes("example.py", (PRELUDE + text + "\n").encode())
     return found.findings
-
-
-def say_plain(equation, names):
-    return find_plain(Parts.of(equation, names))
 
 
 def find_codes(text):
@@ -56,7 +49,7 @@ each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_the_example_that_hurts_is_found(rule):
     # a coding line counts only as the first of a file
     text = rule.hurts if rule.name == "unreadable-file" else PRELUDE + rule.hurts
-    found = lint_bytes("example.py", text.encode(), say_plain).findings
+    found = lint_bytes("example.py", text.encode()).findings
     assert rule.code in [finding.code for finding in found]
     assert {f.severity for f in found if f.code == rule.code} == {rule.severity}
     assert {f.name for f in found if f.code == rule.code} == {rule.name}
@@ -238,7 +231,7 @@ def run(function, make, string):
 
 @given(st.lists(PIECES, max_size=9).map("".join) | WHOLE)
 def test_strings_are_judged_as_torch_does(string):
-    assert isinstance(read_letters(string), Fault) != run(torch.einsum, torch.ones, string)
+    assert isinstance(read_einsum(string), Fault) != run(torch.einsum, torch.ones, string)
 
 
 @given(WHOLE)
@@ -283,7 +276,7 @@ def test_patterns(function, pattern, sizes, is_right):
 
 @pytest.mark.parametrize("pattern", ["...i -> i", "i.j -> i", "i ... ... -> i", "a_ -> a_"])
 def test_words_that_are_none(pattern):
-    assert isinstance(read_words(pattern), Fault)
+    assert isinstance(read_einsum(pattern, has_words=True), Fault)
 
 
 @pytest.mark.parametrize(

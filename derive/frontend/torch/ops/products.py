@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import refuse
+from derive.frontend.from_einsum import Fault, read_einsum, write_sublists
 from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import add, multiply, to_number
 from derive.frontend.torch.numbers import to_expr
@@ -15,8 +16,6 @@ from derive.ir.nodes import ONE, Expr, Index
 
 if TYPE_CHECKING:
     from derive.frontend.torch.trace import Trace
-
-_ELLIPSIS = "."
 
 
 def contract(
@@ -144,25 +143,10 @@ def _einsum(call: Call) -> Shadow:
     trace = call.trace
     equation, operands = _read_einsum(call)
     parts = [trace.shadow(operand) for operand in operands]
-    left, arrow, right = equation.replace(" ", "").replace("...", _ELLIPSIS).partition("->")
-    terms = left.split(",")
-    if len(terms) != len(parts):
+    spec = read_einsum(equation)
+    if isinstance(spec, Fault) or len(spec.operands) != len(parts):
         raise trace.refuse("lift-op", "the einsum string has another number of operands")
-    lead = max(
-        (
-            part.rank - len(term) + 1
-            for part, term in zip(parts, terms, strict=True)
-            if _ELLIPSIS in term
-        ),
-        default=0,
-    )
-    if not arrow:
-        letters = [c for c in left if c.isalpha()]
-        right = "".join(sorted({c for c in letters if letters.count(c) == 1}))
-        right = (_ELLIPSIS if _ELLIPSIS in left else "") + right
-    names = [_spell(term, part.rank, lead) for term, part in zip(terms, parts, strict=True)]
-    out = _spell(right, len(right) - 1 + lead if _ELLIPSIS in right else len(right), lead)
-    return contract(trace, parts, names, out)
+    return contract(trace, parts, *spec.expand([part.rank for part in parts]))
 
 
 def _read_einsum(call: Call) -> tuple[str, list[Any]]:
@@ -172,28 +156,11 @@ def _read_einsum(call: Call) -> tuple[str, list[Any]]:
         rest = call.args[1:]
         operands = rest[0] if len(rest) == 1 and isinstance(rest[0], (tuple, list)) else rest
         return first, list(operands)
-    given = list(call.args)
-    out = given.pop() if len(given) % 2 else None
-    terms = [_to_letters(each) for each in given[1::2]]
-    equation = ",".join(terms) + ("" if out is None else "->" + _to_letters(out))
-    return equation, given[::2]
-
-
-def _to_letters(numbers: Sequence[Any]) -> str:
-    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-    return "".join("..." if number is Ellipsis else alphabet[number] for number in numbers)
-
-
-def _spell(term: str, rank: int, lead: int) -> list[str]:
-    """A term with names in place of its ellipsis, counted from the last."""
-    names: list[str] = []
-    for letter in term:
-        if letter == _ELLIPSIS:
-            own = rank - len(term) + 1
-            names += [f".{k}" for k in range(lead - own, lead)]
-        else:
-            names.append(letter)
-    return names
+    has_output = len(call.args) % 2 == 1
+    lists = [*call.args[1::2], *(call.args[-1:] if has_output else ())]
+    terms = [[None if n is Ellipsis else n for n in each] for each in lists]
+    end = len(call.args) - has_output
+    return write_sublists(terms, has_output=has_output), list(call.args[:end:2])
 
 
 def _tensordot(call: Call) -> Shadow:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from derive.linter.finding import Remark, Severity
-from derive.linter.rule import rule
+from derive.frontend.from_einsum import DOTS
+from derive.linter.rule import Remark, Severity, rule
 from derive.linter.scopes import find_dotted, find_only
-from derive.linter.spec import DOTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from derive.frontend.from_einsum import Spec, Token
     from derive.linter.calls import Call
     from derive.linter.scopes import Scope
-    from derive.linter.spec import Letter
 
     Shape = tuple[int | None, ...]  # None for a number that is not known
 
@@ -41,9 +40,9 @@ _MATRICES = {f"{home}.eye" for home in ("torch", "numpy", "jax.numpy")} | {"nump
     hurts='A = torch.zeros(2, 3, 4)\nx = torch.einsum("ij->ji", A)',
     fine='A = torch.zeros(2, 3)\nx = torch.einsum("ij->ji", A)',
 )
-def find_wrong_ranks(call: Call) -> Iterator[Remark]:
+def find_wrong_ranks(call: Call, spec: Spec) -> Iterator[Remark]:
     """A tensor has another number of indices than its term has letters."""
-    for name, operand, shape in _find_shapes(call):
+    for name, operand, shape in _find_shapes(call, spec):
         letters = [letter for letter in operand if letter.name != DOTS]
         is_open = len(letters) < len(operand)
         if len(letters) > len(shape) or (not is_open and len(letters) < len(shape)):
@@ -60,10 +59,10 @@ def find_wrong_ranks(call: Call) -> Iterator[Remark]:
     hurts='A = torch.zeros(2, 3)\nB = torch.zeros(4, 5)\nx = torch.einsum("ij,jk->ik", A, B)',
     fine='A = torch.zeros(2, 3)\nB = torch.zeros(3, 5)\nx = torch.einsum("ij,jk->ik", A, B)',
 )
-def find_wrong_extents(call: Call) -> Iterator[Remark]:
+def find_wrong_extents(call: Call, spec: Spec) -> Iterator[Remark]:
     """A letter stands for two different extents."""
     known: dict[str, tuple[int, str]] = {}
-    for name, operand, shape in _find_shapes(call):
+    for name, operand, shape in _find_shapes(call, spec):
         if len(operand) != len(shape) or any(letter.name == DOTS for letter in operand):
             continue
         for letter, extent in zip(operand, shape, strict=True):
@@ -76,10 +75,10 @@ def find_wrong_extents(call: Call) -> Iterator[Remark]:
                 yield Remark(says, advice, letter.start, letter.end)
 
 
-def _find_shapes(call: Call) -> Iterator[tuple[str, Sequence[Letter], Shape]]:
+def _find_shapes(call: Call, spec: Spec) -> Iterator[tuple[str, Sequence[Token], Shape]]:
     """The operands whose shape is known, with their terms."""
-    spec, given = call.spec, call.operands
-    if spec is None or given is None or len(given) != len(spec.operands):
+    given = call.operands
+    if given is None or len(given) != len(spec.operands):
         return
     if call.function not in {"einsum", "contract"}:
         return

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from derive.frontend.from_einsum import read_fixed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,11 +22,10 @@ class Parts:
 
     @staticmethod
     def of(equation: str, names: tuple[str, ...]) -> Parts:
-        """The parts of a string that `from_einsum` takes."""
-        left, arrow, right = "".join(equation.split()).partition("->")
-        every = left.replace(",", "")
-        implied = "".join(sorted(letter for letter in set(every) if every.count(letter) == 1))
-        return Parts(tuple(left.split(",")), right if arrow else implied, names, bool(arrow))
+        """The parts of a valid string without an ellipsis."""
+        spec = read_fixed(equation)
+        operands = tuple("".join(operand) for operand in spec.names)
+        return Parts(operands, "".join(spec.output_names), names, spec.has_arrow)
 
     def __str__(self) -> str:
         """The string in explicit form."""
@@ -43,7 +44,12 @@ def find_remarks(parts: Parts) -> tuple[str, ...]:
     )
 
 
-def find_plain(parts: Parts) -> str:
+def find_plain(equation: str, names: tuple[str, ...]) -> str:
+    """A call without einsum that gives the same as a valid string, for operands of these names."""
+    return find_call(Parts.of(equation, names))
+
+
+def find_call(parts: Parts) -> str:
     """A call without einsum that gives the same; nothing where there is no simple one."""
     match parts.operands:
         case (operand,):
