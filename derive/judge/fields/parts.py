@@ -133,7 +133,8 @@ def fill(
 def broadcast(*given: Parts) -> tuple[Parts, ...]:
     """All in their common shape."""
     # Not torch.broadcast_shapes, which loads a compiler's worth of modules when it is first called.
-    shape = torch.broadcast_tensors(*(each.state for each in given))[0].shape
+    states = torch.broadcast_tensors(*(each.state for each in given))  # type: ignore[no-untyped-call]
+    shape = states[0].shape
     return tuple(
         each if each.shape == shape else each.map(lambda part: part.expand(shape)) for each in given
     )
