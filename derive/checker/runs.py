@@ -334,10 +334,22 @@ def make_recorder(path: str) -> Any:
             return False
         if made.is_floating_point():
             return bool(made.dtype.itemsize < torch.float32.itemsize)
-        is_mask = not made.numel() or bool(((made == 0) | (made == 1)).all())
-        return made.dtype in narrow and not is_mask
+        if made.dtype not in narrow:
+            return False
+        values = find_values(made)
+        return bool(((values != 0) & (values != 1)).any())
 
     return Recorder()
+
+
+def find_values(tensor: Any) -> Any:
+    """The tensor with the batches and levels that torch.func holds back from code that runs."""
+    import torch
+
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def iterate(value: Any) -> Iterator[Any]:
@@ -616,6 +628,7 @@ def _leaves_range(name: str, args: Sequence[Any], result: Any) -> bool:
     given = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
     if not given or not isinstance(result, torch.Tensor) or not result.is_floating_point():
         return False
+    given, result = list(map(find_values, given)), find_values(result)
     if not all(bool(each.isfinite().all()) for each in given):
         return False
     largest = max(float(each.abs().max()) if each.numel() else 0.0 for each in given)
