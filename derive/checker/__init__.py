@@ -15,11 +15,10 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.load import SUFFIXES, CannotRunError
-from derive.checker.processes import log_error, run_in_child
+from derive.checker.processes import log_error, make_folder, run_in_child
 from derive.checker.program import parse_binds
 from derive.checker.stages import judge, refine
 from derive.checker.verdict import Job, Report, Verdict
@@ -69,7 +68,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
         )
     binds = parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
     job = Job(_find_place(code), wanted, system, binds, dict(sizes or {}), backward, seconds, init)
-    with TemporaryDirectory(prefix="derive-", ignore_cleanup_errors=True) as folder:
+    with make_folder() as folder:
         found, ended = run_in_child(partial(_work, job, folder), classes=(Verdict,))
     verdict: Verdict = found if isinstance(found, Verdict) else job.start()
     if verdict.same and any(finding.code == "repaired" for finding in verdict.findings):

@@ -26,14 +26,16 @@ import hmac
 import json
 import os
 import select
+import shutil
 import signal
 import socket
+import stat
 import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from fractions import Fraction
 from functools import wraps
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 _PARENT_DEATH, _DUMPABLE, _SUBREAPER = 1, 4, 36  # of prctl
 _USER, _PROCESSES, _NETWORK = 0x10000000, 0x20000000, 0x40000000  # of unshare
 NAMESPACES = {"processes": _PROCESSES, "network": _NETWORK}
+_PREFIX = "derive-"  # of the folders in which code runs
+_YOUNG = 600  # seconds for which a folder without a lock may be one that is being made
 
 
 def set_process(option: int, value: int) -> None:
@@ -141,6 +145,51 @@ def enter(folder: str) -> None:
     sys.path[:] = [os.path.abspath(place) for place in sys.path]
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.chdir(folder)
+
+
+@contextmanager
+def make_folder() -> Iterator[str]:
+    """A fresh folder, locked while it is used; those that killed processes have left go."""
+    _remove_left()
+    folder = tempfile.mkdtemp(prefix=_PREFIX)
+    lock = _lock(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(folder: str) -> int | None:
+    """The descriptor that locks a folder; None where another process does, or none can."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove_left() -> None:
+    """Remove this user's folders that no process uses any more."""
+    if not hasattr(os, "getuid"):
+        return
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            found = path.lstat()
+            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            if not is_own or time.time() - found.st_mtime < _YOUNG:
+                continue
+            lock = _lock(str(path))
+            if lock is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
 
 
 HEAD = struct.Struct("<QQ")  # the length of the header and of the tensors behind it

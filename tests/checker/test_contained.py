@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import tempfile
 import time
 from pathlib import Path
 
@@ -12,7 +13,16 @@ import pytest
 import torch  # noqa: F401 - loaded once, for every fork
 
 from derive import check, parse
-from derive.checker.processes import Kept, Reader, Writer, _Sealed, name_classes, run_in_child
+from derive.checker.processes import (
+    Kept,
+    Reader,
+    Writer,
+    _lock,
+    _Sealed,
+    make_folder,
+    name_classes,
+    run_in_child,
+)
 from derive.checker.runner import start_runner
 from derive.checker.verdict import Job, Verdict
 from derive.frontend.system import to_system
@@ -193,3 +203,25 @@ def test_what_is_no_data_is_not_read(text):
 
 def _find_nothing(kept: Kept):
     raise ValueError(kept)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_kept"), [("left", False), ("locked", True), ("young", True), ("link", True)]
+)
+def test_folders_of_killed_checks_go(tmp_path, monkeypatch, kind, is_kept):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / "derive-left"
+    if kind == "link":
+        (tmp_path / "own").mkdir()
+        left.symlink_to(tmp_path / "own")
+    else:
+        left.mkdir()
+    if kind != "young":
+        os.utime(left, (0, 0))
+    lock = _lock(str(left)) if kind == "locked" else None
+    with make_folder() as folder:
+        assert Path(folder).is_dir()
+        assert left.exists() is is_kept
+    assert not Path(folder).exists()
+    if lock is not None:
+        os.close(lock)

@@ -19,7 +19,7 @@ _SQUARES = {
     1: (2, 3, 5, 7, 11, 13),
     2: (2, 3, 5, 7),
     3: (2, 3),
-}  # primes that have a root at every level, 2 among them: they are 7 modulo 8
+}  # primes that have a root at every level
 DEEPEST = max(_BITS)
 
 
@@ -82,19 +82,9 @@ def _draw_primes(dice: Random, depth: int, squares: tuple[int, ...]) -> tuple[in
 
 def _is_good(number: int, squares: tuple[int, ...]) -> bool:
     """A prime that is 3 modulo 4, modulo which the small primes are squares."""
-    if number % 8 != 7 or any(number % small not in _find_rests(small) for small in squares[1:]):
+    if number % 4 != 3 or any(pow(s, (number - 1) // 2, number) != 1 for s in squares):
         return False
     return is_prime(number)
-
-
-@lru_cache(maxsize=16)
-def _find_rests(small: int) -> frozenset[int]:
-    """What primes p = 3 modulo 4 leave, modulo which this odd prime is a square.
-
-    By the law of reciprocity p is a square modulo it where it is 1 modulo 4, and else is none.
-    """
-    ones = frozenset(x * x % small for x in range(1, small))
-    return ones if small % 4 == 1 else frozenset(range(1, small)) - ones
 
 
 def is_prime(number: int) -> bool:
