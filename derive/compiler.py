@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from derive.analysis.checks import find_unplanned
+from derive.analysis.names import find_unplanned
 from derive.backend.to_module import Header, to_module
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
 from derive.frontend.system import refuse_depth, to_system
-from derive.ir.sizes import find_sizes
+from derive.ir.walk import find_sizes
 from derive.plan.machine import DEFAULT, WIDTH, Machine
 from derive.plan.memory import parse_memory
 from derive.plan.regimes import find_regimes

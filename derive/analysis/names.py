@@ -5,26 +5,40 @@ from __future__ import annotations
 from keyword import iskeyword
 from typing import TYPE_CHECKING
 
-from derive.analysis.letters import find_letters
-from derive.analysis.marks import find_marks, to_count
+from derive.analysis.extents import find_extent_mistakes, find_letters, find_size_mistakes
+from derive.analysis.places import find_unplanned
+from derive.analysis.reads import find_read_mistakes
+from derive.analysis.scopes import find_scope_mistakes
 from derive.errors import DeriveError, Diagnostic, suggest
 from derive.ir.nodes import (
     Access,
+    Along,
+    And,
     Call,
+    Compare,
     Equation,
     Expr,
     Index,
+    Not,
+    Or,
+    Reduce,
     Scalar,
     ScalarInput,
     Size,
     System,
     Tensor,
+    Truth,
+    Where,
 )
-from derive.ir.walk import find_accesses, walk
+from derive.ir.text import find_marks, to_count, to_text, write_extent
+from derive.ir.walk import find_accesses, find_children, walk
 from derive.notation.formula import FUNCTION_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from derive.ir.nodes import System
+
 
 # function: fewest and most arguments
 FUNCTIONS: dict[str, tuple[int, int]] = {
@@ -241,3 +255,126 @@ def _find_early(
             (*find_marks(equation, access), *find_marks(later, later.target)),
             help=f"move the equation of {name} up",
         )
+
+
+# Numbers where numbers are asked for, conditions where conditions are asked for.
+
+
+def is_condition(expr: Expr) -> bool:
+    """Is the expression true or false, and no number?"""
+    match expr:
+        case Access(tensor, _):
+            return tensor.kind == "bool"
+        case Truth() | Compare() | And() | Or() | Not():
+            return True
+    return False
+
+
+def find_kind_mistakes(system: System) -> Iterator[Diagnostic]:
+    """Truth values used as numbers, and numbers used as conditions."""
+    for equation in system.equations:
+        wants_condition = equation.target.tensor.kind == "bool"
+        yield from _find_mistakes(equation.value, equation, wants_condition=wants_condition)
+        for place in equation.target.places:
+            yield from _find_mistakes(place, equation, wants_condition=False)
+
+
+def _find_mistakes(
+    expr: Expr, equation: Equation, *, wants_condition: bool
+) -> Iterator[Diagnostic]:
+    if wants_condition and not is_condition(expr):
+        yield _no_condition(expr, equation)
+    elif is_condition(expr) and not wants_condition:
+        yield _no_number(expr, equation)
+    conditions = _find_conditions(expr)
+    for child in find_children(expr):
+        wanted = any(child is condition for condition in conditions)
+        yield from _find_mistakes(child, equation, wants_condition=wanted)
+
+
+def _find_conditions(expr: Expr) -> tuple[Expr, ...]:
+    """The children that must be conditions."""
+    match expr:
+        case Where(condition, _, _) | Reduce(_, _, condition, _) | Along(_, _, condition, _):
+            return (condition,)
+        case And(parts) | Or(parts):
+            return parts
+        case Not(part):
+            return (part,)
+    return ()
+
+
+def _no_condition(expr: Expr, equation: Equation) -> Diagnostic:
+    facts: tuple[str, ...] = ()
+    written = to_text(expr)
+    if isinstance(expr, Access):
+        facts = (f"{expr.tensor.name} is {_describe(expr.tensor.kind)}",)
+    return Diagnostic(
+        "mask-not-boolean",
+        "a number stands where a condition is needed",
+        find_marks(equation, expr),
+        facts,
+        f"compare it, {written} > 0, or declare a tensor of truth values: "
+        + (_declare(expr) if isinstance(expr, Access) else "bool m[B, S]"),
+    )
+
+
+def _declare(access: Access) -> str:
+    return f"bool {access.tensor.name}[{', '.join(map(write_extent, access.tensor.shape))}]"
+
+
+def _describe(kind: str) -> str:
+    return {"int": "a tensor of integers", "bool": "a tensor of truth values"}.get(
+        kind, "a tensor of real numbers"
+    )
+
+
+def _no_number(expr: Expr, equation: Equation) -> Diagnostic:
+    facts: tuple[str, ...] = ()
+    if isinstance(expr, Access):
+        facts = (f"{expr.tensor.name} is {_describe(expr.tensor.kind)}",)
+    return Diagnostic(
+        "condition-as-number",
+        "a truth value stands where a number is needed",
+        find_marks(equation, expr),
+        facts,
+        f"write [{to_text(expr)}] for 1 or 0",
+    )
+
+
+# Every check of a formula, in the order in which a person would mend what they find.
+#
+# names, definitions, letters and places, kinds of values, extents, reads, sizes
+
+
+__all__ = ["check_system", "find_mistakes", "find_unplanned"]
+
+
+def check_system(system: System) -> None:
+    """Raise the first mistake of the formula, if it holds one."""
+    for mistake in find_mistakes(system):
+        raise DeriveError(mistake)
+
+
+def find_mistakes(system: System) -> Iterator[Diagnostic]:
+    """The mistakes of the formula; those of a stage only if the stages before it found none."""
+    if not system.equations:
+        yield Diagnostic(
+            "formula-empty",
+            "the formula has no equation",
+            help="write at least one, y[i] = sum[j](A[i,j] * x[j])",
+        )
+        return
+    for stage in (
+        find_name_mistakes,
+        find_order_mistakes,
+        find_scope_mistakes,
+        find_kind_mistakes,
+        find_extent_mistakes,
+        find_read_mistakes,
+        find_size_mistakes,
+    ):
+        found = tuple(stage(system))
+        if found:
+            yield from found
+            return

@@ -14,11 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.analysis.marks import find_marks, write_extent
 from derive.errors import Diagnostic
 from derive.ir.nodes import Access, Call, Equation, Expr, Index, System
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.text import to_text
+from derive.ir.text import find_marks, to_text, write_extent
 from derive.ir.walk import find_accesses, find_free, walk
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derive.analysis.extents import find_origin, say_extent
-from derive.analysis.marks import find_marks, write_extent
 from derive.analysis.ranges import (
     Facts,
     find_facts,
@@ -21,7 +20,6 @@ from derive.analysis.ranges import (
     is_whole,
 )
 from derive.errors import Diagnostic, Mark
-from derive.ir.letters import find_untold
 from derive.ir.nodes import (
     ONE,
     ZERO,
@@ -40,7 +38,7 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.text import to_text
+from derive.ir.text import find_marks, find_untold, to_text, write_extent
 from derive.ir.walk import find_children, find_free, walk
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derive.analysis.letters import find_broadcast, find_left, find_letters
+from derive.analysis.extents import find_broadcast, find_left, find_letters
 from derive.ir.nodes import Add, Along, Equation, Index, Reduce
 from derive.ir.walk import find_accesses, find_free, walk
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.analysis.extents import say_extent
-from derive.analysis.letters import find_broadcast, find_letters
-from derive.analysis.marks import find_free_marks, find_marks, to_count, write_extent
+from derive.analysis.extents import find_broadcast, find_letters, say_extent
 from derive.analysis.places import fills_once
 from derive.errors import Diagnostic
 from derive.ir.nodes import Access, Along, Equation, Expr, Index, Reduce, System
 from derive.ir.polynomial import is_same_extent
-from derive.ir.text import to_text
+from derive.ir.text import find_free_marks, find_marks, to_count, to_text, write_extent
 from derive.ir.walk import find_accesses, find_children, find_free, rename_apart, walk
 
 if TYPE_CHECKING:

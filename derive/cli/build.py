@@ -148,7 +148,7 @@ def _share_sizes(order: Order) -> dict[str, dict[str, int]]:
     if not given:
         return {found.name: {} for found in order.found}
     from derive.frontend.system import to_system
-    from derive.ir.sizes import find_sizes
+    from derive.ir.walk import find_sizes
 
     shares: dict[str, dict[str, int]] = {}
     every: list[str] = []

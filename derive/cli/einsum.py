@@ -55,7 +55,7 @@ def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None
 
 def _from_letters(sizes: Mapping[str, int], system: System) -> dict[str, int]:
     """The sizes that were given by their letters, `b=8`, or by their own names, `B=8`."""
-    from derive.analysis.letters import find_letters
+    from derive.analysis.extents import find_letters
     from derive.ir.text import to_text
 
     names = {index.name: to_text(index.extent) for index in find_letters(system)}

@@ -126,6 +126,6 @@ def _check(found: Found, sizes: Mapping[str, int]) -> None:
     """Refuse sizes that the formula does not have."""
     if sizes:
         from derive.frontend.system import to_system
-        from derive.ir.sizes import find_sizes
+        from derive.ir.walk import find_sizes
 
         check_sizes(sizes, find_sizes(to_system(found.formula)))

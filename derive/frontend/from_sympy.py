@@ -27,7 +27,6 @@ from derive.errors import DeriveError, refuse, suggest
 from derive.frontend.sympy.names import Names, find_label, find_names, find_order
 from derive.frontend.sympy.nodes import Context, to_node
 from derive.frontend.sympy.tensors import find_tensors
-from derive.ir.letters import find_winning
 from derive.ir.nodes import (
     Access,
     Equation,
@@ -38,7 +37,7 @@ from derive.ir.nodes import (
     Tensor,
 )
 from derive.ir.numbers import to_exact
-from derive.ir.text import to_lines
+from derive.ir.text import find_winning, to_lines
 from derive.notation.formula import check_formula
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from derive.analysis.checks import check_system
+from derive.analysis.names import check_system
 from derive.errors import refuse
 from derive.frontend.from_sympy import from_sympy
 from derive.notation.formula import check_formula, check_name

@@ -9,12 +9,29 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from derive.ir.letters import find_untold
-from derive.ir.nodes import Add, Expr, Mul, Number, ScalarInput, System, Tensor
-from derive.ir.pieces import OR, find_span, join, tighten, to_text
+from derive.errors import Mark
+from derive.ir.nodes import (
+    Access,
+    Add,
+    Along,
+    Expr,
+    Index,
+    Mul,
+    Number,
+    Reduce,
+    ScalarInput,
+    System,
+    Tensor,
+)
+from derive.ir.pieces import OR, find_span, find_spans, join, tighten, to_text
+from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.walk import find_accesses, find_free, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
+
+    from derive.ir.nodes import Equation, Expr, Index, System
+
 
 __all__ = ["find_span", "to_declaration", "to_lines", "to_text"]
 
@@ -103,3 +120,166 @@ def _declaration(group: tuple[Tensor, ...]) -> str:
         high = f" {'>' if excluded[0] else '>='} {to_text(tensor.lower)}"
     below = f" < {to_text(tensor.below)}" if tensor.below is not None else ""
     return f"{kind}{low}{names}[{shape}]{high}{below}"
+
+
+# Which index letters of a system need a line that says their extent.
+#
+# A reader of the text takes the extent of a letter from its first plain use, alone in a place of a
+# tensor whose extent there is known; where that gives another extent, or none, an `index` line must
+# tell it. The reading is repeated here, so that the text holds the lines it needs and no others.
+# A letter that stands on a left side only has such a line in any case: a reader could think that it
+# was forgotten on the right.
+
+
+def find_untold(system: System) -> tuple[Index, ...]:
+    """The indices whose extent no plain use tells, in order of appearance."""
+    uses = tuple(_find_uses(system))
+    letters = {index.name: index for index in reversed(tuple(_find_indices(system)))}
+    ordered = dict.fromkeys(index.name for index in _find_indices(system))
+    untold = {index.name: index for e in system.equations for index in _find_left_only(e)}
+    untold |= {name: letters[name] for name in system.declared if name in letters}
+    while True:
+        told = _read_extents(system, uses, {n: i.extent for n, i in untold.items()})
+        missing = (n for n in ordered if n not in told or not _is_told(letters[n], told[n]))
+        name = next((n for n in missing if n not in untold), None)
+        if name is None:
+            return tuple(letters[n] for n in ordered if n in untold)
+        untold[name] = letters[name]
+
+
+def find_winning(system: System, declared: Collection[str]) -> tuple[str, ...]:
+    """The declared letters whose line wins: a place that one reads has another extent."""
+    reads = (
+        (place, access.tensor.shape[number])
+        for access in _find_uses(system)
+        for number, place in enumerate(access.places)
+        if isinstance(place, Index) and number < len(access.tensor.shape)
+    )
+    winning = (i.name for i, extent in reads if i.name in declared and not _is_told(i, extent))
+    return tuple(dict.fromkeys(winning))
+
+
+def _find_left_only(equation: Equation) -> Iterator[Index]:
+    """The letters of the left side that the right side does not hold."""
+    free = find_free(equation.value)
+    for place in equation.target.places:
+        yield from (index for index in find_free(place) if index not in free)
+
+
+def _is_told(index: Index, extent: Expr) -> bool:
+    return is_same_extent(index.extent, extent)
+
+
+def _find_uses(system: System) -> Iterator[Access]:
+    """The accesses in the order of the text, the left side behind the value."""
+    for equation in system.equations:
+        yield from find_accesses(equation.value)
+        yield equation.target
+
+
+def _find_indices(system: System) -> Iterator[Index]:
+    """The indices in order of appearance, bound ones with them; some more than once."""
+    for equation in system.equations:
+        for place in equation.target.places:
+            yield from (here for here in walk(place) if isinstance(here, Index))
+        for here in walk(equation.value):
+            match here:
+                case Reduce(_, bound, _, _):
+                    yield from bound
+                case Along(_, index, _, _):
+                    yield index
+                case Index():
+                    yield here
+
+
+def _read_extents(
+    system: System, uses: tuple[Access, ...], given: Mapping[str, Expr]
+) -> dict[str, Expr]:
+    """What plain uses tell of each letter, in rounds until nothing more is told."""
+    told = dict(given)
+    defined = {equation.target.tensor.name: equation.target for equation in system.equations}
+    while True:
+        before = len(told)
+        for access in uses:
+            for number, place in enumerate(access.places):
+                if isinstance(place, Index) and place.name not in told:
+                    extent = _find_extent(access.tensor, number, defined, told)
+                    if extent is not None:
+                        told[place.name] = extent
+        if len(told) == before:
+            return told
+
+
+def _find_extent(
+    tensor: Tensor, number: int, defined: Mapping[str, Access], told: Mapping[str, Expr]
+) -> Expr | None:
+    """The extent of one place, as far as it is known: a declared one, or that of the left side."""
+    target = defined.get(tensor.name)
+    if target is None:
+        return tensor.shape[number] if number < len(tensor.shape) else None
+    if number >= len(target.places):
+        return None
+    place = target.places[number]
+    letters = [here for here in walk(place) if isinstance(here, Index)]
+    if not letters or any(letter.name not in told for letter in letters):
+        return None
+    if isinstance(place, Index):
+        return told[place.name]
+    last = Polynomial.of(place)
+    for letter in letters:
+        parts = last.split(letter)
+        if parts is None:
+            return None
+        last = parts[0] * (Polynomial.of(told[letter.name]) - Polynomial.of(1)) + parts[1]
+    return (last + Polynomial.of(1)).to_expr()
+
+
+# Where in an equation's text a node stands, for the carets of a message.
+
+
+def find_marks(equation: Equation, *path: Expr) -> tuple[Mark, ...]:
+    """The mark under the last node of a path that leads to it: an access, then its place."""
+    whole: Equation | Expr = equation
+    column, end = 0, 0
+    for part in path:
+        span = find_span(whole, part)
+        if span is None:
+            return ()
+        column, end = column + span[0], column + span[1]
+        whole = part
+    return (Mark(to_text(equation), column, end),)
+
+
+def find_free_marks(equation: Equation, use: Expr, index: Index) -> tuple[Mark, ...]:
+    """The mark under the index in its first use that stands outside of what binds it."""
+    binders = (
+        here
+        for here in walk(equation.value)
+        if isinstance(here, Reduce) and any(bound.name == index.name for bound in here.bound)
+    )
+    closed = [span for binder in binders for span in find_spans(equation, binder)]
+    for start, end in find_spans(equation, use):
+        if not any(low <= start and end <= high for low, high in closed):
+            within = find_span(use, index) or (0, end - start)
+            return (Mark(to_text(equation), start + within[0], start + within[1]),)
+    return find_marks(equation, use, index)
+
+
+def write_extent(extent: Expr | Polynomial) -> str:
+    """An extent or a position as declarations write it, what is taken off behind what is there."""
+    expr = extent.to_expr() if isinstance(extent, Polynomial) else extent
+    if isinstance(expr, Add) and isinstance(extent, Polynomial):
+        expr = Add(tuple(sorted(expr.terms, key=lambda t: (isinstance(t, Number), _is_less(t)))))
+    return "".join(piece for piece, _ in tighten(join((expr,), ", ", OR)))
+
+
+def _is_less(term: Expr) -> bool:
+    match term:
+        case Mul((Number(value), *_)) | Number(value):
+            return value < 0
+    return False
+
+
+def to_count(number: int, noun: str) -> str:
+    """`1 place`, `2 places`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

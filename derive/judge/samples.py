@@ -18,7 +18,6 @@ from math import prod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from derive.ir import sizes as ir_sizes
 from derive.ir.nodes import (
     Access,
     Along,
@@ -34,6 +33,7 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import Polynomial, evaluate_atom
 from derive.ir.walk import find_children, find_free, walk
+from derive.ir.walk import find_sizes as walk_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ def find_sizes(system: System) -> tuple[str, ...]:
         if bound is not None
     )
     inside = (part.name for bound in bounds for part in walk(bound) if isinstance(part, Size))
-    return tuple(dict.fromkeys((*ir_sizes.find_sizes(system), *inside)))
+    return tuple(dict.fromkeys((*walk_sizes(system), *inside)))
 
 
 def choose_sizes(

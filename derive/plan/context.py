@@ -17,7 +17,7 @@ from derive.plan.ops import (
 )
 from derive.plan.path import FLOPS
 from derive.plan.steps import Step
-from derive.rewrite.protect import guard_unless_finite, is_variable, protect
+from derive.rewrite.guards import guard_unless_finite, is_variable, protect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

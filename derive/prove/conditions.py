@@ -1,146 +1,618 @@
-"""Conditions as cubes of literals, cubes that exclude each other."""
+"""What is known of the values of pieces: finite, positive, never negative.
+
+Laws:
+- Inputs are finite real numbers; sizes are at least 1.
+- No is never wrong.
+"""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from math import lcm
+from functools import lru_cache
+from math import floor, gcd
 from typing import TYPE_CHECKING
 
-from derive.analysis.affine import to_affine
-from derive.analysis.affine_form import Affine
-from derive.analysis.ranges import is_integer
-from derive.ir.nodes import (
-    Access,
-    And,
-    Compare,
-    Expr,
-    Not,
-    Or,
-    Truth,
-    Where,
-)
+from derive.analysis.affine import Affine, find_range, to_affine
+from derive.analysis.affine_sizes import ONE, is_never_negative, is_positive, negate
+from derive.analysis.affine_sizes import ONE as UNIT
+from derive.ir.nodes import Call, Expr, Index, Number, Scalar, Size
 from derive.ir.polynomial import Polynomial
-from derive.prove.cases import refuse_endless
-from derive.prove.literals import (
-    ALWAYS,
-    NEVER,
-    Cubes,
-    check_count,
-    decide_affine,
-    deny,
-    join,
-    split_abs,
-    to_cubes,
+from derive.ir.walk import find_free, substitute
+from derive.prove.terms import (
+    Algebra,
+    Atom,
+    Base,
+    Cube,
+    Endless,
+    Factor,
+    Fold,
+    Function,
+    GivesUp,
+    Labeller,
+    Literal,
+    Normal,
+    Poly,
+    Read,
+    Symbol,
+    Term,
+    Value,
+    find_affine_free,
 )
-from derive.prove.powers import find_content, find_sign
-from derive.prove.signs import is_total
-from derive.prove.terms import Algebra, Cube, GivesUp, Literal, Normal, Read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from derive.prove.terms import Poly
-
-_MINUS_ONE = Polynomial.of(-1)
-_CONTRARY = {"<": ">=", ">": "<=", "!=": "=="}
+    from collections.abc import Callable, Iterator
 
 
-def decide_normal(algebra: Algebra, literal: Literal) -> bool | Cube:
-    """A comparison of a normal form with 0 in its one form, or its truth."""
+_EVERYWHERE = {"sin", "cos", "erf", "abs", "floor", "sign", "whole", "share"}
+
+
+@lru_cache(maxsize=50000)
+def is_total(piece: Atom | Factor | Term | Normal) -> bool:
+    """Is it finite for all inputs? Guards count for nothing."""
+    match piece:
+        case Read(tensor, _):
+            return tensor.kind != "rough"  # a symbol of what may be nan
+        case Symbol() | Value():
+            return True
+        case Factor(atom, exponent, partial):
+            if partial or not is_total(atom):
+                return False
+            return exponent >= 0 or is_above(atom)
+        case Term():
+            return all(map(is_total, piece.factors)) and (
+                piece.power is None or is_total(piece.power)
+            )
+        case Normal(terms):
+            return all(map(is_total, terms))
+        case Base(normal):
+            return is_total(normal)
+        case Function(name, arguments):
+            if name == "log" and not is_above(Base(arguments[0])):
+                return False
+            return name in {*_EVERYWHERE, "log"} and all(map(is_total, arguments))
+        case Fold(kind, bound, literals, body):
+            filled = kind == "prod" or is_filled(bound, literals)
+            return filled and is_total(body)
+        case Endless():
+            return False
+
+
+@lru_cache(maxsize=50000)
+def is_above(atom: Atom) -> bool:
+    """Is the atom > 0?"""
+    match atom:
+        case Symbol(expr):
+            return not isinstance(expr, Scalar)
+        case Read(tensor, _):
+            low = tensor.lower
+            if not isinstance(low, Number):
+                return False
+            return low.value > 0 or (low.value == 0 and tensor.strict[0])
+        case Function("whole", (inner,)):
+            return is_above(Base(inner))
+        case Base(normal):
+            terms = normal.terms
+            rests = all(is_term_nonnegative(term) for term in terms)
+            return rests and any(is_term_positive(term) for term in terms) and is_total(normal)
+    return False
+
+
+@lru_cache(maxsize=50000)
+def is_nonnegative_atom(atom: Atom) -> bool:
+    """Is the atom >= 0?"""
+    match atom:
+        case Read(tensor, _):
+            low = tensor.lower
+            return tensor.kind == "bool" or (isinstance(low, Number) and low.value >= 0)
+        case Function("abs"):
+            return True
+        case Function("whole" | "share", (inner,)):
+            return is_nonnegative_atom(Base(inner))
+        case Value(affine):
+            low_end = find_range(affine)[0]
+            return low_end is not None and is_never_negative(low_end)
+        case Base(normal):
+            return all(is_term_nonnegative(term) for term in normal.terms)
+    return is_above(atom)
+
+
+def is_term_nonnegative(term: Term) -> bool:
+    """Is the term >= 0 (or not a number)?"""
+    return term.coefficient >= 0 and all(map(is_factor_nonnegative, term.factors))
+
+
+def is_factor_nonnegative(factor: Factor) -> bool:
+    """Is the factor >= 0 (or not a number)?"""
+    return (
+        factor.partial
+        or (factor.exponent.denominator == 1 and factor.exponent % 2 == 0)
+        or is_nonnegative_atom(factor.atom)
+    )
+
+
+def is_term_positive(term: Term) -> bool:
+    """Is the term, which is >= 0, > 0 wherever it is finite?"""
+    return (
+        term.coefficient > 0
+        and not term.numeric
+        and all(is_above(factor.atom) for factor in term.factors)
+        and is_filled(term.bound, term.guards)
+    )
+
+
+def is_filled(bound: tuple[Index, ...], literals: Cube) -> bool:
+    """Is there, for all values of the free letters, a value of the bound ones that fits?"""
+    if not all(is_positive(Polynomial.of(index.extent)) for index in bound):
+        return False
+    if not literals:
+        return True
+    asked = [index for index in bound if any(index in each.free for each in literals)]
+    if len(asked) > 1 or not all(each.kind in {"least", "zero"} for each in literals):
+        return False
+    index = asked[0] if asked else None
+    for place in _find_witnesses(index, literals):
+        if all(_holds(each, index, place) for each in literals):
+            return True
+    return False
+
+
+def _find_witnesses(index: Index | None, literals: Cube) -> Iterator[Affine]:
+    """Values of a letter that may fit: its ends, and where a condition just holds."""
+    if index is None:
+        yield Affine({})
+        return
+    extent = Polynomial.of(index.extent)
+    found = [Affine({}), Affine({}, extent - ONE)]
+    for literal in literals:
+        subject = literal.subject
+        assert isinstance(subject, Affine)
+        slope = subject.terms.get(index)
+        if slope is None or slope.constant not in (1, -1):
+            continue
+        rest = Affine({a: each for a, each in subject.terms.items() if a is not index})
+        rest = rest + Affine({}, subject.constant)
+        edge = rest.scale(Polynomial.of(-slope.constant))
+        found.append(edge)
+        found.append(edge + Affine({}, Polynomial.of(-slope.constant)))
+    for place in found:
+        if index in find_affine_free(place):
+            continue
+        low, high = find_range(place)
+        if low is None or high is None:
+            continue
+        if is_never_negative(low) and is_never_negative(extent - ONE - high):
+            yield place
+
+
+def _holds(literal: Literal, index: Index | None, place: Affine) -> bool:
     subject = literal.subject
-    assert isinstance(subject, Normal)
-    if not subject.terms:
-        return (literal.kind != "above") is literal.positive
-    if is_total(subject):
-        if algebra.is_positive(subject):
-            return (literal.kind != "equal") is literal.positive
-        if literal.kind == "from":  # x >= 0 is the contrary of -x > 0
-            away = algebra.finish(tuple(term.times(Fraction(-1)) for term in subject.terms))
-            return decide_normal(algebra, Literal("above", away, not literal.positive))
-    content, rest = find_content(algebra, subject, whole=False)
-    del content  # it is positive
-    if literal.kind == "equal" and find_sign(algebra, rest) < 0:
-        rest = algebra.finish(tuple(term.times(Fraction(-1)) for term in rest.terms))
-    return (Literal(literal.kind, rest, literal.positive),)
+    assert isinstance(subject, Affine)
+    if index is not None and index in find_affine_free(subject):
+        subject = put(subject, {index: place})
+    value = judge(literal.kind, subject)
+    return value is not None and value is literal.positive
 
 
-def to_condition(
-    algebra: Algebra,
-    expr: Expr,
-    to_index: Callable[[Expr], Affine | None],
-    to_poly: Callable[[Expr], Poly],
-    to_read: Callable[[Access], Read],
-) -> Cubes:
-    """The cubes of a condition."""
-
-    def visit(here: Expr) -> Cubes:
-        match here:
-            case Truth(value):
-                return ALWAYS if value else NEVER
-            case And(parts):
-                return check_count(join([visit(part) for part in parts]))
-            case Or(parts):
-                return check_count(deny(join([deny(visit(part)) for part in parts])))
-            case Not(part):
-                return check_count(deny(visit(part)))
-            case Access():
-                return ((Literal("read", to_read(here)),),)
-            case Where(condition, then, other):
-                asked = visit(condition)
-                return check_count(
-                    (*join([asked, visit(then)]), *join([deny(asked), visit(other)]))
-                )
-            case Compare(relation, left, right):
-                one, two = to_index(left), to_index(right)
-                if one is not None and two is not None:
-                    return _compare_indices(relation, one, two)
-                return _compare_values(algebra, relation, to_poly(left), to_poly(right))
-        raise GivesUp("a condition of an unknown kind")
-
-    return visit(expr)
-
-
-def _compare_indices(relation: str, left: Affine, right: Affine) -> Cubes:
-    match relation:
-        case "<=":
-            return _find_least(right - left)
-        case ">=":
-            return _find_least(left - right)
-        case "<":
-            return _find_least(right - left, strict=True)
-        case ">":
-            return _find_least(left - right, strict=True)
-        case "==":
-            return to_cubes(decide_affine("zero", left - right))
-        case _:
-            return deny(to_cubes(decide_affine("zero", left - right)))
-
-
-def _find_least(subject: Affine, *, strict: bool = False) -> Cubes:
-    """Subject >= 0, or subject > 0, which is subject - 1 >= 0 once it is whole."""
-    parts = (*subject.terms.values(), subject.constant)
-    scale = lcm(1, *(n.denominator for part in parts for n in part.terms.values()))
-    subject = subject.scale(Polynomial.of(scale))
-    if strict:
-        subject = subject + Affine({}, _MINUS_ONE)
-    opened = split_abs("least", subject)
-    return to_cubes(decide_affine("least", subject)) if opened is None else opened
-
-
-def _compare_values(algebra: Algebra, relation: str, left: Poly, right: Poly) -> Cubes:
-    refuse_endless((*left, *right))
-    if relation in {"<", "<="}:
-        left, right = right, left
-        relation = {"<": ">", "<=": ">="}[relation]
-    gap = algebra.finish((*left, *(term.times(Fraction(-1)) for term in right)))
-    kind = {">": "above", ">=": "from", "==": "equal", "!=": "equal"}[relation]
-    found = to_cubes(algebra.decide(Literal(kind, gap)))
-    return deny(found) if relation == "!=" else found
-
-
-def find_index(expr: Expr, env: Callable[[Expr], Expr | None]) -> Affine | None:
-    """The affine of an integer expression over indices and sizes; None of any other."""
-    if not is_integer(Polynomial.of(expr)):
+def judge(kind: str, subject: Affine) -> bool | None:
+    """The truth of `affine >= 0` or `affine = 0` where its range tells it."""
+    low, high = find_range(subject)
+    if kind == "least":
+        if low is not None and is_never_negative(low):
+            return True
+        if high is not None and is_never_negative(Polynomial.of(-1) - high):
+            return False
         return None
-    put = env(expr)
-    return None if put is None else to_affine(put)
+    if not subject.terms and not subject.constant.terms:
+        return True
+    below = high is not None and is_never_negative(Polynomial.of(-1) - high)
+    above = low is not None and is_never_negative(low - ONE)
+    return False if below or above else None
+
+
+def put(value: Affine, new: dict[Index, Affine]) -> Affine:
+    """The affine with others in place of its letters, simplified."""
+    total = Affine({}, value.constant)
+    for atom, each in value.terms.items():
+        if isinstance(atom, Index):
+            total = total + (new[atom].scale(each) if atom in new else Affine({atom: each}))
+        elif any(index in new for index in find_free(atom)):
+            written: dict[Expr, Expr] = {i: new[i].to_expr() for i in find_free(atom) if i in new}
+            total = total + to_affine(substitute(atom, written)).scale(each)
+        else:
+            total = total + Affine({atom: each})
+    return total
+
+
+def is_tame(piece: Factor | Term | Normal) -> bool:
+    """Is it finite but where inputs meet by accident? Not so a share of an empty row."""
+    match piece:
+        case Factor(atom, exponent, partial):
+            if isinstance(atom, Read) and atom.tensor.kind == "int":
+                return exponent > 0 and not partial  # an integer is 0 often
+            if isinstance(atom, (Read, Symbol)) and not partial and is_total(atom):
+                return exponent.denominator == 1 or is_above(atom)
+            return is_total(piece)
+        case Term():
+            return all(map(is_tame, piece.factors)) and (
+                piece.power is None or is_tame(piece.power)
+            )
+        case Normal(terms):
+            return all(map(is_tame, terms))
+
+
+def is_size(factor: Factor) -> bool:
+    """Is it a power of a size, a prime number or pi, which are positive?"""
+    return isinstance(factor.atom, Symbol) and isinstance(factor.atom.expr, (Size, Number, Call))
+
+
+# Literals in one form, and what they say of each other.
+#
+# Laws:
+# - Of a condition and its contrary one is positive: of `a >= 0` and `-a - 1 >= 0` the one whose
+#   constant is not negative.
+# - Cubes of one condition exclude each other.
+
+
+Cubes = tuple[Cube, ...]
+ALWAYS: Cubes = ((),)
+NEVER: Cubes = ()
+_MINUS_ONE = Polynomial.of(-1)
+_MOST_CUBES = 12
+
+
+def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | Cube:
+    """`affine >= 0` or `affine = 0` in its one form, or its truth; a literal, as a cube."""
+    short = _shorten(kind, subject)
+    truth = judge(kind, short) if short is not None else False
+    if truth is not None or short is None:
+        return bool(truth) is positive
+    subject = short
+    if kind == "least" and is_flat(subject):
+        return decide_affine("zero", subject, positive)
+    if kind == "zero" and _is_bit(subject):
+        subject, positive = subject + Affine({}, UNIT), not positive
+    if kind == "least" and _is_lowered(subject.constant):
+        subject = subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
+        positive = not positive
+    return (Literal(kind, subject, positive),)
+
+
+def is_flat(subject: Affine) -> bool:
+    """Is it 0 at most, so that to be >= 0 is to be 0?"""
+    high = find_range(subject)[1]
+    return high is not None and not high.terms
+
+
+def _is_bit(subject: Affine) -> bool:
+    """Is it -1 or 0?"""
+    low, high = find_range(subject)
+    return low == _MINUS_ONE and high is not None and not high.terms
+
+
+def _shorten(kind: str, subject: Affine) -> Affine | None:
+    """The subject without a common number; None where it can never be 0."""
+    numbers = [n for each in subject.terms.values() for n in each.terms.values()]
+    numbers += [n for monomial, n in subject.constant.terms.items() if monomial or kind == "zero"]
+    scale = 1
+    for number in (*numbers, *subject.constant.terms.values()):
+        scale = scale * number.denominator // gcd(scale, number.denominator)
+    if scale > 1:
+        subject = subject.scale(Polynomial.of(scale))
+        numbers = [number * scale for number in numbers]
+    numbers = [n for each in subject.terms.values() for n in each.terms.values()]
+    numbers += [n for monomial, n in subject.constant.terms.items() if monomial]
+    common = 0
+    for number in numbers:
+        common = gcd(common, int(number))
+    if common > 1:
+        number = subject.constant.terms.get((), Fraction(0)) / common
+        if kind == "zero" and number.denominator != 1:
+            return None
+        rest = {m: n / common for m, n in subject.constant.terms.items() if m}
+        whole = Polynomial.of(floor(number))
+        share = Polynomial.of(Fraction(1, common))
+        terms = {atom: each * share for atom, each in subject.terms.items()}
+        subject = Affine(terms, Polynomial(rest) + whole)
+    return subject
+
+
+def _is_lowered(constant: Polynomial) -> bool:
+    """Is it the one of c and -1 - c that is not chosen?"""
+    if constant.constant is not None:
+        return constant.constant < 0
+    lead = max((m for m in constant.terms if m), key=repr)
+    return constant.terms[lead] < 0
+
+
+def decide(literal: Literal) -> bool | Cube:
+    """The literal in its one form, or its truth."""
+    if isinstance(literal.subject, Affine):
+        return decide_affine(literal.kind, literal.subject, literal.positive)
+    return (literal,)
+
+
+def to_cubes(answer: bool | Cube) -> Cubes:
+    """An answer of `decide` as cubes."""
+    if isinstance(answer, bool):
+        return ALWAYS if answer else NEVER
+    return (answer,)
+
+
+def split_abs(kind: str, subject: Affine) -> Cubes | None:
+    """`n - |a| >= 0` as two conditions, `|a| - n >= 0` as a contrary; None without abs."""
+    for atom, each in subject.terms.items():
+        match atom:
+            case Call("abs", (inside,)) if kind == "least" and each.constant is not None:
+                rest = subject - Affine({atom: each})
+                slope = to_affine(inside).scale(each)
+                if each.constant < 0:
+                    parts = [rest + slope, rest - slope]
+                    return join([to_cubes(decide_affine(kind, part)) for part in parts])
+                contrary = subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
+                inner = split_abs(kind, contrary)
+                return deny(inner) if inner is not None else None
+    return None
+
+
+def join(parts: list[Cubes]) -> Cubes:
+    """The cubes of `all of these`."""
+    found = ALWAYS
+    for part in parts:
+        found = tuple(
+            made
+            for one in found
+            for other in part
+            for made in [unite(one, other)]
+            if made is not None
+        )
+    return found
+
+
+def deny(cubes: Cubes) -> Cubes:
+    """The cubes of the contrary."""
+    found = ALWAYS
+    for cube in cubes:
+        contrary = tuple((*cube[:k], literal.contrary) for k, literal in enumerate(cube))
+        found = join([found, contrary])
+    return found
+
+
+def unite(one: Cube, other: Cube) -> Cube | None:
+    """Both cubes as one, each literal once; None where they exclude each other."""
+    found = list(one)
+    for literal in other:
+        fate = _meet(found, literal)
+        if fate is None:
+            return None
+        found = fate
+    return tuple(found)
+
+
+def _meet(known: list[Literal], new: Literal) -> list[Literal] | None:
+    """The literals with one more; None where they contradict it."""
+    for old in known:
+        fate = compare(old, new)
+        if fate == "excludes":
+            return None
+        if fate in {"same", "tells"}:
+            return known
+        if fate == "equals":
+            rest = [each for each in known if each is not old]
+            answer = decide_affine("zero", _read(old))
+            if isinstance(answer, bool):
+                return rest if answer else None
+            again: list[Literal] | None = rest
+            for literal in answer:
+                again = _meet(again, literal) if again is not None else None
+            return again
+    kept = [old for old in known if compare(new, old) != "tells"]
+    return [*kept, new]
+
+
+def _read(literal: Literal) -> Affine:
+    """The affine that a `least` literal keeps >= 0, its sign counted in."""
+    assert isinstance(literal.subject, Affine)
+    if literal.positive:
+        return literal.subject
+    return literal.subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
+
+
+def compare(known: Literal, asked: Literal) -> str:
+    """What one literal says of another: same, excludes, tells, equals, or nothing."""
+    if isinstance(known.subject, Affine) != isinstance(asked.subject, Affine):
+        return ""
+    if not isinstance(known.subject, Affine) or not isinstance(asked.subject, Affine):
+        if known.kind == asked.kind and _is_same(known, asked):
+            return "same" if known.positive == asked.positive else "excludes"
+        return ""
+    if known.kind == asked.kind == "least":
+        return _compare_least(_read(known), _read(asked))
+    if known.kind == asked.kind == "zero":
+        flipped = asked.subject.scale(_MINUS_ONE)
+        if known.subject in (asked.subject, flipped):
+            return "same" if known.positive == asked.positive else "excludes"
+        return _compare_zeros(known, asked)
+    if known.kind == "zero" and known.positive:
+        return _tell_from_zero(known.subject, _read(asked))
+    return ""
+
+
+def _compare_zeros(known: Literal, asked: Literal) -> str:
+    if not known.positive:
+        return ""
+    assert isinstance(known.subject, Affine)
+    assert isinstance(asked.subject, Affine)
+    for shifted in (asked.subject, asked.subject.scale(_MINUS_ONE)):
+        gap = known.subject - shifted
+        if not gap.terms and judge("zero", gap) is False:
+            return "tells" if not asked.positive else "excludes"
+    return ""
+
+
+def _compare_least(known: Affine, asked: Affine) -> str:
+    gap = asked - known
+    if not gap.terms:
+        if not gap.constant.terms:
+            return "same"
+        if is_never_negative(gap.constant):
+            return "tells"
+    total = asked + known
+    if not total.terms:
+        if not total.constant.terms:
+            return "equals"
+        if is_never_negative(negate(total.constant) - UNIT):
+            return "excludes"
+    return ""
+
+
+def _tell_from_zero(zero: Affine, asked: Affine) -> str:
+    for shifted in (zero, zero.scale(_MINUS_ONE)):
+        gap = asked - shifted
+        if not gap.terms:
+            truth = judge("least", gap)
+            if truth is not None:
+                return "tells" if truth else "excludes"
+    return ""
+
+
+def _is_same(known: Literal, asked: Literal) -> bool:
+    labeller = Labeller(lambda: None)
+    one, other = known.subject, asked.subject
+    assert not isinstance(one, Affine)
+    assert not isinstance(other, Affine)
+    return one is other or labeller.write(one, {}) == labeller.write(other, {})
+
+
+def solve(literal: Literal, index: Index) -> Affine | None:
+    """What an index is where `affine = 0` holds, if it stands there plainly."""
+    subject = literal.subject
+    if literal.kind != "zero" or not literal.positive or not isinstance(subject, Affine):
+        return None
+    slope = subject.terms.get(index)
+    if slope is None or slope.constant not in (1, -1):
+        return None
+    rest = subject - Affine({index: slope})
+    if index in find_affine_free(rest):
+        return None
+    return rest.scale(Polynomial.of(-slope.constant))
+
+
+def check_count(cubes: Cubes) -> Cubes:
+    """The cubes, if they are not too many."""
+    if len(cubes) > _MOST_CUBES:
+        raise GivesUp("a condition of too many cases")
+    return cubes
+
+
+# Cases: what conditions free of the summed letters make of the argument of a function.
+#
+# f(where(c, a, b)) = [c] f(a) + [not c] f(b)
+
+
+_MOST_CASES = 4  # conditions that are told apart; with more they stay inside
+
+
+def assume(poly: Poly, cube: Cube) -> Poly:
+    """The terms where the literals hold."""
+    if not cube:
+        return poly
+    found = []
+    for term in poly:
+        made = _assume_term(term, cube)
+        if made is not None:
+            found.append(made)
+    return tuple(found)
+
+
+def _assume_term(term: Term, cube: Cube) -> Term | None:
+    guards, numeric = [], []
+    for literal in term.guards:
+        fate = _judge(cube, literal)
+        if fate is False:
+            return None
+        if fate is None:
+            guards.append(literal)
+    for literal in term.numeric:
+        fate = _judge(cube, literal)
+        if fate is not True:
+            numeric.append(literal)
+    if len(guards) == len(term.guards) and len(numeric) == len(term.numeric):
+        return term
+    return Term(
+        term.coefficient, term.bound, tuple(guards), tuple(numeric), term.factors, term.power
+    )
+
+
+def _judge(cube: Cube, literal: Literal) -> bool | None:
+    for known in cube:
+        fate = compare(known, literal)
+        if fate in {"same", "tells"}:
+            return True
+        if fate == "excludes":
+            return False
+    return None
+
+
+def by_cases(algebra: Algebra, poly: Poly, act: Callable[[Poly], Poly | None]) -> Poly | None:
+    """The function case by case; None where it has no value in one of them."""
+    literals = _find_literals(poly)
+    if len(literals) > _MOST_CASES:
+        return act(poly)
+    if not literals:
+        return act(poly)
+    literal = literals[0]
+    found: list[Term] = []
+    for each in (literal, literal.contrary):
+        part = by_cases(algebra, assume(poly, (each,)), act)
+        if part is None:
+            return None
+        found += algebra.guard(((each,),), part)
+    return tuple(found)
+
+
+def _find_literals(poly: Poly) -> list[Literal]:
+    """The conditions that do not hang on a summed letter, each once."""
+    found: list[Literal] = []
+    for term in poly:
+        for literal in term.guards:
+            if any(index in literal.free for index in term.bound):
+                continue
+            if not any(compare(known, literal) in {"same", "excludes"} for known in found):
+                found.append(literal)
+    return found
+
+
+def is_endless(term: Term) -> bool:
+    """Is it infinite where its guards hold?"""
+    return any(isinstance(factor.atom, Endless) for factor in term.factors)
+
+
+def refuse_endless(poly: Poly) -> None:
+    """GivesUp where infinity goes into what has no rule for it."""
+    if any(map(is_endless, poly)):
+        raise GivesUp("infinity as an argument")
+
+
+def find_regions(poly: Poly, *, negative: bool) -> tuple[Poly, Cubes, Poly]:
+    """The finite terms, the cubes where no infinite one counts, and terms that are nan beside it.
+
+    Those are among the finite ones: they may be nan or infinite where an infinite one counts.
+    """
+    finite = tuple(term for term in poly if not is_endless(term))
+    regions = ALWAYS
+    rough: list[Term] = []
+    for term in poly:
+        if not is_endless(term):
+            continue
+        others = [f for f in term.factors if not isinstance(f.atom, Endless)]
+        plain = not term.bound and not term.numeric and term.power is None
+        one = len(term.factors) - len(others) == 1 and plain
+        if not one or (term.coefficient < 0) is not negative or not term.coefficient:
+            raise GivesUp("infinity that is not plain")
+        if not all(is_above(f.atom) and is_total(f) for f in others):
+            raise GivesUp("infinity times what may be 0")
+        regions = check_count(join([regions, deny((term.guards,))]))
+        for each in finite:
+            if each not in rough and not all(map(is_total, assume((each,), term.guards))):
+                rough.append(each)
+    return finite, regions, tuple(rough)

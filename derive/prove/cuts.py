@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from derive.analysis.affine import to_affine
 from derive.ir.nodes import ZERO, Index, System, Tensor
 from derive.ir.walk import find_accesses
-from derive.prove.labels import write_extent
-from derive.prove.powers import find_content
-from derive.prove.signs import is_total
+from derive.prove.conditions import is_total
+from derive.prove.functions import find_content
 from derive.prove.terms import (
     Algebra,
     Base,
@@ -29,13 +28,14 @@ from derive.prove.terms import (
     Poly,
     Read,
     Term,
+    write_extent,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from derive.analysis.affine_form import Affine
-    from derive.prove.values import Reader
+    from derive.analysis.affine import Affine
+    from derive.prove.reader import Reader
 
 _MOST_ORDERS = 24
 _LEAST_WEIGHT = 5

@@ -12,14 +12,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from derive.analysis.affine_form import Affine
+from derive.analysis.affine import Affine
 from derive.analysis.affine_sizes import ONE as UNIT
 from derive.ir.nodes import Expr, Index, System
-from derive.prove import functions, powers, products, substitution
-from derive.prove.conditions import decide_normal
-from derive.prove.labels import Labeller, find_anonymous, shorten
-from derive.prove.literals import decide as decide_literal
-from derive.prove.signs import is_above, is_nonnegative_atom, is_tame, is_total
+from derive.prove import functions, products
+from derive.prove.conditions import decide as decide_literal
+from derive.prove.conditions import is_above, is_nonnegative_atom, is_tame, is_total
+from derive.prove.reader import Reader, decide_normal
 from derive.prove.sums import count, tidy
 from derive.prove.terms import (
     Base,
@@ -27,6 +26,7 @@ from derive.prove.terms import (
     Factor,
     Found,
     GivesUp,
+    Labeller,
     Literal,
     Normal,
     Piece,
@@ -34,8 +34,9 @@ from derive.prove.terms import (
     Read,
     Term,
     Value,
+    find_anonymous,
+    shorten,
 )
-from derive.prove.values import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -141,15 +142,15 @@ class Workshop:
 
     def power(self, poly: Poly, exponent: Fraction) -> Poly:
         """The power with a number as its exponent."""
-        return powers.power(self, poly, exponent)
+        return functions.power(self, poly, exponent)
 
     def exponential(self, poly: Poly) -> Poly:
         """The exp of it."""
-        return powers.exponential(self, poly)
+        return functions.exponential(self, poly)
 
     def logarithm(self, poly: Poly) -> Poly:
         """The log of it."""
-        return powers.logarithm(self, poly)
+        return functions.logarithm(self, poly)
 
     def apply(self, name: str, arguments: tuple[Poly, ...]) -> Poly:
         """An elementwise function of its arguments."""
@@ -169,7 +170,7 @@ class Workshop:
 
     def replace(self, poly: Poly, new: Mapping[Index, Affine]) -> Poly:
         """The terms with indices put in place of others."""
-        return substitution.replace(self, poly, new)
+        return products.replace(self, poly, new)
 
     def is_total(self, piece: Piece) -> bool:
         """Is it finite for all finite inputs?"""

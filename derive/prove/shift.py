@@ -6,10 +6,10 @@ the sum, and what makes an entry nan is in the exps of the sum.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from derive.prove.merge import put_in
-from derive.prove.signs import is_size, is_tame, is_total
+from derive.prove.conditions import is_size, is_tame, is_total
 from derive.prove.terms import Algebra, Base, Cube, Factor, Fold, Poly, Term, unite
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def drop_shift(algebra: Algebra, term: Term) -> Poly | None:
     if len(kept) == len(term.power.terms):
         return None
     power = algebra.finish(tuple(kept)) if kept else None
-    return (put_in(term, power=power),)
+    return (replace(term, power=power),)
 
 
 def _find_share(algebra: Algebra, factor: Factor) -> tuple[str, set[str]] | None:
@@ -67,7 +67,7 @@ def _write_rough(algebra: Algebra, bound: tuple[Index, ...], cube: Cube, terms: 
     for term in terms:
         if not is_total(term):
             asked = _ask(bound, cube, (term,))
-            whole = put_in(
+            whole = replace(
                 term,
                 factors=tuple(factor for factor in term.factors if not is_size(factor)),
                 bound=(*asked.bound, *term.bound),

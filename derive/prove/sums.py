@@ -1,45 +1,250 @@
-"""The sums of a term simplified, until nothing changes.
-
-sum_j [j = a] f(j)         = [0 <= a < J] f(a)
-sum_j [c <= j] f(j)        = sum_{j < J - c} f(j + c)
-sum_x f(x // D, x % D)     = sum_{h, d} f(h, d)              where D divides the extent of x
-sum_{h, d} f(h*D + d)      = sum_{x < H*D} f(x)              where h and d stand nowhere else
-sum_{i, j} [i >= j] f(i,j) = (sum_{i, j} f + sum_i f(i,i))/2 where f(i, j) = f(j, i)
-sum_j f                    = J * f                           where j is not in f
-[not c] f                  = f - [c] f                       where f is finite
-"""
+"""Where letters stand: all index expressions of a piece, and letters that quotients split."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations
+from functools import lru_cache
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
-from derive.analysis.affine import to_affine
-from derive.analysis.affine_form import Affine
+from derive.analysis.affine import Affine, to_affine
+from derive.analysis.affine_sizes import (
+    NOTHING,
+    divide_wholly,
+    is_never_negative,
+    is_positive,
+    negate,
+)
 from derive.analysis.affine_sizes import ONE as UNIT
-from derive.analysis.affine_sizes import is_never_negative, negate
-from derive.ir.nodes import Expr, Index, Size
+from derive.ir.nodes import Call, Expr, Index, Size
 from derive.ir.polynomial import Polynomial
-from derive.prove.cases import assume
-from derive.prove.letters import find_affines, split_quotient
-from derive.prove.literals import compare, solve, unite
-from derive.prove.merge import merge_letters, put_in
-from derive.prove.prefix import open_range
+from derive.ir.walk import walk
+from derive.prove.conditions import assume, compare, is_tame, is_total, solve, unite
 from derive.prove.shift import drop_shift
-from derive.prove.signs import is_tame, is_total
 from derive.prove.terms import (
     Algebra,
+    Base,
+    Endless,
     Factor,
+    Fold,
     Function,
     Literal,
+    Normal,
+    Piece,
     Poly,
+    Read,
     Symbol,
     Term,
+    Value,
+    find_affine_free,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
+
+    from derive.ir.nodes import Index
+    from derive.prove.terms import Algebra
+
+
+@lru_cache(maxsize=20000)
+def find_affines(piece: Piece | Factor) -> tuple[Affine, ...]:
+    """Every index expression inside, each once; letters that are bound inside have any names."""
+    match piece:
+        case Read(_, places):
+            return tuple(dict.fromkeys(places))
+        case Value(affine):
+            return (affine,)
+        case Base(normal):
+            return find_affines(normal)
+        case Function(_, arguments):
+            return _gather(arguments)
+        case Fold(_, _, literals, body):
+            return _gather((*literals, body))
+        case Literal(_, subject):
+            return (subject,) if isinstance(subject, Affine) else find_affines(subject)
+        case Factor(atom):
+            return find_affines(atom)
+        case Term():
+            inner = () if piece.power is None else (piece.power,)
+            return _gather((*piece.guards, *piece.numeric, *piece.factors, *inner))
+        case Normal(terms):
+            return _gather(terms)
+        case Symbol() | Endless():
+            return ()
+
+
+@lru_cache(maxsize=20000)
+def find_read_places(piece: Piece | Factor) -> tuple[Affine, ...]:
+    """The positions of tensors alone, without conditions and letters as numbers."""
+    match piece:
+        case Read(_, places):
+            return tuple(dict.fromkeys(places))
+        case Base(normal) | Fold(_, _, _, normal):
+            inner: tuple[Piece | Factor, ...] = (normal,)
+        case Function(_, arguments):
+            inner = arguments
+        case Factor(atom):
+            inner = (atom,)
+        case Term():
+            inner = (*piece.factors, *(() if piece.power is None else (piece.power,)))
+        case Normal(terms):
+            inner = terms
+        case Literal(_, subject):
+            inner = () if isinstance(subject, Affine) else (subject,)
+        case Symbol() | Endless() | Value():
+            return ()
+    return tuple(dict.fromkeys(place for each in inner for place in find_read_places(each)))
+
+
+def _gather(pieces: Sequence[Piece | Factor]) -> tuple[Affine, ...]:
+    if len(pieces) == 1:
+        return find_affines(pieces[0])
+    return tuple(dict.fromkeys(affine for piece in pieces for affine in find_affines(piece)))
+
+
+def find_quotients(affine: Affine) -> Iterator[tuple[Affine, Polynomial]]:
+    """The quotients inside, by what is divided and the divisor."""
+    for atom in affine.terms:
+        if isinstance(atom, Index):
+            continue
+        for here in walk(atom):
+            match here:
+                case Call("floordiv", (over, under)):
+                    yield to_affine(over), to_affine(under).constant
+
+
+def split_quotient(
+    algebra: Algebra, index: Index, affines: Sequence[Affine]
+) -> tuple[Index, Index, Affine] | None:
+    """Two letters for one that is divided by a divisor of its extent, and what it is in them."""
+    extent = Polynomial.of(index.extent)
+    for affine in affines:
+        if index not in find_affine_free(affine):
+            continue
+        for over, divisor in find_quotients(affine):
+            if over.index is not index:
+                continue
+            times = divide_wholly(extent, divisor)
+            if times is None or not is_never_negative(times) or not is_never_negative(divisor):
+                continue
+            high = algebra.make_index(times.to_expr())
+            low = algebra.make_index(divisor.to_expr())
+            return high, low, to_affine(high).scale(divisor) + to_affine(low)
+    return None
+
+
+# Two bound letters that only stand together, as high*B + low, are one letter of extent A*B.
+
+
+def merge_letters(algebra: Algebra, term: Term) -> Poly | None:
+    """Two summed letters that stand only together, as h*D + d, become one."""
+    if len(term.bound) < 2:
+        return None
+    affines = find_affines(term)
+    pairs = _find_pairs(term.bound, affines)
+    for high in term.bound:
+        for low in term.bound:
+            if (high, low) not in pairs or not _stand_together(high, low, affines):
+                continue
+            extent = Polynomial.of(high.extent) * Polynomial.of(low.extent)
+            fresh = algebra.make_index(extent.to_expr())
+            place = to_affine(fresh)
+            kept = tuple(i for i in term.bound if i is not high and i is not low)
+            rest = replace(term, bound=kept)
+            made = algebra.replace((rest,), {high: Affine({}), low: place})
+            return tuple(replace(each, bound=(*each.bound, fresh)) for each in made)
+    return None
+
+
+def _find_pairs(bound: tuple[Index, ...], affines: Sequence[Affine]) -> set[tuple[Expr, Expr]]:
+    """Letters that stand together in some position."""
+    found: set[tuple[Expr, Expr]] = set()
+    for affine in affines:
+        letters = [atom for atom in affine.terms if atom in bound]
+        if len(letters) > 1:
+            found |= set(permutations(letters, 2))
+    return found
+
+
+def _stand_together(high: Index, low: Index, affines: Sequence[Affine]) -> bool:
+    """Do they stand in every position as c * (high * extent of low + low), and plainly?"""
+    extent = Polynomial.of(low.extent)
+    for affine in affines:
+        if high not in find_affine_free(affine) and low not in find_affine_free(affine):
+            continue
+        one, other = affine.terms.get(high), affine.terms.get(low)
+        if one is None or other is None or one != other * extent:
+            return False
+        if any(
+            not isinstance(atom, Index)
+            and (high in find_free_of(atom) or low in find_free_of(atom))
+            for atom in affine.terms
+        ):
+            return False
+    return is_positive(extent)
+
+
+def find_free_of(atom: Expr) -> frozenset[Index]:
+    """The indices of an atom."""
+    return find_affine_free(Affine({atom: UNIT}))
+
+
+# Sums over a part of a range as differences of sums from its start, so that parts add up.
+#
+# sum_{v < E} f(v + c) = sum_{v < c + E} f(v) - sum_{v < c} f(v)
+
+
+def open_range(algebra: Algebra, term: Term) -> Poly | None:
+    """A sum that starts later, as a difference of two that start at 0."""
+    if not term.bound or not is_total(term):
+        return None
+    places = find_read_places(term)
+    for index in term.bound:
+        start = _find_start(index, places)
+        if start is None:
+            continue
+        rest = replace(term, bound=tuple(i for i in term.bound if i is not index))
+        extent = Polynomial.of(index.extent)
+        found: list[Term] = []
+        for end, sign in ((start + extent, 1), (start, -1)):
+            fresh = algebra.make_index(end.to_expr())
+            place = to_affine(fresh) - Affine({}, start)
+            for made in algebra.replace((rest,), {index: place}):
+                number = made.coefficient * sign
+                found.append(replace(made, coefficient=number, bound=(*made.bound, fresh)))
+        return tuple(found)
+    return None
+
+
+def _find_start(index: Index, places: tuple[Affine, ...]) -> Polynomial | None:
+    """The least c of the places v + c, if all are of this kind and it is above 0."""
+    least: Polynomial | None = None
+    for place in places:
+        if index not in find_affine_free(place):
+            continue
+        if len(place.terms) != 1 or place.terms.get(index) != UNIT:
+            return None
+        offset = place.constant
+        if least is None or is_never_negative(least - offset):
+            least = offset
+        elif not is_never_negative(offset - least):
+            return None
+    if least is None or least == NOTHING or not is_never_negative(least):
+        return None
+    return least
+
+
+# The sums of a term simplified, until nothing changes.
+#
+# sum_j [j = a] f(j)         = [0 <= a < J] f(a)
+# sum_j [c <= j] f(j)        = sum_{j < J - c} f(j + c)
+# sum_x f(x // D, x % D)     = sum_{h, d} f(h, d)              where D divides the extent of x
+# sum_{h, d} f(h*D + d)      = sum_{x < H*D} f(x)              where h and d stand nowhere else
+# sum_{i, j} [i >= j] f(i,j) = (sum_{i, j} f + sum_i f(i,i))/2 where f(i, j) = f(j, i)
+# sum_j f                    = J * f                           where j is not in f
+# [not c] f                  = f - [c] f                       where f is finite
+
 
 _MOST_SPLIT = 5  # contraries opened in one term
 
@@ -83,7 +288,7 @@ def _settle_numeric(algebra: Algebra, term: Term) -> Poly | None:
     if not term.numeric or not is_total(term):
         return None
     guards = unite(term.guards, term.numeric)
-    return () if guards is None else (put_in(term, guards=guards, numeric=()),)
+    return () if guards is None else (replace(term, guards=guards, numeric=()),)
 
 
 def _check_guards(algebra: Algebra, term: Term) -> Poly | None:
@@ -94,7 +299,7 @@ def _check_guards(algebra: Algebra, term: Term) -> Poly | None:
     if len(found) < len(term.guards) or any(
         one is not other for one, other in zip(found, term.guards, strict=True)
     ):
-        return (put_in(term, guards=found),)
+        return (replace(term, guards=found),)
     return None
 
 
@@ -111,7 +316,7 @@ def _assume_inside(algebra: Algebra, term: Term) -> Poly | None:
     ):
         return None
     power = algebra.exponential(inner)
-    return algebra.multiply((put_in(term, power=None),), power)
+    return algebra.multiply((replace(term, power=None),), power)
 
 
 def _count_idle(algebra: Algebra, term: Term) -> Poly | None:
@@ -119,7 +324,7 @@ def _count_idle(algebra: Algebra, term: Term) -> Poly | None:
     idle = [index for index in term.bound if index not in term.inner]
     if not idle:
         return None
-    found: Poly = (put_in(term, bound=tuple(i for i in term.bound if i not in idle)),)
+    found: Poly = (replace(term, bound=tuple(i for i in term.bound if i not in idle)),)
     for index in idle:
         found = algebra.multiply(found, count(Polynomial.of(index.extent)))
     return found
@@ -132,7 +337,7 @@ def _open_whole(algebra: Algebra, term: Term) -> Poly | None:
             continue
         (inner,) = factor.atom.arguments
         rest = tuple(each for each in term.factors if each is not factor)
-        bare = put_in(term, factors=rest)
+        bare = replace(term, factors=rest)
         if len(inner.terms) == 1 and factor.exponent == 1 and is_total(bare) and not term.numeric:
             return algebra.multiply((bare,), inner.terms)
     return None
@@ -147,7 +352,7 @@ def _sift(algebra: Algebra, term: Term) -> Poly | None:
                 continue
             left = tuple(i for i in term.bound if i is not index)
             guards = tuple(each for each in term.guards if each is not literal)
-            rest = put_in(term, bound=(), guards=guards)
+            rest = replace(term, bound=(), guards=guards)
             last = Affine({}, Polynomial.of(index.extent) - UNIT)
             inside: list[Literal] = []
             for side in (place, last - place):
@@ -156,7 +361,7 @@ def _sift(algebra: Algebra, term: Term) -> Poly | None:
                     return ()
                 inside += answer if isinstance(answer, tuple) else ()
             put = algebra.replace((rest,), {index: place})
-            bound = tuple(put_in(each, bound=(*left, *each.bound)) for each in put)
+            bound = tuple(replace(each, bound=(*left, *each.bound)) for each in put)
             return algebra.guard((tuple(inside),), bound)
     return None
 
@@ -178,14 +383,14 @@ def _narrow(algebra: Algebra, term: Term) -> Poly | None:
         if not all(map(is_never_negative, (start, left, extent - start - left))):
             continue
         fresh = algebra.make_index(left.to_expr())
-        rest = put_in(
+        rest = replace(
             term,
             bound=tuple(i for i in term.bound if i is not index),
             guards=tuple(each for each in term.guards if each is not literal),
         )
         place = to_affine(fresh) + Affine({}, start)
         made = algebra.replace((rest,), {index: place})
-        return tuple(put_in(each, bound=(*each.bound, fresh)) for each in made)
+        return tuple(replace(each, bound=(*each.bound, fresh)) for each in made)
     return None
 
 
@@ -206,9 +411,9 @@ def _split_letter(algebra: Algebra, term: Term) -> Poly | None:
         parts = split_quotient(algebra, index, find_affines(term))
         if parts is not None:
             high, low, place = parts
-            rest = put_in(term, bound=tuple(i for i in term.bound if i is not index))
+            rest = replace(term, bound=tuple(i for i in term.bound if i is not index))
             made = algebra.replace((rest,), {index: place})
-            return tuple(put_in(each, bound=(*each.bound, high, low)) for each in made)
+            return tuple(replace(each, bound=(*each.bound, high, low)) for each in made)
     return None
 
 
@@ -220,10 +425,10 @@ def _halve(algebra: Algebra, term: Term) -> Poly | None:
             continue
         one, other = pair
         guards = tuple(each for each in term.guards if each is not literal)
-        rest = put_in(term, guards=guards)
+        rest = replace(term, guards=guards)
         if not literal.positive and not is_total(rest):
             continue  # the diagonal is left out, and may be nan
-        inner = (put_in(rest, bound=tuple(i for i in term.bound if i not in pair)),)
+        inner = (replace(rest, bound=tuple(i for i in term.bound if i not in pair)),)
         swapped = algebra.replace(inner, {one: to_affine(other), other: to_affine(one)})
         opened = algebra.finish(inner)
         if algebra.key(algebra.finish(swapped)) != algebra.key(opened):
@@ -232,8 +437,8 @@ def _halve(algebra: Algebra, term: Term) -> Poly | None:
         diagonal = Literal("zero", to_affine(one) - to_affine(other))
         sign = 1 if literal.positive else -1
         return (
-            put_in(rest, coefficient=half),
-            put_in(rest, coefficient=half * sign, guards=(*guards, diagonal)),
+            replace(rest, coefficient=half),
+            replace(rest, coefficient=half * sign, guards=(*guards, diagonal)),
         )
     return None
 
@@ -262,11 +467,11 @@ def _open_contrary(algebra: Algebra, term: Term) -> Poly | None:
     for literal in term.guards:
         if not literal.positive:
             rest = tuple(each for each in term.guards if each is not literal)
-            without = put_in(term, guards=rest)
+            without = replace(term, guards=rest)
             found = [without]
             guards = unite(rest, (literal.contrary,))
             if guards is not None:
-                found.append(put_in(term, coefficient=-term.coefficient, guards=guards))
+                found.append(replace(term, coefficient=-term.coefficient, guards=guards))
             return tuple(found)
     return None
 
@@ -277,7 +482,7 @@ def _put_known(algebra: Algebra, term: Term) -> Poly | None:
         if literal.kind != "zero" or not literal.positive:
             continue
         rest = tuple(each for each in term.guards if each is not literal)
-        bare = put_in(term, guards=rest)
+        bare = replace(term, guards=rest)
         for index in sorted(literal.free, key=lambda i: (i.name[0] == "@", i.name), reverse=True):
             place = solve(literal, index)
             if place is None or index not in bare.free:
@@ -300,9 +505,9 @@ def _open_pair(algebra: Algebra, term: Term) -> Poly | None:
         if compare(one.contrary, other.contrary) == "excludes":
             rest = tuple(each for each in term.guards if each is not one and each is not other)
             return (
-                put_in(term, guards=(*rest, one)),
-                put_in(term, guards=(*rest, other)),
-                put_in(term, guards=rest, coefficient=-term.coefficient),
+                replace(term, guards=(*rest, one)),
+                replace(term, guards=(*rest, other)),
+                replace(term, guards=rest, coefficient=-term.coefficient),
             )
     return None
 

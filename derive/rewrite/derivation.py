@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from derive.ir.nodes import Equation, System
 from derive.ir.walk import find_children, map_children
 from derive.rewrite.guards import carry_guards
+from derive.rewrite.inline import open_wide_sums
 from derive.rewrite.letters import settle_system
-from derive.rewrite.open_sums import open_wide_sums
 from derive.rewrite.recipes import FLAT, find_rules, open_parts, prepare
 from derive.rewrite.tame import find_wild, mark_wild
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Equation, System
 from derive.rewrite.guards import carry_guards
+from derive.rewrite.inline import open_rows, open_wide_sums
 from derive.rewrite.letters import settle_system
-from derive.rewrite.open_rows import open_rows
-from derive.rewrite.open_sums import open_wide_sums
 from derive.rewrite.rule import Rule, apply_rules, find_valid
 from derive.rewrite.rules import deltas, products, softmax
 from derive.rewrite.tame import find_wild, mark_wild

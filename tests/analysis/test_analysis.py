@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive import parse
-from derive.analysis.checks import find_mistakes, find_unplanned
 from derive.analysis.extents import (
     FromEquation,
     FromKeyword,
@@ -17,6 +16,7 @@ from derive.analysis.extents import (
     find_open_sizes,
     find_size_sources,
 )
+from derive.analysis.names import find_mistakes, find_unplanned
 from derive.analysis.places import (
     AffinePlace,
     ClippedPlace,

@@ -7,7 +7,7 @@ import sympy
 from sympy import Eq, Idx, IndexedBase, Integral, Piecewise, Sum, Symbol, sinh, sqrt
 
 from derive import DeriveError, Formula, mean, parse, softmax
-from derive.analysis.checks import check_system, find_unplanned
+from derive.analysis.names import check_system, find_unplanned
 from derive.frontend.from_sympy import from_sympy
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs

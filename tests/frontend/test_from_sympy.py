@@ -47,7 +47,7 @@ from derive import (
     show,
     softmax,
 )
-from derive.analysis.checks import check_system
+from derive.analysis.names import check_system
 from derive.errors import DeriveError
 from derive.formulas import load_formulas
 from derive.frontend.from_sympy import from_sympy

@@ -4,7 +4,7 @@ from derive import parse
 from derive.backend.to_module import Header, to_module
 from derive.compiler import Built
 from derive.frontend.system import to_system
-from derive.ir.sizes import find_sizes
+from derive.ir.walk import find_sizes
 from derive.plan.build import make_plan
 from derive.plan.groups import find_group
 from derive.plan.running import find_fold

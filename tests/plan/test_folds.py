@@ -9,7 +9,7 @@ from fold_stock import FOLDS, build_loops
 from derive import build, parse
 from derive.errors import DeriveError
 from derive.frontend.system import to_system
-from derive.ir.sizes import find_sizes
+from derive.ir.walk import find_sizes
 from derive.judge.samples import draw_inputs
 from derive.plan.build import make_plan
 from derive.plan.machine import DEFAULT

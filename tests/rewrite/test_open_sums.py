@@ -5,7 +5,7 @@ import torch
 
 from derive import build, parse
 from derive.frontend.system import to_system
-from derive.rewrite.open_sums import open_wide_sums
+from derive.rewrite.inline import open_wide_sums
 
 INPUTS = "q, k[B, S, D]; a[S, S, D]"
 WIDE = "keys[b,i,j,d] = k[b,j,d] + a[i,j,d]"

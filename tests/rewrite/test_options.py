@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import formulas
 from test_random_formulas import check_close
 
-from derive.analysis.checks import find_mistakes
+from derive.analysis.names import find_mistakes
 from derive.compiler import build
 from derive.formulas import find_formula, load_formulas
 from derive.frontend.from_sympy import from_sympy

@@ -11,8 +11,7 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from derive.analysis.affine import find_range, simplify_place, to_affine
-from derive.analysis.affine_form import Affine
+from derive.analysis.affine import Affine, find_range, simplify_place, to_affine
 from derive.analysis.affine_sizes import is_never_negative, negate
 from derive.ir.nodes import (
     FALSE,

@@ -13,8 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from derive.analysis.affine import divide
-from derive.analysis.affine_form import Affine
+from derive.analysis.affine import Affine, divide
 from derive.analysis.ranges import divide_exactly, is_nonnegative
 from derive.frontend.torch.exprs import add, from_float, multiply, power
 from derive.ir.nodes import MINUS_ONE, Call, Expr, Scalar, Size

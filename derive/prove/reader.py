@@ -7,11 +7,12 @@ its own. What is read twice with the same letters is kept.
 from __future__ import annotations
 
 from fractions import Fraction
+from math import lcm
 from typing import TYPE_CHECKING, Protocol
 
-from derive.analysis.affine import divide, modulo, to_affine
-from derive.analysis.affine_form import Affine
+from derive.analysis.affine import Affine, divide, modulo, to_affine
 from derive.analysis.affine_sizes import ONE as UNIT
+from derive.analysis.ranges import is_integer
 from derive.ir.nodes import ONE as ONE_NODE
 from derive.ir.nodes import (
     TRUE,
@@ -40,17 +41,29 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, substitute, walk
-from derive.prove.conditions import find_index, to_condition
-from derive.prove.functions import number, scale
-from derive.prove.literals import ALWAYS, Cubes, check_count, deny, join
-from derive.prove.rows import along, reduce
+from derive.prove.conditions import (
+    ALWAYS,
+    NEVER,
+    Cubes,
+    check_count,
+    decide_affine,
+    deny,
+    is_total,
+    join,
+    refuse_endless,
+    split_abs,
+    to_cubes,
+)
+from derive.prove.functions import find_content, find_sign, number, scale
 from derive.prove.terms import (
     ONE,
     Algebra,
+    Cube,
     Endless,
     Factor,
     GivesUp,
     Literal,
+    Normal,
     Poly,
     Read,
     Symbol,
@@ -58,7 +71,10 @@ from derive.prove.terms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from derive.analysis.affine import Affine
+    from derive.prove.terms import Poly
 
 
 class Cutting(Protocol):
@@ -325,3 +341,226 @@ def _solve_place(place: Expr, wanted: Affine) -> dict[Index, Affine]:
         step = step * extent
         del left[index]
     return found
+
+
+# Reductions over bound letters, and functions along a letter that stays free, opened to sums.
+#
+# mean_j x = sum_j x / J            var_j x = mean_j x**2 - (mean_j x)**2
+# logsumexp_j x = log(sum_j exp(x_j))                 cumsum_j x = sum_k [k <= j] x_k
+# softmax_j x = exp(x_j) / sum_k exp(x_k)             log_softmax_j x = x_j - logsumexp_k x_k
+
+
+class Reads(Protocol):
+    """What reads expressions."""
+
+    algebra: Algebra
+    empty_row: str
+
+    def read(self, expr: Expr, env: Mapping[Index, Affine]) -> Poly:
+        """The value of an expression."""
+
+    def condition(self, expr: Expr, env: Mapping[Index, Affine]) -> Cubes:
+        """The cubes of a condition."""
+
+
+def sum_over(poly: Poly, bound: tuple[Index, ...]) -> Poly:
+    """The terms summed over letters that are used nowhere else."""
+    return tuple(
+        Term(t.coefficient, (*t.bound, *bound), t.guards, t.numeric, t.factors, t.power)
+        for t in poly
+    )
+
+
+def reduce(reader: Reads, expr: Reduce, env: Mapping[Index, Affine]) -> Poly:
+    """A reduction over bound letters."""
+    algebra = reader.algebra
+    fresh = {index: algebra.fresh(index) for index in expr.bound}
+    bound = tuple(fresh.values())
+    inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
+    cubes = reader.condition(expr.condition, inner)
+    body = reader.read(expr.body, inner)
+    match expr.kind:
+        case "sum":
+            _refuse_endless_sum(body)
+            return _total(algebra, cubes, body, bound)
+        case "mean":
+            return _mean(algebra, cubes, body, bound)
+        case "var" | "sample_var":
+            return _variance(algebra, cubes, body, bound, biased=expr.kind == "var")
+        case "logsumexp":
+            powers = algebra.exponential(body)
+            return algebra.logarithm(_total(algebra, cubes, powers, bound))
+    return algebra.fold(expr.kind, bound, body, cubes)
+
+
+def _refuse_endless_sum(body: Poly) -> None:
+    if any(isinstance(factor.atom, Endless) for term in body for factor in term.factors):
+        raise GivesUp("a sum of what is infinite")
+
+
+def _total(algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[Index, ...]) -> Poly:
+    return algebra.finish(sum_over(algebra.guard(cubes, body), bound)).terms
+
+
+def _count(algebra: Algebra, cubes: Cubes, bound: tuple[Index, ...]) -> Poly:
+    return _total(algebra, cubes, ONE, bound)
+
+
+def _mean(algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[Index, ...]) -> Poly:
+    share = algebra.power(_count(algebra, cubes, bound), Fraction(-1))
+    return algebra.multiply(_total(algebra, cubes, body, bound), share)
+
+
+def _variance(
+    algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[Index, ...], *, biased: bool
+) -> Poly:
+    entries = _count(algebra, cubes, bound)
+    share = algebra.power(entries, Fraction(-1))
+    whole = _total(algebra, cubes, body, bound)
+    squares = _total(algebra, cubes, algebra.multiply(body, body), bound)
+    middle = algebra.multiply(algebra.multiply(whole, whole), share)
+    off = (*squares, *scale(middle, -1))
+    if not biased:
+        share = algebra.power((*entries, *number(-1)), Fraction(-1))
+    return algebra.multiply(off, share)
+
+
+def along(reader: Reads, expr: Along, env: Mapping[Index, Affine]) -> Poly:
+    """A function along a letter that stays free."""
+    algebra = reader.algebra
+    fresh = algebra.fresh(expr.index)
+    here = env.get(expr.index, to_affine(expr.index))
+    row = {**env, expr.index: to_affine(fresh)}
+    cubes = reader.condition(expr.condition, row)
+    body = reader.read(expr.body, row)
+    if expr.kind == "cumsum":
+        before = to_cubes(decide_affine("least", here - to_affine(fresh)))
+        return _total(algebra, check_count(join([cubes, before])), body, (fresh,))
+    powers = algebra.exponential(body)
+    total = _total(algebra, cubes, powers, (fresh,))
+    own = reader.condition(expr.condition, env)
+    entry = reader.read(expr.body, env)
+    if expr.kind == "log_softmax":
+        left_out = scale((Term(factors=(Factor(Endless(), Fraction(1)),)),), -1)
+        logs = (*entry, *scale(algebra.logarithm(total), -1))
+        return (
+            *algebra.guard(own, logs),
+            *algebra.guard(check_count(deny(own)), left_out),
+        )
+    chosen = algebra.guard(own, algebra.exponential(entry))
+    return algebra.multiply(chosen, _share(reader, total))
+
+
+def _share(reader: Reads, total: Poly) -> Poly:
+    """1 / total; where empty rows are zeros, a total that may be 0 has a 0 for it."""
+    if reader.empty_row == "nan":
+        return reader.algebra.power(total, Fraction(-1))
+    return reader.algebra.apply("share", (total,))
+
+
+# Conditions as cubes of literals, cubes that exclude each other.
+
+
+_MINUS_ONE = Polynomial.of(-1)
+_CONTRARY = {"<": ">=", ">": "<=", "!=": "=="}
+
+
+def decide_normal(algebra: Algebra, literal: Literal) -> bool | Cube:
+    """A comparison of a normal form with 0 in its one form, or its truth."""
+    subject = literal.subject
+    assert isinstance(subject, Normal)
+    if not subject.terms:
+        return (literal.kind != "above") is literal.positive
+    if is_total(subject):
+        if algebra.is_positive(subject):
+            return (literal.kind != "equal") is literal.positive
+        if literal.kind == "from":  # x >= 0 is the contrary of -x > 0
+            away = algebra.finish(tuple(term.times(Fraction(-1)) for term in subject.terms))
+            return decide_normal(algebra, Literal("above", away, not literal.positive))
+    content, rest = find_content(algebra, subject, whole=False)
+    del content  # it is positive
+    if literal.kind == "equal" and find_sign(algebra, rest) < 0:
+        rest = algebra.finish(tuple(term.times(Fraction(-1)) for term in rest.terms))
+    return (Literal(literal.kind, rest, literal.positive),)
+
+
+def to_condition(
+    algebra: Algebra,
+    expr: Expr,
+    to_index: Callable[[Expr], Affine | None],
+    to_poly: Callable[[Expr], Poly],
+    to_read: Callable[[Access], Read],
+) -> Cubes:
+    """The cubes of a condition."""
+
+    def visit(here: Expr) -> Cubes:
+        match here:
+            case Truth(value):
+                return ALWAYS if value else NEVER
+            case And(parts):
+                return check_count(join([visit(part) for part in parts]))
+            case Or(parts):
+                return check_count(deny(join([deny(visit(part)) for part in parts])))
+            case Not(part):
+                return check_count(deny(visit(part)))
+            case Access():
+                return ((Literal("read", to_read(here)),),)
+            case Where(condition, then, other):
+                asked = visit(condition)
+                return check_count(
+                    (*join([asked, visit(then)]), *join([deny(asked), visit(other)]))
+                )
+            case Compare(relation, left, right):
+                one, two = to_index(left), to_index(right)
+                if one is not None and two is not None:
+                    return _compare_indices(relation, one, two)
+                return _compare_values(algebra, relation, to_poly(left), to_poly(right))
+        raise GivesUp("a condition of an unknown kind")
+
+    return visit(expr)
+
+
+def _compare_indices(relation: str, left: Affine, right: Affine) -> Cubes:
+    match relation:
+        case "<=":
+            return _find_least(right - left)
+        case ">=":
+            return _find_least(left - right)
+        case "<":
+            return _find_least(right - left, strict=True)
+        case ">":
+            return _find_least(left - right, strict=True)
+        case "==":
+            return to_cubes(decide_affine("zero", left - right))
+        case _:
+            return deny(to_cubes(decide_affine("zero", left - right)))
+
+
+def _find_least(subject: Affine, *, strict: bool = False) -> Cubes:
+    """Subject >= 0, or subject > 0, which is subject - 1 >= 0 once it is whole."""
+    parts = (*subject.terms.values(), subject.constant)
+    scale = lcm(1, *(n.denominator for part in parts for n in part.terms.values()))
+    subject = subject.scale(Polynomial.of(scale))
+    if strict:
+        subject = subject + Affine({}, _MINUS_ONE)
+    opened = split_abs("least", subject)
+    return to_cubes(decide_affine("least", subject)) if opened is None else opened
+
+
+def _compare_values(algebra: Algebra, relation: str, left: Poly, right: Poly) -> Cubes:
+    refuse_endless((*left, *right))
+    if relation in {"<", "<="}:
+        left, right = right, left
+        relation = {"<": ">", "<=": ">="}[relation]
+    gap = algebra.finish((*left, *(term.times(Fraction(-1)) for term in right)))
+    kind = {">": "above", ">=": "from", "==": "equal", "!=": "equal"}[relation]
+    found = to_cubes(algebra.decide(Literal(kind, gap)))
+    return deny(found) if relation == "!=" else found
+
+
+def find_index(expr: Expr, env: Callable[[Expr], Expr | None]) -> Affine | None:
+    """The affine of an integer expression over indices and sizes; None of any other."""
+    if not is_integer(Polynomial.of(expr)):
+        return None
+    put = env(expr)
+    return None if put is None else to_affine(put)
