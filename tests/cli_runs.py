@@ -50,6 +50,6 @@ def run_process(*arguments, cwd, **options):
     inherited = {name: value for name, value in os.environ.items() if name not in COLOURS}
     environment = {**inherited, "PYTHONPATH": str(ROOT), **options.pop("env", {})}
     return subprocess.run(
-        [sys.executable, "-m", "derive.cli", *arguments],
+        [sys.executable, "-m", "derive", *arguments],
         cwd=cwd, env=environment, capture_output=True, text=True, check=False, **options,
     )  # fmt: skip

@@ -50,7 +50,7 @@ def test_console_blocks_print_what_they_show(block: str, tmp_path: Path) -> None
         name = text.splitlines()[0].removeprefix("# ")
         (tmp_path / name).write_text(text, encoding="utf-8")
     run = subprocess.run(
-        [sys.executable, "-m", "derive.cli", *arguments],
+        [sys.executable, "-m", "derive", *arguments],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -17,7 +17,7 @@ import typer
 from derive.errors import DeriveError, Diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 FORMULA = "NAME|FILE|FILE.py:NAME|TEXT"
 CODE = "FILE.py[:NAME,..]|NOTEBOOK.ipynb|EINSUM|TEXT"
@@ -140,13 +140,11 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
     as_json: Json = False,
 ) -> None:
     """A formula: indices, einsum strings, steps, costs; or the formula of FILE.py:FUNCTION."""
-    from derive.cli.options import read_options
-    from derive.cli.parts import find_shown, print_parts
-    from derive.cli.show import Parts
+    from derive.cli.options import Options, parse_sizes
+    from derive.cli.show import Parts, show
 
-    options = read_options(sizes, memory, fast_math, no_cells, machine, dispatch)
-    parts = Parts(loops, code, latex, derivation)
-    print_parts(*find_shown(where, inputs, options), parts, as_json)
+    options = Options(parse_sizes(sizes), memory, fast_math, not no_cells, machine, dispatch)
+    show(where, inputs, options, Parts(loops, code, latex, derivation), as_json, read_build)
 
 
 @app.command("build")
@@ -174,17 +172,32 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     Without arguments for all formulas of the library.
     """
     from derive.cli.build import Order, check_all, find_order, write_all
-    from derive.cli.options import read_options
+    from derive.cli.options import Options, parse_sizes
 
-    options = read_options(sizes, memory, fast_math, no_cells, machine, dispatch)
+    options = Options(parse_sizes(sizes), memory, fast_math, not no_cells, machine, dispatch)
     if code:
-        from derive.cli.code import find_checked
+        from derive.cli.formulas import find_checked
 
         found = find_checked(code, inputs, name, options.sizes, tuple(where or ()))
         order = Order((found,), out, options)
     else:
         order = find_order(where or (), out, name, options)
-    raise typer.Exit((check_all if check else write_all)(order, as_json))
+    exit_code = check_all(order, as_json, read_build) if check else write_all(order, as_json)
+    raise typer.Exit(exit_code)
+
+
+def read_build(words: Sequence[str]) -> Mapping[str, Any]:
+    """The arguments of `derive build` in a list of words; ValueError where it takes them not."""
+    command: Any = typer.main.get_command(app)
+    build = command.commands["build"]
+    try:
+        with build.make_context("build", [*words]) as context:
+            given: Mapping[str, Any] = context.params
+            return given
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # an error of click, which typer may hold
+            raise
+        raise ValueError(str(error)) from error
 
 
 @app.command("new")
@@ -206,7 +219,7 @@ def _einsum(
 ) -> None:
     """What an einsum string means, and what it costs."""
     from derive.cli.einsum import print_einsum
-    from derive.cli.sizes import parse_sizes
+    from derive.cli.options import parse_sizes
 
     print_einsum(equation, parse_sizes(sizes), as_json)
 
@@ -231,7 +244,7 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
     Exit code 0: the same; 1: different; 2: it cannot be told.
     """
     from derive.cli.check import print_verdicts
-    from derive.cli.sizes import parse_sizes
+    from derive.cli.options import parse_sizes
 
     raise typer.Exit(
         print_verdicts(
@@ -284,17 +297,16 @@ def _bench(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> None:
     """Time the generated function against code by hand, one einsum call, and torch.compile."""
     from derive.bench.run import Wishes
-    from derive.cli.bench import find_timed, print_bench, print_calibration
-    from derive.cli.bench_options import parse_threads, read_order
-    from derive.cli.options import read_options
+    from derive.cli.bench import parse_threads, print_bench, print_calibration, read_order
+    from derive.cli.options import Options, parse_sizes
 
     if calibrate is not None:
         print_calibration(calibrate, where, as_json)
         return
     wishes = Wishes(backward, compiled, parse_threads(threads or ()), runs, dtype)
-    options = read_options(sizes, memory, fast_math, no_cells, machine, dispatch)
+    options = Options(parse_sizes(sizes), memory, fast_math, not no_cells, machine, dispatch)
     order = read_order(against, options, over, plot, wishes)
-    print_bench(*find_timed(where, order), as_json)
+    print_bench(where, order, as_json, read_build)
 
 
 @app.command("lint")

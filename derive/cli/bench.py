@@ -1,13 +1,22 @@
-"""`derive bench`: the generated function against code by hand, as tables, data, and a plot."""
+"""`derive bench`: what is given, read and refused before anything is measured; what was found.
+
+A report is data, which --json prints, and the same data as tables.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import re
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from derive.bench import bench, sweep
-from derive.bench.sweep import KINDS
-from derive.cli.bench_options import ask_plan
+from derive.bench.run import Wishes, find_dtype
+from derive.bench.sweep import KINDS, Over
 from derive.cli.formulas import find_asked, say_memory
+from derive.cli.options import to_printable
+from derive.cli.plans import Data, say_at
 from derive.cli.tables import (
     print_json,
     print_line,
@@ -17,108 +26,109 @@ from derive.cli.tables import (
     to_time,
     track,
 )
-from derive.errors import DeriveError, refuse
+from derive.errors import DeriveError, Mark, refuse
 from derive.plan.memory import to_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from derive.bench.report import Report, Row, Table
     from derive.bench.sweep import Sweep
-    from derive.cli.bench_options import Order
     from derive.cli.formulas import Found
+    from derive.cli.options import Options, ReadWords
     from derive.plan.machine import Machine
 
-HEADS = ("", "forward", "ratio", "memory")
-BACKWARD_HEADS = ("and backward", "ratio", "memory")
+MOST_THREADS = 1024
+MOST_VALUES = 64
+_OVER = re.compile(r"\s*(?P<name>[^\W\d]\w*)\s*=(?P<values>.*)", re.DOTALL)
+_RANGE = re.compile(r"\s*(?P<first>[0-9][0-9_]*)\s*\.\.\s*(?P<last>[0-9][0-9_]*)\s*")
+_NUMBER = re.compile("[0-9]{1,30}(_[0-9]{1,30}){0,9}")
+_TOO_LARGE = 10**18
+_HOW = "write --over S=64..1024, which doubles from 64 on, or --over S=64,128,256"
 TITLES = {KINDS[0]: "forward", KINDS[1]: "forward and backward"}
+# The columns of a table: the head, the key in its data, and how a value is written.
+COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("", "name", str),
+    ("forward", "forward", to_time),
+    ("ratio", "ratio", to_ratio),
+    ("memory", "peak_bytes", to_bytes),
+)
+BACKWARD: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("and backward", "backward", to_time),
+    ("ratio", "backward_ratio", to_ratio),
+    ("memory", "backward_peak_bytes", to_bytes),
+)
 CAPTION = "ratio: the time over that of the generated function; memory: beyond the inputs"
 BACKWARD_CAPTION = "and backward: forward and gradients by all real inputs together"
 SLOPE_CAPTION = "slope: k where the time grows like {size}**k, by the straight line through all"
 
 
-def find_timed(where: str | None, order: Order) -> tuple[Found, Order]:
-    """The formula, and the order with its options; DeriveError where none is named."""
+def print_bench(where: str | None, order: Order, as_json: bool, read: ReadWords) -> None:
+    """Measure the formula that is named, and print what was found."""
     if where is None:
         raise refuse(
             "formula-missing",
             "no formula is named",
             help="name one, or measure the machine itself with --calibrate FILE",
         )
-    found, options = find_asked(where, order.options)
-    return found, ask_plan(order, options)
-
-
-def print_bench(found: Found, order: Order, as_json: bool) -> None:
-    """Measure, and print what was found."""
+    found, options = find_asked(where, order.options, read)
+    over = order.over.size if order.over is not None else ""  # it alone chooses its size
+    sizes = {name: number for name, number in options.sizes.items() if name != over}
+    wishes = replace(order.wishes, plan=options.to_arguments())
+    order = replace(order, options=options.at(sizes), wishes=wishes)
     try:
-        _print_measured(found, order, as_json)
+        if order.over is None:
+            _print_report(found, order, as_json)
+        else:
+            _print_sweep(found, order, order.over, as_json)
     except DeriveError as error:
-        raise say_memory(error, order.options.memory) from error
+        raise say_memory(error, options.memory) from error
 
 
-def _print_measured(found: Found, order: Order, as_json: bool) -> None:
-    if order.over is not None:
-        _print_sweep(found, order, as_json)
-        return
+def _print_report(found: Found, order: Order, as_json: bool) -> None:
     report = bench(found.formula, order.against, order.sizes, name=found.name, wishes=order.wishes)
+    data = report.to_data()
     if as_json:
-        print_json(report.to_data())
+        print_json(data)
         return
-    for table in report.tables:
-        _print_table(report, table)
-    _print_compiling([report])
-    _print_skipped(report.skipped)
+    title = _to_title(report.name, report.sizes, report.dtype)
+    for table in data["tables"]:
+        _print_table(title, table)
+    _print_compiling([data])
+    _print_skipped(data["skipped"])
 
 
-def _print_table(report: Report, table: Table) -> None:
-    print_line(f"{_to_title(report.name, report.sizes, report.dtype)}, {_to_threads(table)}")
-    both = any(row.backward is not None for row in table.rows)
-    heads = (*HEADS, *(BACKWARD_HEADS if both else ()))
-    rows = [
-        (*_to_cells(table, row), *(_to_backward(table, row) if both else ())) for row in table.rows
-    ]
-    print_table(heads, rows, numbers="ratio")
+def _print_table(title: str, table: Data) -> None:
+    print_line(f"{title}, {_to_threads(table['threads'])}")
+    rows, roofline = table["rows"], table["roofline"]
+    both = any(row["backward"] is not None for row in rows)
+    columns = COLUMNS + (BACKWARD if both else ())
+    cells = [["" if row[key] is None else say(row[key]) for _, key, say in columns] for row in rows]
+    print_table([head for head, *_ in columns], cells, numbers="ratio")
     for line in (CAPTION, *((BACKWARD_CAPTION,) if both else ())):
         print_text(line, "dim")
-    rate, width = table.roofline.flops / 1e9, table.roofline.bytes / 1e9
-    share = table.rows[0].forward / table.bound
+    flops, moved = roofline["flops_per_second"] / 1e9, roofline["bytes_per_second"] / 1e9
+    bound = roofline["seconds"]
     print_text(
-        f"this machine: {rate:.3g} GFLOP/s, {width:.3g} GB/s; by them the estimate of its limit is "
-        f"{to_time(table.bound)}, the generated function takes {to_ratio(share)} times that",
+        f"this machine: {flops:.3g} GFLOP/s, {moved:.3g} GB/s; by them the estimate of its limit "
+        f"is {to_time(bound)}, the generated function takes "
+        f"{to_ratio(rows[0]['forward'] / bound)} times that",
     )
 
 
 def _to_title(name: str, sizes: Mapping[str, int], dtype: str) -> str:
-    at = " ".join(f"{size}={number}" for size, number in sizes.items())
-    return f"{name} at {at}, {dtype}" if at else f"{name}, {dtype}"
+    return f"{name} at {say_at(sizes)}, {dtype}" if sizes else f"{name}, {dtype}"
 
 
-def _to_threads(table: Table) -> str:
-    return "1 thread" if table.threads == 1 else f"{table.threads} threads"
+def _to_threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
 
 
-def _to_cells(table: Table, row: Row) -> tuple[str, ...]:
-    memory = "" if row.peak is None else to_bytes(row.peak)
-    return row.name, to_time(row.forward), to_ratio(table.find_ratio(row)), memory
-
-
-def _to_backward(table: Table, row: Row) -> tuple[str, ...]:
-    """The cells about gradients; empty where there are none."""
-    ratio = table.find_backward_ratio(row)
-    return (
-        "" if row.backward is None else to_time(row.backward),
-        "" if ratio is None else to_ratio(ratio),
-        "" if row.backward_peak is None else to_bytes(row.backward_peak),
-    )
-
-
-def _print_compiling(reports: Iterable[Report]) -> None:
+def _print_compiling(reports: Iterable[Data]) -> None:
     """How long torch.compile took, which is in no row."""
     seconds: dict[str, float] = {}
     for report in reports:
-        for name, took in report.compiling.items():
+        for name, took in report["compile_seconds"].items():
             seconds[name] = seconds.get(name, 0.0) + took
     for name, took in seconds.items():
         print_line(f"  {name}: {took:.3g} s of compiling are not counted", "dim")
@@ -129,11 +139,10 @@ def _print_skipped(reasons: Iterable[str]) -> None:
         print_line(f"  without {reason}", "dim")
 
 
-def _print_sweep(found: Found, order: Order, as_json: bool) -> None:
-    assert order.over is not None
+def _print_sweep(found: Found, order: Order, over: Over, as_json: bool) -> None:
     made = sweep(
         found.formula,
-        order.over,
+        over,
         order.against,
         order.sizes,
         name=found.name,
@@ -144,41 +153,37 @@ def _print_sweep(found: Found, order: Order, as_json: bool) -> None:
         from derive.bench.plot import plot
 
         plot(made, order.plot)
+    data = made.to_data()
     if as_json:
-        print_json(made.to_data())
+        print_json(data)
         return
-    for table in made.reports[0].tables:
+    for threads in made.threads:
         for kind in made.kinds:
-            _print_lines(made, table, kind)
-    _print_compiling(made.reports)
+            _print_lines(made, data, threads, kind)
+    _print_compiling(data["reports"])
     if not made.is_one_text:
-        print_line(f"  the function is planned for each {order.over.size} by itself", "dim")
+        print_line(f"  the function is planned for each {over.size} by itself", "dim")
     _print_skipped(made.find_skipped())
     if order.plot is not None:
         print_line(f"{order.plot} is written")
 
 
-def _print_lines(made: Sweep, table: Table, kind: str) -> None:
+def _print_lines(made: Sweep, data: Data, threads: int, kind: str) -> None:
     """Seconds at each value, and how they grow."""
-    report = made.reports[0]
-    title = _to_title(report.name, made.others, report.dtype)
-    print_line(f"{title}, {_to_threads(table)}, {TITLES[kind]}")
-    lines = made.find_lines(table.threads, kind)
-    cells = [["" if s is None else to_time(s) for s in line.seconds] for line in lines]
-    rows = [
-        (str(value), *(column[place] for column in cells))
-        for place, value in enumerate(made.over.values)
-    ]
-    slopes = ("" if line.slope is None else f"{line.slope:.2f}" for line in lines)
-    size = made.over.size
-    print_table((size, *(line.name for line in lines)), [*rows, ("slope", *slopes)], numbers=size)
+    title = _to_title(data["name"], made.others, data["dtype"])
+    print_line(f"{title}, {_to_threads(threads)}, {TITLES[kind]}")
+    lines = [each for each in data["lines"] if (each["threads"], each["kind"]) == (threads, kind)]
+    columns = [["" if s is None else to_time(s) for s in line["seconds"]] for line in lines]
+    rows = [(str(value), *cells) for value, *cells in zip(data["values"], *columns, strict=True)]
+    slopes = ("" if line["slope"] is None else f"{line['slope']:.2f}" for line in lines)
+    size = data["over"]
+    heads = (size, *(line["name"] for line in lines))
+    print_table(heads, [*rows, ("slope", *slopes)], numbers=size)
     print_text(SLOPE_CAPTION.format(size=size), "dim")
 
 
 def print_calibration(path: Path, where: str | None, as_json: bool) -> None:
     """Measure this machine's constants, write them, and print them beside the defaults."""
-    from dataclasses import asdict
-
     from derive.bench.calibrate import calibrate
     from derive.plan.machine import DEFAULT
 
@@ -192,29 +197,113 @@ def print_calibration(path: Path, where: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"file": str(path), "machine": asdict(machine), "default": asdict(DEFAULT)})
         return
-    rows = zip(_CONSTANTS, _show(machine), _show(DEFAULT), strict=True)
+    rows = [(name, say(machine), say(DEFAULT)) for name, say in _CONSTANTS.items()]
     print_table(("", "here", "default"), rows)
     print_line(f"{path} is written; plan for it with: derive build NAME --machine {path}")
 
 
-_CONSTANTS = (
-    "operations of a large product",
-    "memory far from it",
-    "memory near the core",
-    "bytes that stay near it",
-    "one operation at the least",
-    "one matrix of a batch",
-    "values of exp",
-)
+_CONSTANTS: dict[str, Callable[[Machine], str]] = {
+    "operations of a large product": lambda machine: f"{machine.flops / 1e9:.3g} GFLOP/s",
+    "memory far from it": lambda machine: f"{machine.memory / 1e9:.3g} GB/s",
+    "memory near the core": lambda machine: f"{machine.near / 1e9:.3g} GB/s",
+    "bytes that stay near it": lambda machine: to_bytes(machine.cache),
+    "one operation at the least": lambda machine: to_time(machine.launch),
+    "one matrix of a batch": lambda machine: to_time(machine.product),
+    "values of exp": lambda machine: f"{machine.exponentials / 1e6:.3g} M/s",
+}
 
 
-def _show(machine: Machine) -> tuple[str, ...]:
-    return (
-        f"{machine.flops / 1e9:.3g} GFLOP/s",
-        f"{machine.memory / 1e9:.3g} GB/s",
-        f"{machine.near / 1e9:.3g} GB/s",
-        to_bytes(machine.cache),
-        to_time(machine.launch),
-        to_time(machine.product),
-        f"{machine.exponentials / 1e6:.3g} M/s",
-    )
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is measured, and what becomes of it."""
+
+    against: str
+    options: Options
+    over: Over | None
+    plot: Path | None
+    wishes: Wishes
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes that stay what they are."""
+        return self.options.sizes
+
+
+def read_order(
+    against: str, options: Options, over: str, plot: Path | None, wishes: Wishes
+) -> Order:
+    """The order; DeriveError for what cannot be done together or not at all."""
+    find_dtype(wishes.dtype)
+    values = parse_over(over) if over else None
+    if values is not None and values.size in options.sizes:
+        raise refuse(
+            "sizes-twice",
+            f"{values.size} is given with --sizes and with --over",
+            help="leave one of them out",
+        )
+    if plot is not None:
+        from derive.bench.plot import check_plot
+
+        if values is None:
+            raise refuse("plot-over", "a plot needs a size that grows", help=_HOW)
+        check_plot(plot)
+    return Order(against, options, values, plot, wishes)
+
+
+def parse_threads(words: Sequence[str]) -> tuple[int, ...]:
+    """`1`, `1,all`, or several of them: each number once, in order; 1 where nothing is said."""
+    found = []
+    for word in (part.strip() for each in words or ("1",) for part in each.split(",")):
+        if word == "all":
+            found.append(count_cores())
+            continue
+        if not re.fullmatch("[0-9]{1,9}", word) or not 1 <= int(word) <= MOST_THREADS:
+            raise refuse(
+                "threads-form",
+                f"{word or 'nothing'} is no number of threads",
+                facts=(f"it is from 1 to {MOST_THREADS}, or all for the cores of this machine",),
+                help="write --threads 1,all",
+            )
+        found.append(int(word))
+    return tuple(dict.fromkeys(found))
+
+
+def count_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def parse_over(text: str) -> Over:
+    """`S=64..1024` or `S=64,128,256`: the size and two values or more, from small to large."""
+    found = _OVER.fullmatch(text)
+    if found is None:
+        raise _refuse(text, "no size stands before =")
+    words = found["values"]
+    between = _RANGE.fullmatch(words)
+    if between is None:
+        values = [_read(text, word) for word in words.split(",")]
+    else:
+        first, last = _read(text, between["first"]), _read(text, between["last"])
+        doubled = [first << k for k in range(last.bit_length()) if first << k < last]
+        values = [*(doubled or [first]), last]
+    if any(one >= other for one, other in pairwise(values)):
+        raise _refuse(text, "the values do not grow")
+    if not 2 <= len(values) <= MOST_VALUES:
+        raise _refuse(text, f"a line has from 2 to {MOST_VALUES} values, not {len(values)}")
+    return Over(found["name"], tuple(values))
+
+
+def _read(text: str, word: str) -> int:
+    """One value, a whole number above 0."""
+    if not _NUMBER.fullmatch(word.strip()):
+        raise _refuse(text, f"{word.strip() or 'nothing'} is no value")
+    if not 1 <= int(word) < _TOO_LARGE:
+        raise _refuse(text, f"{word.strip()} is no size of anything")
+    return int(word)
+
+
+def _refuse(text: str, says: str) -> DeriveError:
+    line = to_printable(text)
+    return refuse("over-form", says, marks=[Mark(line, 0, len(line))], help=_HOW)

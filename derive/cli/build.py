@@ -15,15 +15,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from derive.cli.files import show_path
 from derive.cli.formulas import LIBRARY, build_found, find_formulas, find_library
-from derive.cli.header import find_header, find_origin, read_made
-from derive.cli.options import NONE, Options
-from derive.cli.remarks import find_remarks, say_sizes
-from derive.cli.sizes import check_sizes, to_option
-from derive.cli.step_table import to_plan_data
+from derive.cli.options import (
+    NONE,
+    Options,
+    check_sizes,
+    find_header,
+    find_made,
+    read_made,
+    show_path,
+    to_option,
+)
+from derive.cli.plans import Data, find_remarks, say_sizes, to_plan_data
 from derive.cli.tables import (
     print_diagnostic,
     print_json,
@@ -36,11 +41,11 @@ from derive.cli.tables import (
 from derive.errors import DeriveError, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from derive.cli.formulas import Found
+    from derive.cli.options import ReadWords
     from derive.compiler import Built
-    from derive.ir.nodes import System
 
 DEFAULT_OUT = Path("generated")
 BUILT = ("formula", "arguments", "einsums", "flops", "elements", "equal to the loops at", "file")
@@ -56,6 +61,17 @@ class Order:
     options: Options = NONE
     whole: tuple[str, ...] = ()  # origins whose formulas are all here
 
+    @property
+    def out_option(self) -> str:
+        """The option that names the folder; none for the usual one, or one of this machine."""
+        elsewhere = self.out.is_absolute() and not self.out.is_relative_to(Path.cwd())
+        is_named = self.out != DEFAULT_OUT and not elsewhere
+        return f" --out {quote(show_path(self.out))}" if is_named else ""
+
+    def find_path(self, found: Found) -> Path:
+        """The file of a formula."""
+        return self.out / f"{found.name}.py"
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -68,13 +84,21 @@ class Outcome:
     options: Options = NONE  # as far as they are this formula's
     refused: DeriveError | None = None
 
+    def to_data(self) -> Data:
+        """The outcome as --json prints it, and the table."""
+        data: Data = {"name": self.found.name, "file": show_path(self.path), "state": self.state}
+        if self.built is not None:
+            from derive.judge.samples import choose_sizes
 
-def find_order(
-    arguments: Sequence[str],
-    out: Path,
-    name: str | None,
-    options: Options,
-) -> Order:
+            draws = choose_sizes(self.built.system, count=DRAWS)
+            data["arguments"] = [entry.name for entry in self.built.system.inputs]
+            data |= to_plan_data(self.built.plan) | {"checked_at": list(map(dict, draws))}
+        if self.refused is not None:
+            data["refused"] = str(self.refused)
+        return data
+
+
+def find_order(arguments: Sequence[str], out: Path, name: str | None, options: Options) -> Order:
     """The formulas of the command line; without arguments those of the library."""
     if name is not None and len(arguments) != 1:
         says = "--name names a single formula"
@@ -101,30 +125,37 @@ def write_all(order: Order, as_json: bool) -> int:
     """Build, judge and write every formula; the exit code."""
     outcomes = _work(order, _write, "building")
     if as_json:
-        print_json([_to_data(outcome) for outcome in outcomes])
+        print_json([outcome.to_data() for outcome in outcomes])
     else:
-        _print_built(outcomes)
+        _print_built([outcome for outcome in outcomes if outcome.built is not None], len(outcomes))
     return _end(outcomes)
 
 
-def check_all(order: Order, as_json: bool) -> int:
+def check_all(order: Order, as_json: bool, read: ReadWords) -> int:
     """Compare every formula's file with what derive writes; the exit code."""
-    outcomes = _work(order, _compare, "checking")
+
+    def compare(found: Found, order: Order, options: Options) -> Outcome:
+        return _compare(found, order, options, read)
+
+    outcomes = _work(order, compare, "checking")
     left = _find_left(order)
+    files = [{"file": show_path(o.path), "state": o.state} for o in outcomes]
+    files += [{"file": show_path(path), "state": "left over"} for path in left]
     if as_json:
-        files = [{"file": show_path(o.path), "state": o.state} for o in outcomes]
-        print_json([*files, *({"file": show_path(p), "state": "left over"} for p in left)])
+        print_json(files)
     else:
-        _print_checked(outcomes, left, _to_out(order))
-    wrong = left or any(outcome.state != "fresh" for outcome in outcomes)
-    return _end(outcomes) or int(bool(wrong))
-
-
-def to_checked(system: System) -> list[dict[str, int]]:
-    """The sizes at which a file is judged."""
-    from derive.judge.samples import choose_sizes
-
-    return [dict(draw) for draw in choose_sizes(system, count=DRAWS)]
+        to_do = [f"{o.found.rebuild}{order.out_option}{o.options.to_text()}" for o in outcomes]
+        to_do += ["remove it, or give back its formula"] * len(left)
+        rows = [
+            (*file.values(), advice)
+            for file, advice in zip(files, to_do, strict=True)
+            if file["state"] not in {"fresh", "refused"}
+        ]
+        if rows:
+            print_table(("file", "state", "what to do"), rows)
+        fresh = sum(outcome.state == "fresh" for outcome in outcomes)
+        print_line(f"{fresh} of {len(outcomes)} files are what derive writes")
+    return _end(outcomes) or int(any(file["state"] != "fresh" for file in files))
 
 
 def _work(
@@ -137,12 +168,11 @@ def _work(
         try:
             outcomes.append(work(found, order, order.options.at(known[found.name])))
         except DeriveError as error:
-            path = order.out / f"{found.name}.py"
-            outcomes.append(Outcome(found, path, "refused", refused=error))
+            outcomes.append(Outcome(found, order.find_path(found), "refused", refused=error))
     return tuple(outcomes)
 
 
-def _share_sizes(order: Order) -> dict[str, dict[str, int]]:
+def _share_sizes(order: Order) -> Mapping[str, Mapping[str, int]]:
     """Of the sizes that were given, those that each formula has; one that none has is refused."""
     given = order.options.sizes
     if not given:
@@ -160,22 +190,11 @@ def _share_sizes(order: Order) -> dict[str, dict[str, int]]:
     return shares
 
 
-def _to_out(order: Order) -> str:
-    """The option that names the folder, where it is not the usual one."""
-    is_named = order.out != DEFAULT_OUT and not _is_elsewhere(order.out)
-    return f" --out {quote(show_path(order.out))}" if is_named else ""
-
-
-def _is_elsewhere(folder: Path) -> bool:
-    """Is it a folder that only this machine has? A header does not name it."""
-    return folder.is_absolute() and not folder.is_relative_to(Path.cwd())
-
-
 def _write(found: Found, order: Order, options: Options) -> Outcome:
-    built = build_found(found, options, _to_out(order))
-    path = order.out / f"{found.name}.py"
+    built = build_found(found, options, order.out_option)
+    path = order.find_path(found)
     before = _read(path)
-    if before is not None and find_origin(before) is None:
+    if before is not None and find_made(before) is None:
         raise refuse(
             "file-foreign",
             f"{show_path(path)} was not made by derive, so it is not overwritten",
@@ -188,20 +207,20 @@ def _write(found: Found, order: Order, options: Options) -> Outcome:
     return Outcome(found, path, "written", built, options)
 
 
-def _compare(found: Found, order: Order, options: Options) -> Outcome:
+def _compare(found: Found, order: Order, options: Options, read: ReadWords) -> Outcome:
     """The state of a file; without options it is to be what its own header asks for."""
-    path = order.out / f"{found.name}.py"
+    path = order.find_path(found)
     there = _read(path)
-    made = None if there is None or order.options != NONE else read_made(there)
+    made = None if there is None or order.options != NONE else read_made(there, read)
     try:
         if made is not None:
             options = made.options
-        built = build_found(found, options, _to_out(order))
+        built = build_found(found, options, order.out_option)
     except DeriveError:
         if options == order.options:
             raise
         options = order.options  # the formula is not that of the header any more
-        built = build_found(found, options, _to_out(order))
+        built = build_found(found, options, order.out_option)
     if there is None:
         state = "missing"
     elif there == built.source.encode():
@@ -219,52 +238,46 @@ def _read(path: Path) -> bytes | None:
         return None
 
 
-def _find_left(order: Order) -> tuple[Path, ...]:
+def _find_left(order: Order) -> list[Path]:
     """Generated files that come from where these formulas do, and have no formula any more."""
     names = {found.name for found in order.found}
-    others = (path for path in sorted(order.out.glob("*.py")) if path.stem not in names)
-    return tuple(path for path in others if _is_of(find_origin(path.read_bytes()), order.whole))
+    left = []
+    for path in sorted(order.out.glob("*.py")):
+        made = find_made(path.read_bytes()) if path.stem not in names else None
+        if made is not None and any(
+            made[0] == whole or (whole.endswith("/") and made[0].startswith(whole))
+            for whole in order.whole
+        ):
+            left.append(path)
+    return left
 
 
-def _is_of(origin: str | None, whole: Iterable[str]) -> bool:
-    """Is it one of these origins, or inside one that ends in a slash?"""
-    return origin is not None and any(
-        origin == each or (each.endswith("/") and origin.startswith(each)) for each in whole
-    )
-
-
-def _print_built(outcomes: Sequence[Outcome]) -> None:
-    rows = []
-    for outcome in outcomes:
-        if outcome.built is not None:
-            plan = outcome.built.plan
-            flops, peak = plan.at_sizes(plan.flops), plan.at_sizes(plan.peak_elements)
-            rows.append(
-                (
-                    outcome.found.name,
-                    _fold([entry.name for entry in plan.system.inputs]),
-                    "\n".join(plan.einsums),
-                    to_short(flops),
-                    to_short(peak),
-                    "\n".join(to_option(draw) for draw in to_checked(outcome.built.system)),
-                    f"{show_path(outcome.path)} {outcome.state}",
-                )
-            )
-    if not rows:
+def _print_built(outcomes: Sequence[Outcome], asked: int) -> None:
+    """A row for each file, the sizes of the counts, and options that changed nothing."""
+    if not outcomes:
         return
+    rows = [
+        (
+            data["name"],
+            _fold(data["arguments"]),
+            "\n".join(data["einsums"]),
+            to_short(data["flops_at_sizes"]),
+            to_short(data["peak_elements_at_sizes"]),
+            "\n".join(map(to_option, data["checked_at"])),
+            f"{data['file']} {data['state']}",
+        )
+        for data in (outcome.to_data() for outcome in outcomes)
+    ]
     print_table(BUILT, rows, numbers="flops elements", prose=(BUILT[1],))
-    print_text(_say_counted(outcomes))
+    counted = "at the typical sizes of each formula; choose with --sizes"
+    for outcome in outcomes if len(outcomes) == 1 else ():
+        assert outcome.built is not None
+        counted = say_sizes(outcome.built, outcome.options)
+    print_text(f"flops and elements {counted}" if counted else "")
     for outcome in outcomes:
-        for remark in () if outcome.built is None else find_remarks(outcome.built, outcome.options):
-            print_text(remark if len(outcomes) == 1 else f"{outcome.found.name}: {remark}")
-
-
-def _say_counted(outcomes: Sequence[Outcome]) -> str:
-    """The sizes at which operations and elements are counted."""
-    built = [(outcome.built, outcome.options) for outcome in outcomes if outcome.built is not None]
-    if len(built) > 1:
-        return "flops and elements at the typical sizes of each formula; choose with --sizes"
-    return f"flops and elements {say_sizes(*built[0])}" if built[0][0].plan.sizes else ""
+        assert outcome.built is not None
+        for remark in find_remarks(outcome.built, outcome.options):
+            print_text(remark if asked == 1 else f"{outcome.found.name}: {remark}")
 
 
 def _fold(words: Sequence[str], width: int = 16) -> str:
@@ -277,23 +290,6 @@ def _fold(words: Sequence[str], width: int = 16) -> str:
     return "\n".join(lines)
 
 
-def _to_command(outcome: Outcome, out: str) -> str:
-    return f"{outcome.found.rebuild}{out}{outcome.options.to_text()}"
-
-
-def _print_checked(outcomes: Sequence[Outcome], left: Sequence[Path], out: str) -> None:
-    rows = [
-        (show_path(outcome.path), outcome.state, _to_command(outcome, out))
-        for outcome in outcomes
-        if outcome.state not in {"fresh", "refused"}
-    ]
-    rows += [(show_path(path), "left over", "remove it, or give back its formula") for path in left]
-    if rows:
-        print_table(("file", "state", "what to do"), rows)
-    fresh = sum(outcome.state == "fresh" for outcome in outcomes)
-    print_line(f"{fresh} of {len(outcomes)} files are what derive writes")
-
-
 def _end(outcomes: Sequence[Outcome]) -> int:
     """Show what was refused; the exit code for it."""
     refused = [(o.found.name, o.refused.diagnostic) for o in outcomes if o.refused is not None]
@@ -303,17 +299,3 @@ def _end(outcomes: Sequence[Outcome]) -> int:
             facts = (*facts, f"in the formula {name}")
         print_diagnostic(replace(diagnostic, facts=facts))
     return 2 if refused else 0
-
-
-def _to_data(outcome: Outcome) -> dict[str, Any]:
-    """One outcome for --json."""
-    data: dict[str, Any] = {"name": outcome.found.name, "file": show_path(outcome.path)}
-    data["state"] = outcome.state
-    if outcome.built is not None:
-        system = outcome.built.system
-        data["arguments"] = [entry.name for entry in system.inputs]
-        data |= to_plan_data(outcome.built.plan)
-        data["checked_at"] = to_checked(system)
-    if outcome.refused is not None:
-        data["refused"] = str(outcome.refused)
-    return data

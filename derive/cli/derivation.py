@@ -1,14 +1,10 @@
-"""`derive show --derivation`: what was done to a formula, step by step, as text or as LaTeX."""
+"""`derive show --derivation`: what was done to a formula, step by step, as text and as data."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.cli.derivation_data import write_side
-from derive.cli.remarks import say_machine
-from derive.cli.show import build_checked, print_title
-from derive.cli.sizes import to_option
-from derive.cli.step_table import to_compact
+from derive.cli.plans import Data, say_at, say_machine, to_compact
 from derive.cli.tables import (
     print_heading,
     print_line,
@@ -18,31 +14,26 @@ from derive.cli.tables import (
     to_short,
     to_time,
 )
+from derive.ir.nodes import Equation
 from derive.ir.polynomial import Polynomial, add_all
+from derive.ir.text import to_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from derive.cli.formulas import Found
     from derive.cli.options import Options
     from derive.compiler import Built
+    from derive.ir.nodes import Expr
     from derive.plan.log import Costs, Entry
     from derive.plan.steps import Plan
 
-MOST = 2  # terms of a cost that are shown; --json has them all
-NO_CHOICE = "no gain by itself: this rule always applies, and makes way for what follows"
+_MOST = 2  # terms of a cost that are shown; --json has them all
+_NO_CHOICE = "no gain by itself: this rule always applies, and makes way for what follows"
 
 
-def print_derivation(found: Found, options: Options, *, latex: bool = False) -> None:
+def print_derivation(built: Built, options: Options) -> None:
     """The loops as written and every entry, with the costs at the plan's sizes."""
-    built = build_checked(found, options)
-    if latex:
-        from derive.backend.to_align import to_align
-
-        print_line(to_align(built.system, built.derivation.entries))
-        return
-    print_title(found, built.system)
-    at = to_option(built.plan.sizes).replace(",", " ")
+    at = say_at(built.plan.sizes)
     print_heading(f"\nas written, in loops over single numbers{f', at {at}' if at else ''}")
     _print_written(built)
     for number, entry in enumerate(built.derivation.entries, 1):
@@ -93,7 +84,7 @@ def _find_pairs(entry: Entry, plan: Plan) -> Iterator[tuple[str, str]]:
     before = "before" if entry.target is not None or entry.after is None else f"in {entry.equation}"
     for label, value in ((before, entry.before), ("after", entry.after)):
         if value is not None:
-            yield label, write_side(entry, value)
+            yield label, _write_side(entry, value)
     for remark in entry.remarks:
         yield "", remark
     if entry.old is not None and entry.new is not None:
@@ -116,7 +107,7 @@ def _compare(old: Costs, new: Costs, plan: Plan, is_choice: bool) -> Iterator[tu
     if old.seconds is not None and new.seconds is not None and old.seconds != new.seconds:
         yield "estimated time", f"{to_time(old.seconds)} -> {to_time(new.seconds)}"
         if new.seconds > old.seconds and not is_choice:
-            yield "", NO_CHOICE
+            yield "", _NO_CHOICE
 
 
 def _change(old: int, new: int) -> str:
@@ -127,5 +118,55 @@ def _write(cost: Polynomial, plan: Plan) -> str:
     """The largest terms at the plan's sizes, and whether there are more."""
     terms = [Polynomial({monomial: value}) for monomial, value in cost.terms.items()]
     terms.sort(key=lambda term: (-abs(plan.at_sizes(term)), to_compact(term.to_expr())))
-    kept = " + ".join(to_compact(term.to_expr()) for term in terms[:MOST])
-    return (kept or "0") + (" + .." if len(terms) > MOST else "")
+    kept = " + ".join(to_compact(term.to_expr()) for term in terms[:_MOST])
+    return (kept or "0") + (" + .." if len(terms) > _MOST else "")
+
+
+def to_derivation_data(built: Built) -> Data:
+    """The loops as written, and every entry."""
+    plan, derivation = built.plan, built.derivation
+    return {
+        "written": [
+            {
+                "equation": each.equation,
+                "operations": to_compact(each.operations.to_expr()),
+                "operations_at_sizes": plan.at_sizes(each.operations),
+                "elements": to_compact(each.elements.to_expr()),
+                "elements_at_sizes": plan.at_sizes(each.elements),
+            }
+            for each in derivation.written
+        ],
+        "entries": [_to_data(entry) for entry in derivation.entries],
+    }
+
+
+def _write_side(entry: Entry, value: Expr | None) -> str:
+    """One side of an entry: an equation, or a part of one; nothing where there is none."""
+    if value is None:
+        return ""
+    return to_text(value if entry.target is None else Equation(entry.target, value))
+
+
+def _to_data(entry: Entry) -> Data:
+    return {
+        "name": entry.name,
+        "law": entry.law,
+        "equation": entry.equation,
+        "before": _write_side(entry, entry.before),
+        "after": _write_side(entry, entry.after),
+        "remarks": list(entry.remarks),
+        "costs": _to_costs_data(entry),
+    }
+
+
+def _to_costs_data(entry: Entry) -> Data | None:
+    old, new = entry.old, entry.new
+    if old is None or new is None:
+        return None
+    return {
+        "operations": [to_compact(costs.operations.to_expr()) for costs in (old, new)],
+        "operations_at_sizes": [old.operations_at, new.operations_at],
+        "elements": [to_compact(costs.elements.to_expr()) for costs in (old, new)],
+        "elements_at_sizes": [old.elements_at, new.elements_at],
+        "seconds": [old.seconds, new.seconds],
+    }

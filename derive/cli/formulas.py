@@ -7,6 +7,8 @@
     NAME           a formula of the library
 
 A path is shown as it was given, so that the header of a generated file names no machine.
+A Python file is run as such, since the user named it; what goes wrong in it is shown as the file's
+name, line and columns, never as our traceback. A function or a class of a file is lifted.
 """
 
 from __future__ import annotations
@@ -14,19 +16,20 @@ from __future__ import annotations
 import ast
 import shlex
 import sys
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from traceback import extract_tb
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any
 
-from derive.cli.files import read_text, run_file, show_path
-from derive.cli.header import Made, read_made
-from derive.cli.options import NONE, Options
-from derive.errors import DeriveError, refuse, suggest
+from derive.cli.options import NONE, Options, ReadWords, find_made, read_made, show_path
+from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.notebooks import read_cells
 from derive.notation.formula import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from derive.compiler import Built
     from derive.notation.formula import Formula
@@ -70,37 +73,36 @@ def find_formulas(argument: str, name: str | None = None) -> tuple[Found, ...]:
     if name is None:
         return found
     if len(found) > 1:
-        raise refuse(
-            "name-many",
-            f"{argument} has {len(found)} formulas, and --name names one",
-            facts=[f"they are {', '.join(each.name for each in found)}"],
-            help=f"write {argument}:{found[0].name}",
-        )
-    return tuple(
-        replace(each, name=name, rebuild=f"{each.rebuild} --name {name}") for each in found
-    )
+        raise _refuse_many("name-many", argument, found, ", and --name names one")
+    (only,) = found
+    return (replace(only, name=name, rebuild=f"{only.rebuild} --name {name}"),)
 
 
 def find_one(argument: str) -> Found:
     """The one formula that an argument names."""
     found = find_formulas(argument)
     if len(found) > 1:
-        raise refuse(
-            "formula-which",
-            f"{argument} has {len(found)} formulas",
-            facts=[f"they are {', '.join(each.name for each in found)}"],
-            help=f"write {argument}:{found[0].name}",
-        )
+        raise _refuse_many("formula-which", argument, found, "")
     return found[0]
 
 
-def find_asked(argument: str, options: Options) -> tuple[Found, Options]:
+def _refuse_many(code: str, argument: str, found: Sequence[Found], says: str) -> DeriveError:
+    return refuse(
+        code,
+        f"{argument} has {len(found)} formulas{says}",
+        facts=[f"they are {', '.join(each.name for each in found)}"],
+        help=f"write {argument}:{found[0].name}",
+    )
+
+
+def find_asked(argument: str, options: Options, read: ReadWords) -> tuple[Found, Options]:
     """The one formula that an argument names, and the options for it.
 
     A file that derive wrote stands for the formula and, where no options are given, for the options
     that its header names. A file of Python that it names is not run, since nobody asked for that.
     """
-    made = _read_made(argument)
+    is_python = argument.endswith(".py") and _is_file(argument)
+    made = read_made(Path(argument).read_bytes(), read) if is_python else None
     if made is None or not made.is_text:
         return find_one(argument), options
     (found,) = find_formulas(made.formula, made.name)
@@ -148,13 +150,6 @@ def _find(argument: str, name: str | None) -> tuple[Found, ...]:
     return (_from_library(argument),)
 
 
-def _read_made(argument: str) -> Made | None:
-    """The header of a file that derive wrote; None where the argument names none."""
-    if not argument.endswith(".py") or not _is_file(argument):
-        return None
-    return read_made(Path(argument).read_bytes())
-
-
 def _is_file(argument: str) -> bool:
     try:
         return Path(argument).is_file()
@@ -182,9 +177,15 @@ def _from_file(path: Path) -> tuple[Found, ...]:
         name = path.stem if path.stem.isidentifier() else "formula"
         formula = parse(read_text(path, shown), name)
         return (Found(name, formula, shown, _to_command(shown)),)
-    made = _read_made(str(path))
+    made = find_made(path.read_bytes()) if _is_file(str(path)) else None
     if made is not None:
-        raise _refuse_made(shown, made)
+        origin, command = made
+        raise refuse(
+            "file-made",
+            f"{shown} was written by derive, and is no formula",
+            facts=[f"it is from {origin}"],
+            help=f"name that, or rebuild it with: derive build {command}",
+        )
     try:
         formulas = run_file(path, shown)
     except DeriveError as error:
@@ -232,15 +233,6 @@ def _say_lift(path: Path, member: str) -> str:
     shown = shlex.quote(f"{show_path(path)}:{member}")
     first = next(iter(_list_arguments(path, member)), "x")
     return f"lift it with: derive build --from {shown} --inputs '{first}[N, D]; ..'"
-
-
-def _refuse_made(shown: str, made: Made) -> DeriveError:
-    return refuse(
-        "file-made",
-        f"{shown} was written by derive, and is no formula",
-        facts=[f"it is from {made.origin}"],
-        help=f"name that, or rebuild it with: {made.command}",
-    )
 
 
 def _list_arguments(path: Path, member: str) -> list[str]:
@@ -297,3 +289,225 @@ def _from_text(text: str, name: str | None) -> Found:
 
 def _to_command(argument: str) -> str:
     return f"derive build {shlex.quote(argument)}"
+
+
+MODULE = "formula_file"  # the name under which a file runs; it hides no module of that file's name
+START = 'write one as a module-level variable, or start from "derive new NAME"'
+
+
+def read_text(path: Path, shown: str) -> str:
+    """The file's text; DeriveError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise refuse("file-unreadable", f"{shown} is not UTF-8 text") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise refuse("file-unreadable", f"cannot read {shown}: {reason}") from error
+
+
+def run_file(path: Path, shown: str) -> dict[str, Formula]:
+    """The formulas of a Python file by name, in the file's order.
+
+    A formula without a name takes that of its first variable; variables that start with `_` are the
+    file's own. `shown` is the path as messages have it.
+    """
+    from derive.formulas import UNNAMED
+    from derive.notation.formula import Formula
+
+    names = _run(_File(path, shown, read_text(path, shown)))
+    formulas: dict[str, Formula] = {}
+    for variable, value in names.items():
+        if not isinstance(value, Formula) or variable.startswith("_"):
+            continue
+        if any(value is other for other in formulas.values()):
+            continue
+        name = variable if value.name in UNNAMED else value.name
+        if name in formulas:
+            says = f"{shown} has two formulas of the name {name}"
+            raise refuse("formula-twice", says, help="give one of them another name")
+        formulas[name] = value
+    if not formulas:
+        raise refuse("file-empty", f"{shown} has no formula", help=START)
+    return formulas
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A Python file, the path as messages have it, and its text."""
+
+    path: Path
+    shown: str
+    text: str
+
+    def find_place(self, error: BaseException) -> tuple[int, tuple[Mark, ...]] | None:
+        """The number of the last line of the file that was running, and its columns."""
+        frames = [f for f in extract_tb(error.__traceback__) if f.filename == str(self.path)]
+        if not frames or not frames[-1].lineno:
+            return None
+        frame, number = frames[-1], frames[-1].lineno
+        lines = self.text.split("\n")
+        line = lines[number - 1] if number <= len(lines) else ""
+        if not line.strip() or frame.colno is None or frame.end_colno is None:
+            return number, ()
+        start = _to_column(line, frame.colno)
+        end = _to_column(line, frame.end_colno) if frame.end_lineno == number else len(line)
+        return number, (_mark(line, start, end),)
+
+
+def _run(file: _File) -> dict[str, Any]:
+    """The names that the file defines."""
+    try:
+        code = compile(file.text, str(file.path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise _from_syntax(error, file) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise refuse("file-syntax", f"{file.shown} is no Python: {error}") from error
+    module = ModuleType(MODULE)
+    module.__file__ = str(file.path)
+    try:
+        with _registered(module, file.path.parent), redirect_stdout(sys.stderr):
+            exec(code, module.__dict__)
+    except DeriveError as error:
+        place = file.find_place(error)
+        where = f"in {file.shown}, line {place[0]}" if place else f"in {file.shown}"
+        facts = (*error.diagnostic.facts, where)
+        raise DeriveError(replace(error.diagnostic, facts=facts)) from error
+    except (Exception, SystemExit) as error:
+        raise _from_exception(error, file) from error
+    return module.__dict__
+
+
+@contextmanager
+def _registered(module: ModuleType, folder: Path) -> Iterator[None]:
+    """While the file runs: it is a module, and finds its neighbours behind what is installed."""
+    before = list(sys.path)
+    sys.modules[MODULE] = module
+    sys.path.append(str(folder.resolve()))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+        del sys.modules[MODULE]
+
+
+def _from_syntax(error: SyntaxError, file: _File) -> DeriveError:
+    where = f"{file.shown}:{error.lineno}" if error.lineno else file.shown
+    marks = []
+    if error.text and error.lineno:
+        line = error.text.rstrip("\n")
+        start = max(0, (error.offset or 1) - 1)
+        end = (error.end_offset or 0) - 1 if error.end_lineno == error.lineno else 0
+        marks = [_mark(line, start, end)]
+    return refuse("file-syntax", f"{where} is no Python: {error.msg}", marks=marks)
+
+
+def _from_exception(error: BaseException, file: _File) -> DeriveError:
+    first, *others = f"{type(error).__name__}: {error}".removesuffix(": ").splitlines()
+    place = file.find_place(error)
+    if place is None:
+        return refuse("file-raises", f"{file.shown} raises {first}", facts=others)
+    number, marks = place
+    return refuse("file-raises", f"{file.shown}:{number} raises {first}", marks=marks, facts=others)
+
+
+def _mark(line: str, start: int, end: int) -> Mark:
+    """The line without its indentation, and the columns in it."""
+    lead = len(line) - len(line.lstrip())
+    first = max(0, start - lead)
+    return Mark(line.strip(), first, max(first + 1, end - lead))
+
+
+def _to_column(line: str, offset: int) -> int:
+    """The column of an offset that Python counts in bytes."""
+    return len(line.encode()[:offset].decode(errors="replace"))
+
+
+def is_code(argument: str) -> bool:
+    """Is it FILE.py:NAME or of a notebook, and NAME a function or a class there?"""
+    path, _, member = argument.rpartition(":")
+    if not path.endswith((".py", NOTEBOOK)) or not member.isidentifier():
+        return False
+    return member in list_functions(Path(path))
+
+
+def find_code(
+    argument: str,
+    inputs: str,
+    name: str | None = None,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+) -> Found:
+    """The formula of a function, its arguments declared in the notation or told by its text.
+
+    A size that the code takes as a number is the one of `sizes`.
+    """
+    from derive.checker.load import CannotRunError, load
+    from derive.frontend.from_code import lift_code
+
+    try:
+        code = load(argument)
+        if isinstance(code.target, type):
+            raise refuse(
+                "lift-class",
+                f"{argument} is a class: its parameters have no names in a formula",
+                help="write a function of its parameters that calls torch.func.functional_call",
+            )
+        found = lift_code(code.target, inputs, name=name, source=code.source)
+        told = {size: sizes[size] for size in found.fixed if size in sizes}
+        if told:
+            found = lift_code(code.target, inputs, name=name, source=code.source, sizes=told)
+    except CannotRunError as error:
+        raise refuse("lift-run", f"{argument} does not load: {error}") from error
+    path, _, member = argument.rpartition(":")
+    shown = f"{show_path(Path(path))}:{member}"
+    rebuild = f"derive build --from {shlex.quote(shown)}"
+    rebuild += f" --inputs {shlex.quote(inputs)}" if inputs else ""
+    return Found(
+        found.formula.name or member,
+        found.formula,
+        shown,
+        rebuild,
+        notes=found.say(),
+        fixed=dict(found.fixed),
+    )
+
+
+def find_checked(
+    argument: str,
+    inputs: str,
+    name: str | None,
+    sizes: Mapping[str, int],
+    others: Sequence[str] = (),
+) -> Found:
+    """The formula of a function, once the function is found to compute it."""
+    from derive.checker import check
+    from derive.cli.tables import print_line
+
+    if others:
+        raise refuse("build-from", f"--from builds one function, and {others[0]} was named too")
+    found = find_code(argument, inputs, name, sizes)
+    _refuse_frozen(argument, {n: size for n, size in found.fixed.items() if n not in sizes})
+    verdict = check(argument, found.formula)
+    if not verdict:
+        raise refuse(
+            "lift-differs",
+            f"the formula out of {argument} was not found to be the code's",
+            facts=str(verdict).splitlines(),
+        )
+    print_line(f"{argument} is the formula, {verdict.grade}: {'; '.join(verdict.reasons)}", "dim")
+    for says in (*found.notes, *(finding.says for finding in verdict.findings)):
+        print_line(f"  {says}")
+    return found
+
+
+def _refuse_frozen(argument: str, frozen: Mapping[str, int]) -> None:
+    """No file is made for a size at which the code happened to be run."""
+    if not frozen:
+        return
+    names = ", ".join(frozen)
+    raise refuse(
+        "lift-frozen",
+        f"{argument} takes {names} as a number, so its formula holds for one {names} alone",
+        help=f"choose it, --sizes {','.join(f'{name}=64' for name in frozen)}, or write the code "
+        "with the size itself, as in x.shape[-1] ** -0.5",
+    )

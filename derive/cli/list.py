@@ -22,10 +22,7 @@ def print_list(as_json: bool) -> None:
     if as_json:
         print_json(entries)
         return
-    rows = [
-        (str(e["family"]), str(e["name"]), str(e["title"]), " ".join(e["arguments"]))
-        for e in entries
-    ]
+    rows = [(*map(str, each), " ".join(names)) for *each, names in map(dict.values, entries)]
     heads = ("family", "formula", "title", "arguments")
     print_table(heads, rows, prose=heads[2:])
     print_line(f"{len(rows)} formulas; see one with: derive show NAME")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.cli.files import show_path
+from derive.cli.options import show_path
 from derive.cli.tables import print_line
 from derive.errors import refuse
 from derive.notation.formula import check_name

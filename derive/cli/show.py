@@ -1,25 +1,28 @@
-"""`derive show`: a formula's text, its indices, and its plan: steps, einsum strings, costs."""
+"""`derive show`: a formula's text, its indices, its plan; or the parts that are asked for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derive.cli.derivation_data import to_derivation_data
-from derive.cli.formulas import FROM_TEXT, build_found
-from derive.cli.index_table import print_roles, to_roles_data
-from derive.cli.remarks import find_remarks
-from derive.cli.sizes import check_sizes
-from derive.cli.step_table import print_costs, print_steps, to_plan_data
+from derive.cli.formulas import FROM_TEXT, build_found, find_asked, find_code, is_code
+from derive.cli.options import check_sizes
+from derive.cli.plans import (
+    Data,
+    find_remarks,
+    print_costs,
+    print_roles,
+    print_steps,
+    to_plan_data,
+    to_roles_data,
+)
 from derive.cli.tables import print_diagnostic, print_heading, print_json, print_line, print_text
 from derive.errors import DeriveError
 from derive.ir.text import to_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from derive.cli.formulas import Found
-    from derive.cli.options import Options
+    from derive.cli.options import Options, ReadWords
     from derive.compiler import Built
     from derive.ir.nodes import System
 
@@ -34,29 +37,34 @@ class Parts:
     derivation: bool = False
 
 
-def print_formula(found: Found, options: Options) -> None:
-    """All that is known about a formula, at its typical sizes or at those that are given."""
-    from derive.frontend.system import to_system
-
-    system = to_system(found.formula)
-    _check(found, options.sizes)
-    print_title(found, system)
-    try:
-        built = build_checked(found, options)
-    except DeriveError as error:
-        print_line()
-        print_diagnostic(error.diagnostic)
+def show(  # noqa: PLR0913, PLR0917 - one for each option
+    where: str, inputs: str, options: Options, parts: Parts, as_json: bool, read: ReadWords
+) -> None:
+    """Print the formula that is named, or that of a function: its parts, else all."""
+    if is_code(where):
+        found = find_code(where, inputs, sizes=options.sizes)
+    else:
+        found, options = find_asked(where, options, read)
+    if as_json:
+        print_json(_to_data(found, options, parts))
         return
-    print_heading("\nindices")
-    print_roles(system, built.plan.sizes)
-    print_heading("\nsteps")
-    print_steps(built.plan)
-    print_line()
-    print_costs(built.plan)
-    for note in built.notes:
-        print_text(f"by {note}")
-    for remark in find_remarks(built, options):
-        print_text(remark)
+    if parts.derivation:
+        _print_derivation(found, options, parts.latex)
+        return
+    if parts.loops:
+        print_line(_find_loops(found).rstrip("\n"))
+    if parts.code:
+        print_line(build_checked(found, options).source.rstrip("\n"))
+    if parts.latex:
+        print_line("\n".join(_find_latex(found)))
+    if not parts.loops and not parts.code and not parts.latex:
+        _print_all(found, options)
+
+
+def build_checked(found: Found, options: Options) -> Built:
+    """The formula's file, at sizes that it has."""
+    _check_sizes(found, options)
+    return build_found(found, options)
 
 
 def print_title(found: Found, system: System) -> None:
@@ -72,8 +80,47 @@ def print_title(found: Found, system: System) -> None:
         print_line(f"  {note}")
 
 
-def print_data(found: Found, options: Options, parts: Parts) -> None:
-    """The same as JSON, with the loops, the code and the derivation where they are asked for."""
+def _print_all(found: Found, options: Options) -> None:
+    """All that is known about a formula, at its typical sizes or at those that are given."""
+    from derive.frontend.system import to_system
+
+    system = to_system(found.formula)
+    _check_sizes(found, options)
+    print_title(found, system)  # before it is planned: a formula without a plan is shown, too
+    try:
+        built = build_found(found, options)
+    except DeriveError as error:
+        print_line()
+        print_diagnostic(error.diagnostic)
+        return
+    data = to_plan_data(built.plan)
+    print_heading("\nindices")
+    print_roles(to_roles_data(system, built.plan.sizes))
+    print_heading("\nsteps")
+    print_steps(data)
+    print_line()
+    print_costs(data, built.plan)
+    for note in built.notes:
+        print_text(f"by {note}")
+    for remark in find_remarks(built, options):
+        print_text(remark)
+
+
+def _print_derivation(found: Found, options: Options, as_latex: bool) -> None:
+    built = build_checked(found, options)
+    if as_latex:
+        from derive.backend.to_align import to_align
+
+        print_line(to_align(built.system, built.derivation.entries))
+    else:
+        from derive.cli.derivation import print_derivation
+
+        print_title(found, built.system)
+        print_derivation(built, options)
+
+
+def _to_data(found: Found, options: Options, parts: Parts) -> Data:
+    """The same, with the loops, the code and the derivation where they are asked for."""
     built = build_checked(found, options)
     data = {
         "name": found.name,
@@ -81,7 +128,7 @@ def print_data(found: Found, options: Options, parts: Parts) -> None:
         "source": found.formula.source,
         "origin": found.origin,
         "formula": list(to_lines(built.system)),
-        "latex": find_latex(found),
+        "latex": _find_latex(found),
         "notes": list(found.notes),
         "indices": to_roles_data(built.system, built.plan.sizes),
         **to_plan_data(built.plan),
@@ -91,19 +138,13 @@ def print_data(found: Found, options: Options, parts: Parts) -> None:
     if parts.code:
         data["code"] = built.source
     if parts.derivation:
+        from derive.cli.derivation import to_derivation_data
+
         data["derivation"] = to_derivation_data(built)
-    print_json(data)
+    return data
 
 
-def print_loops(found: Found) -> None:
-    """The formula as loops over single numbers, in Python."""
-    from derive.frontend.system import to_system
-
-    to_system(found.formula)  # refuses what is wrong in it
-    print_line(_find_loops(found).rstrip("\n"))
-
-
-def find_latex(found: Found) -> list[str]:
+def _find_latex(found: Found) -> list[str]:
     """The equations as LaTeX, a line each."""
     from derive.frontend.sympy.latex import to_latex
 
@@ -111,21 +152,18 @@ def find_latex(found: Found) -> list[str]:
 
 
 def _find_loops(found: Found) -> str:
+    """The formula as loops over single numbers, in Python."""
+    from derive.frontend.system import to_system
     from derive.judge.loops import to_loops
 
+    to_system(found.formula)  # refuses what is wrong in it
     return to_loops(found.formula)
 
 
-def build_checked(found: Found, options: Options) -> Built:
-    """The formula's file, at sizes that it has."""
-    _check(found, options.sizes)
-    return build_found(found, options)
-
-
-def _check(found: Found, sizes: Mapping[str, int]) -> None:
+def _check_sizes(found: Found, options: Options) -> None:
     """Refuse sizes that the formula does not have."""
-    if sizes:
+    if options.sizes:
         from derive.frontend.system import to_system
         from derive.ir.walk import find_sizes
 
-        check_sizes(sizes, find_sizes(to_system(found.formula)))
+        check_sizes(options.sizes, find_sizes(to_system(found.formula)))

@@ -15,7 +15,7 @@ from house import ROOT
 
 from derive import DeriveError
 from derive.bench.plot import check_plot
-from derive.cli.bench_options import count_cores, parse_over, parse_threads
+from derive.cli.bench import count_cores, parse_over, parse_threads
 from derive.cli.tables import to_time
 from derive.plan.machine import DEFAULT, Machine
 

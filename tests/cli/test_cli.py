@@ -71,7 +71,7 @@ def test_an_interrupt_is_no_traceback(run, monkeypatch):
 
 
 def test_a_reader_who_leaves_is_no_traceback(tmp_path):
-    command = f"{sys.executable} -m derive.cli list | head -1"
+    command = f"{sys.executable} -m derive list | head -1"
     done = subprocess.run(
         command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -82,7 +82,7 @@ def test_an_output_that_is_closed_is_no_traceback(tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [sys.executable, "-m", "derive.cli", "list"],
+        [sys.executable, "-m", "derive", "list"],
         cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     os.close(writing)

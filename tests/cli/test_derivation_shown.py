@@ -14,7 +14,7 @@ from strategies import formulas
 
 from derive.backend.to_align import to_align
 from derive.backend.to_latex import escape, to_latex, to_name
-from derive.cli.derivation_data import to_derivation_data
+from derive.cli.derivation import to_derivation_data
 from derive.ir.text import to_lines
 from derive.plan.build import make_plan
 from derive.plan.derivation import find_derivation

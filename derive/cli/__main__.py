@@ -1,5 +1,0 @@
-"""`python -m derive.cli`: the same as `derive`."""
-
-from derive.cli import main
-
-main()
