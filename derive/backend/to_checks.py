@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.extents import FromEquation, FromShape, find_size_sources
 from derive.backend.lines import INDENT, WIDTH, fit_signature
-from derive.backend.to_python import ADD, SIGN, to_python
+from derive.backend.to_torch import ADD, SIGN, to_python
 from derive.ir.nodes import Access, Expr, Index, ScalarInput, System, Tensor
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text

@@ -1,8 +1,9 @@
-r"""An expression of the index language as LaTeX: what stands in an `align`, with amsmath alone.
+"""An expression of the index language as LaTeX: what stands in an `align`, with amsmath alone.
 
-    to_latex(expr)      an expression, or an equation with & before its =
-    to_name(name)       alpha is \alpha, W_Q is W_{Q}, words stand upright
-    escape(text)        the text as it is, for text mode
+    to_latex(expr)           an expression, or an equation with & before its =
+    to_name(name)            a Greek word its sign, W_Q is W with a subscript, words stand upright
+    escape(text)             the text as it is, for text mode
+    to_align(system, log)    a derivation: the formula, then each entry under its law
 
 What holds less tightly than its place asks for gets parentheses. A sum sign takes all that follows
 it in a product, so it is bare only where it comes last.
@@ -40,7 +41,10 @@ from derive.ir.nodes import (
 from derive.rewrite.rules.products import is_bracket
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from derive.ir.nodes import System
+    from derive.plan.log import Costs, Entry
 
 ANY, SUM, SIGN, PRODUCT, POWER, ATOM = range(6)  # how tightly a text holds together
 
@@ -270,3 +274,52 @@ def _write_condition(expr: Expr) -> tuple[str, int]:
             return rf"\neg {_put(part, ATOM)}", ANY
         case _:
             raise TypeError(f"no LaTeX for {type(expr).__name__}")
+
+
+END = " \\\\\n"
+
+
+def to_align(system: System, entries: Sequence[Entry]) -> str:
+    """The text of the environment."""
+    parts = [END.join(map(to_latex, system.equations))]
+    for number, entry in enumerate(entries, 1):
+        law = rf"\intertext{{{number}. \texttt{{{escape(entry.name)}}}: {_write_text(entry.law)}}}"
+        parts.append("\n".join([law, END.join(_find_rows(entry))]))
+    return f"\\begin{{align*}}\n{END.join(parts)}\n\\end{{align*}}"
+
+
+def _find_rows(entry: Entry) -> Iterator[str]:
+    """The lines of an entry, each with one mark to align by."""
+    sides = [to_latex(side) for side in (entry.before, entry.after) if side is not None]
+    left = "" if entry.target is None else to_latex(entry.target)
+    for k, side in enumerate(sides):
+        sign = "=" if k or left else ""
+        yield f"{left if not k else ''} &{sign} {side}".lstrip()
+    for remark in entry.remarks:
+        yield f"& {_write_text(remark)}"
+    if entry.old is not None and entry.new is not None:
+        yield from _compare(entry.old, entry.new)
+
+
+def _compare(old: Costs, new: Costs) -> Iterator[str]:
+    if old == new:
+        yield r"& \text{costs as before}"
+        return
+    elements = "elements alive" if new.seconds is not None else "largest tensor"
+    pairs = [("operations", old.operations, new.operations)]
+    pairs.append((elements, old.elements, new.elements))
+    for label, one, other in pairs:
+        if one != other:
+            sides = rf"{to_latex(one.to_expr())} \to {to_latex(other.to_expr())}"
+            yield rf"& \text{{{label} }} {sides}"
+    if old.seconds is not None and new.seconds is not None and old.seconds != new.seconds:
+        yield rf"& \text{{estimated time }} {_write_time(old)} \to {_write_time(new)}"
+
+
+def _write_time(costs: Costs) -> str:
+    return rf"{costs.seconds:.3g}\,\text{{s}}"
+
+
+def _write_text(text: str) -> str:
+    """Text as it is, in signs of one width, so that all of them exist in the font."""
+    return rf"\texttt{{{escape(text)}}}"

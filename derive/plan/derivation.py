@@ -1,4 +1,4 @@
-"""The derivation of a plan, told from the formula as it is written to the last loop.
+"""The derivation of a plan, from the formula as it is written to the last loop.
 
     find_derivation(plan, wish)   the loops as written, and entry by entry what was done
 
@@ -9,32 +9,365 @@ contraction, the calls, and the loop over blocks.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from derive.errors import DeriveError
-from derive.ir.nodes import Access, Equation, Tensor
+from derive.ir.nodes import (
+    MINUS_ONE,
+    TRUE,
+    Access,
+    Add,
+    Along,
+    Call,
+    Equation,
+    Expr,
+    Mul,
+    Number,
+    Pow,
+    Reduce,
+    Tensor,
+    Where,
+)
+from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
+from derive.ir.text import to_text
+from derive.ir.walk import find_free
 from derive.plan.build import Draft, lower_in, lower_system, make_context
-from derive.plan.choices import tell_calls, tell_loop
+from derive.plan.cost import (
+    SOFTMAX_FLOPS,
+    Memory,
+    count_elements,
+    find_copied,
+    find_kept,
+    find_strides,
+    find_true_axes,
+    time_plan,
+)
 from derive.plan.layout import find_layouts
 from derive.plan.log import PREPARE, Costs, Entry
-from derive.plan.orders import tell_order
-from derive.plan.tiling import time_plan
-from derive.plan.written import Written, count_written
+from derive.plan.meaning import to_expr, to_step_equation
+from derive.plan.ops import Cell, Source, axes_of, is_number, walk_ops
+from derive.plan.path import OUTER
 from derive.rewrite.derivation import find_uses
 from derive.rewrite.letters import settle_letters
 from derive.rewrite.recipes import prepare
-from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_product
+from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_product, is_bracket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import Expr, System
+    from derive.ir.nodes import Equation, Expr, Index, System
     from derive.plan.machine import Machine
+    from derive.plan.ops import Op
+    from derive.plan.path import Order, Path
     from derive.plan.search import Wish
-    from derive.plan.steps import Plan
+    from derive.plan.steps import Plan, Tile
     from derive.rewrite.derivation import Use
+
+NONE = Polynomial({})
+EACH = {"logsumexp": 4, "var": 3, "sample_var": 3}  # operations an element; of other kinds one
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The loops of one equation: their operations, and the elements that they fill."""
+
+    equation: str
+    operations: Polynomial
+    elements: Polynomial
+
+
+def count_written(system: System) -> tuple[Written, ...]:
+    """The loops of each equation."""
+    return tuple(map(_count_equation, system.equations))
+
+
+def _count_equation(equation: Equation) -> Written:
+    letters = dict.fromkeys(i for place in equation.target.places for i in find_free(place))
+    elements = count_elements(letters)
+    return Written(equation.target.tensor.name, elements * _count_expr(equation.value), elements)
+
+
+def _count_expr(expr: Expr) -> Polynomial:
+    """Operations for one value of the free indices."""
+    match expr:
+        case _ if is_number(expr):
+            return NONE
+        case Add(parts):
+            return _of(len(parts) - 1) + add_all(map(_count_expr, parts))
+        case Mul(factors):
+            return _count_product(factors)
+        case Pow(base, exponent):
+            return _of(1) + _count_expr(base) + _count_expr(exponent)
+        case Call(_, arguments):
+            return _of(1 if arguments else 0) + add_all(map(_count_expr, arguments))
+        case Where(_, then, other):
+            return _of(0 if is_bracket(expr) else 1) + _count_expr(then) + _count_expr(other)
+        case Reduce(kind, bound, _, body):
+            return count_elements(bound) * (_count_expr(body) + _of(EACH.get(kind, 1)))
+        case Along(kind, _, _, body):
+            return _count_expr(body) + _of(1 if kind == "cumsum" else SOFTMAX_FLOPS)
+        case _:
+            return NONE
+
+
+def _count_product(factors: tuple[Expr, ...]) -> Polynomial:
+    """A sign costs nothing, and dividing no more than multiplying."""
+    kept = [factor for factor in factors if factor is not MINUS_ONE]
+    parts = [
+        factor.base if isinstance(factor, Pow) and _is_inverse(factor) and len(kept) > 1 else factor
+        for factor in kept
+    ]
+    return _of(max(0, len(kept) - 1)) + add_all(map(_count_expr, parts))
+
+
+def _is_inverse(factor: Pow) -> bool:
+    return isinstance(factor.exponent, Number) and factor.exponent.value == -1
+
+
+def _of(number: int) -> Polynomial:
+    return Polynomial.of(number)
+
+
+NAME = "contract_in_pairs"
+BEST = "no order of the factors takes fewer operations at these sizes"
+GOOD = "an order of few operations at these sizes; there are too many orders to try them all"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An operand, or several that have met: over `spanned`, of which `kept` are left."""
+
+    value: Expr
+    spanned: tuple[Index, ...]
+    kept: tuple[Index, ...]
+
+    @property
+    def operations(self) -> Polynomial:
+        each = 2 if set(self.spanned) != set(self.kept) else 1
+        return count_elements(self.spanned) * Polynomial.of(each)
+
+
+def tell_order(order: Order, sizes: Mapping[str, int]) -> Entry:
+    """The pairs, and what they cost beside the whole product at once."""
+    parts = [_Part(to_expr(op), axes_of(op), axes_of(op)) for op in order.operands]
+    whole = _join(parts, order.axes)
+    named = _meet(parts, order, order.path, named=True)
+    spanned = count_elements(whole.spanned)
+    old = _count([spanned * Polynomial.of(len(parts))], [spanned], sizes)
+    made = [count_elements(part.kept) for part in named]
+    new = _count([part.operations for part in named], made, sizes)
+    remarks = [
+        f"{to_text(Equation(_name(number, part), part.value))}: {_write(part.operations)}"
+        for number, part in enumerate(named, 1)
+    ]
+    return Entry(
+        NAME,
+        BEST if len(parts) <= OUTER else GOOD,
+        order.equation,
+        whole.value,
+        _meet(parts, order, order.path, named=False)[-1].value,
+        old=old,
+        new=new,
+        remarks=(*remarks, _compare(parts, order, new, sizes)),
+    )
+
+
+def _meet(parts: Sequence[_Part], order: Order, path: Path, *, named: bool) -> list[_Part]:
+    """What is made, pair by pair; earlier ones stand in later ones, or by their number."""
+    left, made = list(parts), []
+    for pair in path:
+        met = [left[k] for k in pair]
+        left = [part for k, part in enumerate(left) if k not in pair]
+        needed = {*order.axes, *(i for part in left for i in part.kept)}
+        part = _join(met, needed)
+        made.append(part)
+        left.append(_Part(_name(len(made), part), part.kept, part.kept) if named else part)
+    return made
+
+
+def _join(met: Sequence[_Part], needed: Collection[Index]) -> _Part:
+    """The product of some parts, summed over what is not needed any more."""
+    spanned = tuple(dict.fromkeys(i for part in met for i in part.kept))
+    kept = tuple(i for i in spanned if i in needed)
+    bound = tuple(i for i in spanned if i not in needed)
+    product = Mul(tuple(part.value for part in met)) if len(met) > 1 else met[0].value
+    value = Reduce("sum", bound, TRUE, product) if bound else product
+    return _Part(value, spanned, kept)
+
+
+def _name(number: int, part: _Part) -> Access:
+    return Access(Tensor(f"({number})", tuple(index.extent for index in part.kept)), part.kept)
+
+
+def _compare(parts: Sequence[_Part], order: Order, new: Costs, sizes: Mapping[str, int]) -> str:
+    """What the order as it is written takes."""
+    last = len(parts) - 1
+    path = ((0, 1), *((0, last - k) for k in range(1, last)))
+    written = add_all(part.operations for part in _meet(parts, order, path, named=True))
+    if _evaluate(written, sizes) == new.operations_at:
+        return "from left to right it would be as many"
+    count = f"{_evaluate(written, sizes):,}"
+    return f"from left to right it would be {_write(written)} = {count} operations"
+
+
+def _count(
+    operations: Sequence[Polynomial], elements: Sequence[Polynomial], sizes: Mapping[str, int]
+) -> Costs:
+    total = add_all(operations)
+    largest = max(elements, key=lambda each: _evaluate(each, sizes))
+    return Costs(total, largest, _evaluate(total, sizes), _evaluate(largest, sizes))
+
+
+def _write(polynomial: Polynomial) -> str:
+    return to_text(polynomial.to_expr()).replace(" * ", "*")
+
+
+def _evaluate(polynomial: Polynomial, sizes: Mapping[str, int]) -> int:
+    return int(polynomial.evaluate(lambda atom: evaluate_atom(atom, sizes)))
+
+
+CALL = ("call_torch", "one call of torch does what these operations do")
+LOOP = "loop_over_blocks"
+
+
+def tell_calls(plan: Plan, old: Costs, new: Costs) -> list[Entry]:
+    """An entry for each call; the last one has the costs of them all."""
+    found = []
+    for step in plan.steps:
+        for op in walk_ops(step.op):
+            if isinstance(op, Cell):
+                target = to_step_equation(step).target if op is step.op else None
+                remarks = (f"by {_write_call(op)}", *_tell_condition(op))
+                entry = Entry(*CALL, step.name, to_expr(op), target=target, remarks=remarks)
+                found.append(entry)
+    if not found:
+        return []
+    *before, last = found
+    together = ("costs of all calls together",) if before else ()
+    remarks = (*last.remarks, *together)
+    counted = Entry(
+        *CALL, last.equation, last.before, target=last.target, old=old, new=new, remarks=remarks
+    )
+    return [*before, counted]
+
+
+def _tell_condition(cell: Cell) -> tuple[str, ...]:
+    return (f"where {_fill(cell.when, cell.args)}, else as above",) if cell.when else ()
+
+
+def _write_call(cell: Cell) -> str:
+    return _fill(cell.call, cell.args)
+
+
+def _fill(text: str, args: Sequence[Op]) -> str:
+    """The text of a call with its arguments as expressions."""
+
+    def write(found: re.Match[str]) -> str:
+        word = found[1]
+        return to_text(to_expr(args[int(word)])) if word.isdigit() else word
+
+    return re.sub(r"\{(\w+)\}", write, text)
+
+
+def tell_loop(whole: Plan, plan: Plan, old: Costs, new: Costs, most: int | None = None) -> Entry:
+    """The loop, how long a block is, and which large tensors and copies it does without.
+
+    `most`: the elements that may be alive at once.
+    """
+    at = plan.tile
+    assert at is not None
+    names = _list_names(plan, at)
+    law = _tell_length(plan, at)
+    remarks = (
+        f"in the loop: {', '.join(names)}",
+        *_tell_inside(plan, at),
+        *_tell_largest(whole, at, names),
+        *_tell_copies(whole, plan, at, names),
+        *_tell_memory(old, most),
+    )
+    return Entry(LOOP, law, names[-1], old=old, new=new, remarks=remarks)
+
+
+def _list_names(plan: Plan, at: Tile) -> list[str]:
+    return [step.name for step in plan.steps[at.first : at.last + 1]]
+
+
+def _tell_length(plan: Plan, at: Tile) -> str:
+    sizes = plan.complete(plan.sizes)
+    extent = Memory(sizes).extent(at.index)
+    return f"a block of {at.index.name} at a time, {sizes[at.block]} of {extent} positions"
+
+
+def _tell_inside(plan: Plan, at: Tile) -> list[str]:
+    """What runs from block to block, and the loop inside."""
+    told = [f"from block to block: {', '.join(r.name for r in at.running)}"] if at.running else []
+    if at.inner is None:
+        return told
+    names = ", ".join(_list_names(plan, at.inner))
+    return [*told, f"in it {_tell_length(plan, at.inner)}: {names}", *_tell_inside(plan, at.inner)]
+
+
+def _tell_memory(old: Costs, most: int | None) -> list[str]:
+    """What was asked for that the whole does not keep to."""
+    if most is None or old.elements_at <= most:
+        return []
+    return [f"without it {old.elements_at:,} elements are alive at once, and {most:,} may be"]
+
+
+def _tell_largest(whole: Plan, at: Tile, names: Sequence[str]) -> list[str]:
+    """The largest tensor that is made in the loop only block by block."""
+    joined = [name for name, _, _ in at.joined]
+    made = [
+        (step, op)
+        for step in whole.steps
+        for op in walk_ops(step.op)
+        if step.name in names and at.index in find_true_axes(op)
+        if not (op is step.op and step.name in joined)
+    ]
+    if not made:
+        return []
+    step, op = max(made, key=lambda pair: whole.at_sizes(find_kept(pair[1])))
+    count = whole.at_sizes(find_kept(op))
+    name = step.name if op is step.op else f"a part of {step.name}"
+    shape = ", ".join(to_text(i.extent) for i in find_true_axes(op))
+    return [f"{name} [{shape}], {count:,} elements, never exists as a whole"] if count else []
+
+
+def _tell_copies(whole: Plan, plan: Plan, at: Tile, names: Sequence[str]) -> list[str]:
+    """What torch copies for products of whole tensors, and not for those of blocks."""
+    copied = _find_copies(whole, names, ())
+    roots = {name: _find_roots(op) for name, op in at.sliced}
+    in_blocks = _find_copies(plan, names, at.sliced)
+    still = {root for name in in_blocks for root in roots.get(name, (name,))}
+    gone = {name: count for name, count in copied.items() if name not in still}
+    if not gone:
+        return []
+    return [f"torch does not copy {', '.join(gone)} any more, {sum(gone.values()):,} elements"]
+
+
+def _find_copies(
+    plan: Plan, names: Sequence[str], sliced: Sequence[tuple[str, Op]]
+) -> dict[str, int]:
+    """The elements that torch copies in some of the steps, by the names of the tensors."""
+    memory, found = Memory(plan.complete(plan.sizes)), dict[str, int]()
+    for step in plan.steps:
+        if step.name == names[0]:
+            memory.strides |= {name: find_strides(op, memory) for name, op in sliced}
+        if step.name in names:
+            for arg in (arg for op in walk_ops(step.op) for arg in find_copied(op, memory)):
+                name = ", ".join(_find_roots(arg))
+                found[name] = found.get(name, 0) + memory.count(axes_of(arg))
+        memory.strides[step.name] = find_strides(step.op, memory)
+    return found
+
+
+def _find_roots(op: Op) -> tuple[str, ...]:
+    """The tensors that an operation reads."""
+    return tuple(dict.fromkeys(p.name for p in walk_ops(op) if isinstance(p, Source)))
+
 
 # They let go of brackets after another rule, and of letters that it took.
 TIDY = (flatten_sum.name, flatten_product.name, "settle_letters")

@@ -18,13 +18,30 @@ name axes that its argument lacks; they have size 1 there and broadcast.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.ir.nodes import Add, Expr, Index, Mul, node
+from derive.ir.nodes import (
+    Access,
+    Add,
+    Call,
+    Expr,
+    Index,
+    Infinity,
+    Mul,
+    Number,
+    Pow,
+    Scalar,
+    Size,
+    node,
+)
 from derive.ir.text import to_text
+from derive.ir.walk import find_free, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from derive.ir.nodes import Index
 
 
 @node
@@ -391,3 +408,128 @@ def rename_indices(op: Op, new: Mapping[Index, Index]) -> Op:
             return Along(kind, arg, new.get(index, index))
         case _:
             return op
+
+
+def walk_ops(op: Op) -> Iterator[Op]:
+    """The operation and all it works on, innermost first."""
+    found, waiting = [], [op]
+    while waiting:
+        here = waiting.pop()
+        found.append(here)
+        waiting.extend(args_of(here))
+    return reversed(found)
+
+
+@lru_cache(maxsize=1 << 14)
+def find_reads(op: Op) -> frozenset[str]:
+    """The names that an operation reads."""
+    return frozenset(part.name for part in walk_ops(op) if isinstance(part, Source))
+
+
+def sort_axes(indices: Iterable[Index], order: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The indices in a preferred order; those it does not name come first, as they stand."""
+    each = tuple(dict.fromkeys(indices))
+    return tuple(sorted(each, key=lambda i: order.index(i) if i in order else -1))
+
+
+def arrange(op: Op, axes: tuple[Index, ...]) -> Op:
+    """The operation's result with these axes in this order (those it lacks broadcast)."""
+    here = axes_of(op)
+    return op if not here or axes[len(axes) - len(here) :] == here else Arrange(op, axes)
+
+
+def find_union(ops: Sequence[Op], order: tuple[Index, ...]) -> tuple[Index, ...]:
+    """All their axes, the widest operand's first where the order leaves it open."""
+    widest = sorted(ops, key=lambda op: -len(axes_of(op)))
+    return sort_axes((i for op in widest for i in axes_of(op)), order)
+
+
+def align(ops: Sequence[Op], order: tuple[Index, ...]) -> tuple[Op, ...]:
+    """The operands over one order of axes, so that they broadcast."""
+    axes = find_union(ops, order)
+    return tuple(arrange(op, axes) for op in ops)
+
+
+TRUTHS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
+WHOLE = {"floordiv", "mod", "abs", "sign", "min", "max", "clip"}
+
+
+def is_number(expr: Expr) -> bool:
+    """Is it made of sizes, scalars and constants by arithmetic alone?"""
+    return all(_is_arithmetic(part) for part in walk(expr))
+
+
+def _is_arithmetic(part: Expr) -> bool:
+    match part:
+        case Number() | Infinity() | Size() | Scalar() | Add() | Mul() | Pow():
+            return True
+        case Call(function, _):
+            return function in {"pi", "floordiv", "mod"}
+        case _:
+            return False
+
+
+def is_integer(expr: Expr) -> bool:
+    """Is it index arithmetic: whole numbers that depend on indices?
+
+    It is computed in integers throughout, since positions above 256 have no bfloat16.
+    """
+    return bool(find_free(expr)) and all(_is_whole(part) for part in walk(expr))
+
+
+def _is_whole(part: Expr) -> bool:
+    match part:
+        case Index() | Size() | Add() | Mul():
+            return True
+        case Number(value):
+            return value.denominator == 1
+        case Access(tensor, _):
+            return tensor.kind == "int"
+        case Pow(_, Number(value)):
+            return value.denominator == 1 and value >= 0
+        case Call(function, _):
+            return function in WHOLE
+        case _:
+            return False
+
+
+def strip_casts(op: Op) -> Op:
+    """The operation on integers as they are."""
+    if isinstance(op, Cast):
+        return strip_casts(op.arg)
+    args = args_of(op)
+    return with_args(op, tuple(map(strip_casts, args))) if args else op
+
+
+def is_truth(op: Op) -> bool:
+    """Does it hold truth values?"""
+    match op:
+        case Source(_, _, kind):
+            return kind == "bool"
+        case Triangle():
+            return True
+        case Apply(function, _, _):
+            return function in TRUTHS
+        case Cast() | Reduction():
+            return False
+        case Arrange(arg, _):
+            return is_truth(arg)
+        case _:
+            return any(is_truth(a) for a in args_of(op)) if len(args_of(op)) == 1 else False
+
+
+def is_whole(op: Op) -> bool:
+    """Does it hold integers: places, index arithmetic, integer tensors?"""
+    match op:
+        case Source(_, _, kind):
+            return kind == "int"
+        case Iota() | Reduction("argmax"):
+            return True
+        case Apply(function) if function in TRUTHS or function == "/":
+            return False
+        case Num(value):
+            return isinstance(value, (Size, Number))
+        case Cast() | NumTensor():
+            return False
+        case _:
+            return bool(args_of(op)) and all(map(is_whole, args_of(op)))

@@ -4,6 +4,11 @@ From the form that the rules of `recipes` make, every use of an optional rule is
 promising form always first, and the best one taken; then, tensor by tensor, other orders of
 storage. What a form costs is told by the machine's constants, not by a stopwatch, so that the same
 formula gives the same bytes. Forms met before are not tried again.
+
+The best order of contraction is chosen at the sizes that a plan is made for. For size regimes each
+size alone is then made much smaller and much larger; where another form or order takes clearly
+fewer operations there, the size at which the two are equal is found from their costs, which are
+polynomials.
 """
 
 from __future__ import annotations
@@ -15,15 +20,15 @@ from typing import TYPE_CHECKING
 
 from derive.errors import DeriveError
 from derive.ir.nodes import Index
+from derive.plan.blocks import tile
 from derive.plan.build import Draft, lower_system
+from derive.plan.cost import Memory, find_copied, find_strides, time_plan
 from derive.plan.layout import find_layouts
 from derive.plan.log import note_order, note_rule
-from derive.plan.machine import DEFAULT, Machine
-from derive.plan.memory import check_memory
+from derive.plan.machine import DEFAULT, Machine, check_memory
+from derive.plan.ops import find_reads, walk_ops
 from derive.plan.path import FEW
-from derive.plan.steps import find_reads, walk_ops
-from derive.plan.strides import Memory, find_copied, find_strides
-from derive.plan.tiling import tile, time_plan
+from derive.plan.steps import Regime
 from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
 from derive.rewrite.recipes import prepare
 
@@ -190,3 +195,48 @@ def _find_orders(equation: Equation, draft: Draft) -> Iterator[tuple[int, ...]]:
         yield (usual[k], *usual[:k], *usual[k + 1 :])
         if k > 1:
             yield (*usual[: k - 1], usual[k], usual[k - 1], *usual[k + 1 :])
+
+
+FAR = 16  # times smaller and larger: the plausible range
+MOST_PRODUCTS = 10  # of a plan whose orders are searched again at other sizes
+CLEAR = 1.5  # times fewer operations at its end, from which another order is worth telling
+
+
+def find_regimes(
+    system: System, plan: Plan, sizes: Mapping[str, int], wish: Wish
+) -> tuple[Regime, ...]:
+    """At most one regime below and one above for each size."""
+    if not plan.einsums or len(plan.einsums) > MOST_PRODUCTS:
+        return ()
+    forms = find_forms(system, sizes, wish)
+    found = []
+    for size, number in sizes.items():
+        for is_below in (True, False):
+            far = max(1, number // FAR) if is_below else number * FAR
+            if far == number:
+                continue
+            there = {**sizes, size: far}
+            plans = [lower_system(form, there, cells=wish.cells) for form in forms]
+            other = min(plans, key=lambda each: each.at_sizes(each.flops))
+            if _count(other, sizes, size, far) * CLEAR <= _count(plan, sizes, size, far):
+                crossing = _find_crossing((plan, other), sizes, size, far)
+                found.append(Regime(size, is_below, crossing, other))
+    return tuple(found)
+
+
+def _count(plan: Plan, sizes: Mapping[str, int], size: str, number: int) -> int:
+    """Operations with one size changed."""
+    return plan.at_sizes(plan.flops, {**sizes, size: number})
+
+
+def _find_crossing(plans: tuple[Plan, Plan], sizes: Mapping[str, int], size: str, far: int) -> int:
+    """The last number, from the plan's own towards `far`, at which the first plan is no worse."""
+    near = sizes[size]
+    plan, other = plans
+    while abs(near - far) > 1:
+        middle = (near + far) // 2
+        if _count(other, sizes, size, middle) < _count(plan, sizes, size, middle):
+            far = middle
+        else:
+            near = middle
+    return near

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from derive.errors import refuse
 from derive.ir.nodes import MINUS_ONE, Mul, Pow, Size
-from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent
-from derive.plan.costs import (
-    count_elements,
+from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
+from derive.plan.cost import (
     find_flops,
     find_inner,
-    find_kept,
-    find_scratch,
-    find_true_axes,
+    find_peak,
 )
-from derive.plan.ops import VIEWS, Cell, Einsum, Fill, Op, Source, args_of, axes_of
-from derive.plan.strides import Memory, list_copies
+from derive.plan.ops import Cell, Einsum, Op, args_of, axes_of, walk_ops
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from fractions import Fraction
+    from collections.abc import Iterable, Iterator, Mapping
 
     from derive.ir.nodes import Index, System
     from derive.plan.log import Entry
@@ -186,138 +180,6 @@ class Plan:
     @staticmethod
     def _evaluate(polynomial: Polynomial, sizes: Mapping[str, int]) -> int:
         return int(polynomial.evaluate(lambda atom: evaluate_atom(atom, sizes)))
-
-
-def find_peak(plan: Plan) -> Polynomial:
-    """Elements alive together at the fullest moment of a plan."""
-    counter = _Counter(plan, Memory(plan.complete(plan.sizes)))
-    counter.count_steps((0, len(plan.steps) - 1), plan.tile, Amount((), 0))
-    return add_all(counter.fullest.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """Elements that are alive: what adds up to them, and their number at the plan's sizes."""
-
-    parts: tuple[Polynomial, ...]
-    number: int | Fraction
-
-
-@dataclass(slots=True)
-class _Counter:
-    """What is alive at each moment of a plan, one after the other."""
-
-    plan: Plan
-    memory: Memory
-    fullest: Amount = field(default_factory=lambda: Amount((), 0))
-    kept: dict[Op, Amount] = field(default_factory=dict)
-
-    def compute(self, op: Op, alive: Amount) -> Amount:
-        """What is alive after an operation; its operands are computed one after the other."""
-        held = alive
-        for arg in args_of(op):
-            held = self.compute(arg, held)
-        copies = list_copies(op, self.memory)
-        made = [*find_scratch(op), *self._find_negated(op)]
-        if isinstance(op, VIEWS):
-            held = _join(held, self.weigh(*map(count_elements, copies)))
-            self._note(held)
-            return held
-        self._note(_join(held, self._keep(op), self.weigh(*map(count_elements, (*copies, *made)))))
-        return _join(alive, self._keep(op))
-
-    def _note(self, alive: Amount) -> None:
-        if alive.number > self.fullest.number:
-            self.fullest = alive
-
-    def _keep(self, op: Op) -> Amount:
-        if op not in self.kept:
-            self.kept[op] = self.weigh(find_kept(op))
-        return self.kept[op]
-
-    def _find_negated(self, op: Op) -> tuple[tuple[Index, ...], ...]:
-        """The mask whose contrary is made for this; that of a step is counted as real numbers."""
-        names = {step.name for step in self.plan.steps}
-        is_given = isinstance(op, Fill) and not op.where and not find_reads(op.mask) & names
-        return (find_true_axes(op.mask),) if isinstance(op, Fill) and is_given else ()
-
-    def weigh(self, *parts: Polynomial) -> Amount:
-        """An amount of elements."""
-        sizes = self.memory.sizes
-        counts = (p.evaluate(lambda atom: evaluate_atom(atom, sizes)) for p in parts)
-        return Amount(parts, sum(counts))
-
-    def count_steps(
-        self,
-        places: tuple[int, int],
-        tile: Tile | None,
-        alive: Amount,
-        passed: Collection[str] = (),
-    ) -> Amount:
-        """What is alive after the steps from one place to another.
-
-        Steps that are `passed` on from block to block are counted with the loop.
-        """
-        place, last = places
-        while place <= last:
-            if tile is not None and place == tile.first:
-                alive = self.count_loop(tile, alive)
-                place = tile.last + 1
-                continue
-            step = self.plan.steps[place]
-            after = self.compute(step.op, alive)
-            alive = alive if step.name in passed else after
-            self.memory.note([(step.name, step.op)])
-            place += 1
-        return alive
-
-    def count_loop(self, tile: Tile, alive: Amount) -> Amount:
-        """What is alive after a loop: what its steps made last has names still."""
-        running = self.weigh(*(count_elements(each.axes) for each in tile.running))
-        names = [name for name, _, _ in tile.joined]
-        inside = self.plan.steps[tile.first : tile.last + 1]
-        made = [step for step in inside if step.name in names]
-        joined = self.weigh(*(_count_whole(step, tile.nest) for step in made))
-        passed = [*names, *(each.name for each in tile.running)]
-        alive = _join(alive, running, joined)
-        self.memory.note(tile.sliced)
-        end = self.count_steps((tile.first, tile.last), tile.inner, alive, passed)
-        sizes = self.memory.sizes
-        if evaluate_extent(tile.index.extent, sizes) > sizes[tile.block]:
-            for step in inside:
-                self.compute(step.op, end)  # the next turn begins beside what the last one leaves
-        self._note(_join(end, joined))
-        return _join(end, joined)
-
-
-def _count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
-    """The elements of a step's result when these loops have joined their blocks of it."""
-    count = count_elements(step.axes)
-    for tile in tiles:
-        if any(index.extent == Size(tile.block) for index in step.axes):
-            count = count * tile.blocks
-    return count
-
-
-def _join(*amounts: Amount) -> Amount:
-    parts = tuple(part for amount in amounts for part in amount.parts)
-    return Amount(parts, sum(amount.number for amount in amounts))
-
-
-def walk_ops(op: Op) -> Iterator[Op]:
-    """The operation and all it works on, innermost first."""
-    found, waiting = [], [op]
-    while waiting:
-        here = waiting.pop()
-        found.append(here)
-        waiting.extend(args_of(here))
-    return reversed(found)
-
-
-@lru_cache(maxsize=1 << 14)
-def find_reads(op: Op) -> frozenset[str]:
-    """The names that an operation reads."""
-    return frozenset(part.name for part in walk_ops(op) if isinstance(part, Source))
 
 
 def find_products(op: Op) -> Iterator[Einsum]:

@@ -4,11 +4,11 @@ from derive import parse
 from derive.backend.to_module import Header, to_module
 from derive.compiler import Built
 from derive.frontend.system import to_system
-from derive.ir.walk import find_sizes
+from derive.ir.sizes import find_sizes
+from derive.plan.blocks import find_indices, make_tiled, open_scope
+from derive.plan.blocks.groups import find_group
+from derive.plan.blocks.running import find_fold
 from derive.plan.build import make_plan
-from derive.plan.groups import find_group
-from derive.plan.running import find_fold
-from derive.plan.tiling import find_indices, make_tiled, open_scope
 
 SCORES = "q[N, D]; k[M, D]; v[M, E]\ns[i,j] = sum[d](tanh(q[i,d] + k[j,d]))\n"
 

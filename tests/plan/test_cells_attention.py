@@ -6,8 +6,7 @@ from attention_stock import BIASED, HEADS, LOGITS, MASKED, OTHERS, PLAIN, SQUARE
 from cell_runs import assert_same, draw, find_leaves, list_sizes, make, make_both, run, spread_out
 
 from derive import build, parse
-from derive.plan.ops import Cell, axes_of
-from derive.plan.steps import walk_ops
+from derive.plan.ops import Cell, axes_of, walk_ops
 
 CALL = "functional.scaled_dot_product_attention("
 EMPTY = [(text, "nan") for text in (*PLAIN, *BIASED)]

@@ -11,10 +11,10 @@ from derive.errors import DeriveError
 from derive.frontend.system import to_system
 from derive.ir.walk import find_sizes
 from derive.judge.samples import draw_inputs
+from derive.plan.blocks import find_indices, make_tiled, open_scope, tile
+from derive.plan.blocks.running import find_fold
 from derive.plan.build import make_plan
 from derive.plan.machine import DEFAULT
-from derive.plan.running import find_fold
-from derive.plan.tiling import find_indices, make_tiled, open_scope, tile
 
 ADDITIVE = """
     q[B, N, D]; k[B, M, D]; v[B, M, E]; bias[N, M]

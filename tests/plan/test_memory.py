@@ -47,7 +47,7 @@ def test_an_ample_budget_changes_nothing():
     [("256MiB", 256 * MIB), ("2GB", 2 * 10**9), (" 1.5 KiB ", 1536), (4096, 4096), ("10k", 10_000)],
 )
 def test_amounts(memory, count):
-    from derive.plan.memory import parse_memory
+    from derive.plan.machine import parse_memory
 
     assert parse_memory(memory) == count
 

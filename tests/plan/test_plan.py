@@ -12,8 +12,7 @@ from derive.compiler import build
 from derive.formulas import find_formula
 from derive.ir.nodes import Index, Size
 from derive.ir.text import to_text
-from derive.plan.ops import Along, axes_of
-from derive.plan.steps import walk_ops
+from derive.plan.ops import Along, axes_of, walk_ops
 
 CHAIN = (
     "A[K, L]; B[L, M]; C[M, N]; D[N, P]; y[k,p] = sum[l, m, n](A[k,l] * B[l,m] * C[m,n] * D[n,p])"

@@ -7,9 +7,9 @@ from derive import build, parse
 from derive.backend.to_module import Header, to_module
 from derive.compiler import Built
 from derive.frontend.system import to_system
+from derive.plan.blocks import find_indices, make_tiled, open_scope
+from derive.plan.blocks.groups import find_group
 from derive.plan.build import make_plan
-from derive.plan.groups import find_group
-from derive.plan.tiling import find_indices, make_tiled, open_scope
 
 ROWS = "x[N, D]; y[M, D]\nd[i,j] = sum[k](tanh(x[i,k] - y[j,k]))"
 

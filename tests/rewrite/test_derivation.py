@@ -21,10 +21,9 @@ from derive.judge.samples import choose_sizes
 from derive.judge.samples import draw_inputs as draw_samples
 from derive.plan import derivation
 from derive.plan.build import make_plan
-from derive.plan.derivation import count_costs, find_derivation
+from derive.plan.derivation import count_costs, count_written, find_derivation
 from derive.plan.machine import DEFAULT
 from derive.plan.search import Wish
-from derive.plan.written import count_written
 from derive.rewrite import derivation as stepwise
 from derive.rewrite.derivation import find_uses
 from derive.rewrite.recipes import prepare

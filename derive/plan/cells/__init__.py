@@ -18,18 +18,29 @@ from derive.plan.cells.attention import match_attention
 from derive.plan.cells.distances import match_distance
 from derive.plan.cells.linear import match_linear
 from derive.plan.cells.losses import match_cross_entropy
+from derive.plan.cells.matching import Opener
 from derive.plan.cells.norms import match_norm
-from derive.plan.cells.opening import Opener
 from derive.plan.cells.segments import match_segment_sum
 from derive.plan.naming import free_name, name_op
-from derive.plan.ops import VIEWS, Cell, Num, Op, Source, args_of, axes_of, exchange, with_args
-from derive.plan.steps import Step, walk_ops
+from derive.plan.ops import (
+    VIEWS,
+    Cell,
+    Num,
+    Op,
+    Source,
+    args_of,
+    axes_of,
+    exchange,
+    walk_ops,
+    with_args,
+)
+from derive.plan.steps import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from derive.ir.nodes import ScalarInput, Tensor
-    from derive.plan.strides import Memory
+    from derive.plan.cost import Memory
 
 CELLS: tuple[Callable[[Op, Opener], Op | None], ...] = (
     match_attention,

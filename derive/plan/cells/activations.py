@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import ZERO, Scalar
 from derive.ir.walk import walk
-from derive.plan.align import arrange
-from derive.plan.cells.algebra import is_same, strip
-from derive.plan.ops import Apply, Cell, Choose, Num, Op, axes_of
+from derive.plan.cells.matching import is_same, strip
+from derive.plan.ops import Apply, Cell, Choose, Num, Op, arrange, axes_of
 
 if TYPE_CHECKING:
-    from derive.plan.cells.opening import Opener
+    from derive.plan.cells.matching import Opener
 
 LEAKY = "torch.nn.functional.leaky_relu"
 

@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import MINUS_INFINITY, ZERO, Index
-from derive.plan.align import arrange
-from derive.plan.cells.algebra import strip
-from derive.plan.costs import find_true_axes
-from derive.plan.lower.mask import fill
-from derive.plan.numbers import is_truth
+from derive.plan.cells.matching import strip
+from derive.plan.cost import find_strides, find_true_axes
+from derive.plan.lower.condition import fill
 from derive.plan.ops import (
     Along,
     Apply,
@@ -27,13 +25,14 @@ from derive.plan.ops import (
     Source,
     Triangle,
     Unflatten,
+    arrange,
     axes_of,
+    is_truth,
     merge_indices,
 )
-from derive.plan.strides import find_strides
 
 if TYPE_CHECKING:
-    from derive.plan.cells.opening import Opener
+    from derive.plan.cells.matching import Opener
 
 NAME = "torch.nn.functional.scaled_dot_product_attention"
 NOTE = (

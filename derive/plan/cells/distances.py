@@ -11,17 +11,25 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.ir.nodes import Number
-from derive.plan.align import arrange
-from derive.plan.cells.algebra import is_same, strip
-from derive.plan.numbers import is_whole
-from derive.plan.ops import Apply, Cell, Num, Op, Reduction, axes_of, rename_indices
-from derive.plan.steps import walk_ops
+from derive.plan.cells.matching import is_same, strip
+from derive.plan.ops import (
+    Apply,
+    Cell,
+    Num,
+    Op,
+    Reduction,
+    arrange,
+    axes_of,
+    is_whole,
+    rename_indices,
+    walk_ops,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from derive.ir.nodes import Index
-    from derive.plan.cells.opening import Opener
+    from derive.plan.cells.matching import Opener
 
 NAME = "torch.cdist"
 MODE = 'compute_mode="donot_use_mm_for_euclid_dist"'

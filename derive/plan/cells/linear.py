@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Index, Number
-from derive.plan.align import align, arrange
-from derive.plan.cells.algebra import Signed, join_sum, split_scale, split_sum
-from derive.plan.costs import find_true_axes
-from derive.plan.ops import Apply, Cell, Einsum, Num, Op, axes_of
+from derive.plan.cells.matching import Signed, join_sum, split_scale, split_sum
+from derive.plan.cost import find_true_axes
+from derive.plan.ops import Apply, Cell, Einsum, Num, Op, align, arrange, axes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from fractions import Fraction
 
-    from derive.plan.cells.opening import Opener
+    from derive.plan.cells.matching import Opener
 
 LINEAR = "torch.nn.functional.linear"
 

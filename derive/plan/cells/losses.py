@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.plan.align import arrange
-from derive.plan.cells.algebra import is_same, strip
-from derive.plan.numbers import is_truth, is_whole
+from derive.plan.cells.matching import is_same, strip
 from derive.plan.ops import (
     Along,
     Apply,
@@ -20,16 +18,19 @@ from derive.plan.ops import (
     Op,
     Reduction,
     args_of,
+    arrange,
     axes_of,
+    is_truth,
+    is_whole,
     rename_indices,
+    walk_ops,
 )
-from derive.plan.steps import walk_ops
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from derive.ir.nodes import Index
-    from derive.plan.cells.opening import Opener
+    from derive.plan.cells.matching import Opener
 
 NAME = "torch.nn.functional.cross_entropy"
 

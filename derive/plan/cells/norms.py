@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import ZERO, Expr, Number, Scalar
 from derive.ir.polynomial import Polynomial
-from derive.plan.align import align, arrange
-from derive.plan.cells.algebra import (
+from derive.plan.cells.matching import (
     Factors,
     Signed,
     divide,
@@ -25,15 +24,25 @@ from derive.plan.cells.algebra import (
     split_sum,
     strip,
 )
-from derive.plan.ops import Apply, Cell, Num, Op, Reduction, Source, axes_of
-from derive.plan.steps import walk_ops
-from derive.plan.strides import find_strides
+from derive.plan.cost import find_strides
+from derive.plan.ops import (
+    Apply,
+    Cell,
+    Num,
+    Op,
+    Reduction,
+    Source,
+    align,
+    arrange,
+    axes_of,
+    walk_ops,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from derive.ir.nodes import Index
-    from derive.plan.cells.opening import Opener
+    from derive.plan.cells.matching import Opener
 
 LAYER = "torch.nn.functional.layer_norm"
 WIDE = "{dtype} in (torch.float32, torch.float64)"

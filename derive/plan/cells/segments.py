@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import ONE, ZERO
 from derive.ir.polynomial import is_same_extent
-from derive.plan.align import align, arrange
-from derive.plan.cells.algebra import strip
+from derive.plan.cells.matching import strip
 from derive.plan.ops import (
     Apply,
     Cast,
@@ -27,12 +26,14 @@ from derive.plan.ops import (
     Op,
     Reduction,
     Source,
+    align,
+    arrange,
     axes_of,
 )
 
 if TYPE_CHECKING:
     from derive.ir.nodes import Index
-    from derive.plan.cells.opening import Opener
+    from derive.plan.cells.matching import Opener
 
 WIDE = "{dtype} in (torch.float32, torch.float64)"
 FEW = 8  # segments below which a product with the mask is as fast

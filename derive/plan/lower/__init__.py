@@ -1,15 +1,21 @@
 """Lowering: each equation of a prepared system becomes steps on tensors, inner parts first.
 
-One function per kind of expression; contractions, sums, reductions and masks each have a room:
-lower_product, lower_sum, lower_reduce, lower_mask.
+One function per kind of expression; products with their sums, conditions and numbers have modules
+of their own.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from derive.analysis.ranges import is_nonnegative
+from derive.errors import refuse
 from derive.ir.nodes import (
+    MINUS_INFINITY,
+    MINUS_ONE,
+    ONE,
     TRUE,
     ZERO,
     Access,
@@ -33,34 +39,49 @@ from derive.ir.nodes import (
     Truth,
     Where,
 )
+from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.text import to_text
 from derive.ir.walk import find_free, map_children, substitute, walk
-from derive.plan.align import align, arrange, find_union
-from derive.plan.context import Context, layout_of
-from derive.plan.lower.mask import lower_choice, lower_condition, lower_index
+from derive.plan.lower.condition import fill, lower_choice, lower_condition, lower_index
+from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.number import is_steady, is_wide, lower_number
-from derive.plan.lower.product import lower_product
-from derive.plan.lower.reduce import lower_along, lower_reduce
-from derive.plan.lower.sum import lower_sum
-from derive.plan.numbers import is_integer, is_number, is_truth, is_whole, strip_casts
+from derive.plan.lower.product import lower_product, lower_sum
 from derive.plan.ops import Along as AlongOp
 from derive.plan.ops import (
     Apply,
     Cast,
+    Cell,
     Choose,
+    Diagonal,
     Einsum,
     Expand,
+    Flatten,
     Num,
     NumTensor,
     Op,
     Reduction,
+    Select,
+    Slice,
     Source,
+    Unflatten,
+    align,
+    arrange,
     axes_of,
+    find_union,
+    is_integer,
+    is_number,
+    is_truth,
+    is_whole,
+    sort_axes,
+    strip_casts,
 )
-from derive.plan.reads import read, split_merged
+from derive.rewrite.rules.products import rename_bound
 from derive.rewrite.tame import is_finite, is_positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from derive.plan.lower.context import Context
 
 HEAVY = (Einsum, Reduction, AlongOp)  # worth a line of their own wherever they stand
 HALF = Fraction(1, 2)
@@ -224,3 +245,199 @@ def is_python_number(expr: Expr) -> bool:
     """Is it a number for sure? A scalar may be given as a tensor."""
     known = not any(isinstance(part, (Scalar, Access, Index)) for part in walk(expr))
     return known and is_steady(expr)
+
+
+def read(
+    access: Access, layout: tuple[int, ...], stored: tuple[tuple[Index, ...], ...] | None
+) -> Op:
+    """The tensor as a chain of views whose axes are distinct indices.
+
+    `layout` is the order of its places in storage. A tensor that an equation defines keeps letters
+    that its left side merges apart; `stored` has them, place by place.
+    """
+    shape = access.tensor.shape
+    places = [access.places[k] for k in layout]
+    extents = [shape[k] for k in layout]
+    parts = [stored[k] for k in layout] if stored else [()] * len(places)
+    axes: list[Index] = []
+    merge: list[tuple[int, int, int]] = []  # place, first and last axis
+    for k, (place, extent, letters) in enumerate(zip(places, extents, parts, strict=True)):
+        if len(letters) < 2:
+            axes.append(_hold_place(k, place, extent))
+            continue
+        found = split_merged(place, extent)
+        if [i.extent for i in found] == [i.extent for i in letters]:
+            places[k] = found[0]
+            axes += found
+        else:
+            merge.append((k, len(axes), len(axes) + len(letters) - 1))
+            axes += (Index(f"#{k}.{n}", i.extent) for n, i in enumerate(letters))
+    op: Op = Source(access.tensor.name, tuple(axes), access.tensor.kind)
+    for k, start, end in reversed(merge):
+        op = Flatten(op, start, end, _hold_place(k, places[k], extents[k]))
+    return _take_diagonals(_take_places(op, places, access))
+
+
+def _take_places(op: Op, places: list[Expr], access: Access) -> Op:
+    """Views for the places that are no plain letter: their stand-ins are named by position."""
+    for k in reversed(range(len(places))):
+        place = places[k]
+        names = [axis.name for axis in axes_of(op)]
+        if f"#{k}" not in names:
+            continue
+        at = names.index(f"#{k}")
+        if isinstance(place, Index):
+            op = _cut(op, at, place)
+            continue
+        parts = split_merged(place, axes_of(op)[at].extent)
+        if parts:
+            op = Unflatten(op, at, parts)
+        elif not find_free(place):
+            op = Select(op, at, place)
+        else:
+            raise _not_yet(access, place)
+    return op
+
+
+def _cut(op: Op, at: int, index: Index) -> Op:
+    """The first positions of a place, as many as the index has.
+
+    Where there may be fewer, zeros follow: a condition leaves them out.
+    """
+    cut = Slice(op, at, index)
+    axes = axes_of(op)
+    missing = Polynomial.of(index.extent) - Polynomial.of(axes[at].extent)
+    if is_nonnegative(missing * Polynomial.of(MINUS_ONE)):
+        return cut
+    pairs = ", ".join(["0, 0"] * (len(axes) - 1 - at) + ["0, {1}"])
+    call = f"torch.nn.functional.pad({{0}}, ({pairs}))"
+    return Cell(call, (op, Num(missing.to_expr())), cut, axes_of(cut))
+
+
+def _hold_place(position: int, place: Expr, extent: Expr) -> Index:
+    """The index of a plain place, or a stand-in for a place that a view takes apart or cuts."""
+    if isinstance(place, Index) and is_same_extent(place.extent, extent):
+        return place
+    return Index(f"#{position}", extent)
+
+
+def _take_diagonals(op: Op) -> Op:
+    while True:
+        axes = axes_of(op)
+        twice = next((k for k, a in enumerate(axes) if a in axes[:k]), None)
+        if twice is None:
+            return op
+        op = Diagonal(op, axes.index(axes[twice]), twice)
+
+
+@lru_cache(maxsize=1 << 12)
+def split_merged(place: Expr, extent: Expr) -> tuple[Index, ...]:
+    """The letters of a merged place, slowest first, or () where it is no mixed-radix number.
+
+    `h*D + d` is one if d runs over D and the whole over H*D, so that every position is met once.
+    """
+    parts: list[tuple[Index, Polynomial]] = []
+    rest = Polynomial.of(place)
+    for index in find_free(place):
+        halves = rest.split(index)
+        if halves is None or any(isinstance(a, Index) for a in halves[0].atoms):
+            return ()
+        parts.append((index, halves[0]))
+        rest = halves[1]
+    if rest.terms:
+        return ()
+    ordered: list[Index] = []
+    stride = Polynomial.of(1)
+    while parts:
+        found = next((p for p in parts if p[1] == stride), None)
+        if found is None:
+            return ()
+        parts.remove(found)
+        ordered.insert(0, found[0])
+        stride = stride * Polynomial.of(found[0].extent)
+    return tuple(ordered) if stride == Polynomial.of(extent) else ()
+
+
+def _not_yet(access: Access, place: Expr) -> Exception:
+    return refuse(
+        "not-yet",
+        f"the position {to_text(place)} in {to_text(access)} has a meaning but no code yet",
+        help="plain, fixed, repeated and fully merged positions are built; shifted, strided, "
+        "divided, cyclic, clipped and gathered ones come later",
+    )
+
+
+TWO = Number(Fraction(2))
+NEUTRAL: dict[str, Expr] = {
+    "max": MINUS_INFINITY,
+    "argmax": MINUS_INFINITY,
+    "logsumexp": MINUS_INFINITY,
+    "min": Infinity(False),
+    "prod": ONE,
+}
+
+
+def lower_reduce(reduce: Reduce, context: Context, order: tuple[Index, ...]) -> Op:
+    """A reduction over its bound indices; entries left out count as its neutral element."""
+    if reduce.condition is not TRUE and reduce.kind not in NEUTRAL:
+        return context.lower(spell_out(reduce), order)
+    inner = (*(i for i in order if i not in reduce.bound), *reduce.bound)
+    arg = context.lower(context.protect(reduce.body, reduce.condition), inner)
+    if reduce.condition is not TRUE:
+        mask = lower_condition(reduce.condition, context, inner)
+        arg = fill(arg, mask, Num(NEUTRAL[reduce.kind]), False, inner)
+    arg = spread(arg, reduce.bound, inner)
+    return Reduction(reduce.kind, arg, reduce.bound)
+
+
+def spread(op: Op, indices: tuple[Index, ...], order: tuple[Index, ...]) -> Op:
+    """The operation with these indices among its axes, repeated along those it lacks."""
+    if isinstance(op, Num):
+        op = NumTensor(op.value)
+    lacking = [i for i in indices if i not in axes_of(op)]
+    return Expand(op, sort_axes((*axes_of(op), *lacking), order)) if lacking else op
+
+
+def spell_out(reduce: Reduce) -> Expr:
+    """A mean or a variance over some of the entries, by sums over those entries."""
+    total = Reduce("sum", reduce.bound, reduce.condition, reduce.body)
+    count: Expr = Reduce("sum", reduce.bound, reduce.condition, ONE)
+    average = Mul((total, Pow(count, MINUS_ONE)))
+    if reduce.kind == "mean":
+        return average
+    taken = {i.name for i in reduce.bound}
+    bound, condition, body = rename_bound(reduce, taken)
+    spread_out = Pow(Add((body, Mul((MINUS_ONE, average)))), TWO)
+    if reduce.kind == "sample_var":
+        count = Call("max", (Add((count, MINUS_ONE)), ZERO))  # of nothing 0 / 0, as of one entry
+    return Mul((Reduce("sum", bound, condition, spread_out), Pow(count, MINUS_ONE)))
+
+
+def lower_along(along: Along, context: Context, order: tuple[Index, ...]) -> Op:
+    """softmax, log_softmax or cumsum with its index last, where torch is fastest."""
+    index = along.index
+    inner = (*(i for i in order if i is not index), index)
+    arg = context.lower(context.protect(along.body, along.condition), inner)
+    mask = None
+    if along.condition is not TRUE:
+        mask = lower_condition(along.condition, context, inner)
+        left_out: Expr = ZERO if along.kind == "cumsum" else MINUS_INFINITY
+        arg = fill(arg, mask, Num(left_out), False, inner)
+    arg = spread(arg, (index,), inner)
+    arg = arrange(arg, sort_axes(axes_of(arg), inner))
+    result: Op = AlongOp(along.kind, arg, index)
+    if along.kind == "softmax" and context.system.empty_row == "zeros":
+        result = empty_rows(along, arg, result, mask, context)
+    return result
+
+
+def empty_rows(along: Along, arg: Op, result: Op, mask: Op | None, context: Context) -> Op:
+    """Zeros where nothing is left in a row, by the mask or else by the logits themselves."""
+    if mask is not None:
+        return fill(result, mask, Num(ZERO), False, axes_of(result))
+    if not find_free(along.body):
+        return result
+    logits = context.add_step(arg)
+    gone = Apply("==", (logits, Num(MINUS_INFINITY)), axes_of(logits))
+    soft = AlongOp(along.kind, logits, along.index)
+    return fill(soft, gone, Num(ZERO), True, axes_of(soft))

@@ -13,9 +13,19 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import ONE, Add, Call, Expr, Mul, Number, Pow, Scalar, Size
 from derive.ir.walk import find_children, walk
-from derive.plan.costs import find_inner
-from derive.plan.ops import Apply, Cast, Cell, Fill, Num, NumTensor, Op, Reduction, args_of
-from derive.plan.steps import walk_ops
+from derive.plan.cost import find_inner
+from derive.plan.ops import (
+    Apply,
+    Cast,
+    Cell,
+    Fill,
+    Num,
+    NumTensor,
+    Op,
+    Reduction,
+    args_of,
+    walk_ops,
+)
 from derive.rewrite.rows import is_above_zero
 from derive.rewrite.tame import is_positive
 

@@ -3,7 +3,8 @@
     sum over `bound`, where `condition` holds, of number * operand * ... / divisor / ...
 
 The number and each part of the condition go to the smallest operand that can carry them; divisors
-free of the bound indices divide the result; what remains is contracted two by two.
+free of the bound indices divide the result; what remains is contracted two by two. Of a sum of
+terms signs become differences, numbers stay numbers, and operands are aligned.
 """
 
 from __future__ import annotations
@@ -29,11 +30,8 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free
-from derive.plan.align import align, arrange, find_union, sort_axes
-from derive.plan.lower.mask import fill, lower_condition
+from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.number import is_steady, lower_number
-from derive.plan.lower.sum import lower_sum
-from derive.plan.numbers import is_number, is_truth
 from derive.plan.ops import (
     VIEWS,
     Apply,
@@ -42,16 +40,65 @@ from derive.plan.ops import (
     Num,
     Op,
     Reduction,
+    align,
+    arrange,
     axes_of,
+    find_union,
+    is_number,
+    is_truth,
+    sort_axes,
+    walk_ops,
 )
 from derive.plan.path import Order, find_path
-from derive.plan.steps import walk_ops
-from derive.rewrite.rules.products import is_bracket, join_conditions
+from derive.rewrite.rules.products import is_bracket, join_conditions, make_product
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from derive.plan.context import Context
+    from derive.plan.lower.context import Context
+
+
+def lower_sum(terms: Sequence[Expr], context: Context, order: tuple[Index, ...]) -> Op:
+    """The terms added up from left to right; a term that is not negative goes first."""
+    numbers = [t for t in terms if is_number(t)]
+    signed = [split_sign(t) for t in terms if not is_number(t)]
+    signed.sort(key=lambda pair: pair[0])
+    ops = align([context.lower(term, order) for _, term in signed], order)
+    result: Op | None = None
+    for (negative, _), op in zip(signed, ops, strict=True):
+        if result is None:
+            result = Apply("neg", (op,), axes_of(op)) if negative else op
+        else:
+            pair = (result, op)
+            result = Apply("-" if negative else "+", pair, find_union(pair, order))
+    if result is None:
+        return lower_number(Add(tuple(numbers)))
+    for number in numbers:
+        negative, size = split_sign(number)
+        result = Apply("-" if negative else "+", (result, lower_number(size)), axes_of(result))
+    return result
+
+
+def split_sign(term: Expr) -> tuple[bool, Expr]:
+    """(is it negative, the term without its sign)."""
+    match term:
+        case Number(value) if value < 0:
+            return True, Number(-value)
+        case Mul(factors) if any(_is_negative(f) for f in factors):
+            k = next(k for k, f in enumerate(factors) if _is_negative(f))
+            _, size = split_sign(factors[k])
+            left = [size] if size is not ONE or len(factors) == 1 else []
+            return True, make_product([*factors[:k], *left, *factors[k + 1 :]])
+        case Reduce("sum", bound, condition, Mul() as body):
+            negative, inside = split_sign(body)
+            return negative, Reduce("sum", bound, condition, inside) if negative else term
+        case _:
+            return False, term
+
+
+def _is_negative(factor: Expr) -> bool:
+    return isinstance(factor, Number) and factor.value < 0
+
 
 FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
 WORTH = 1 << 18  # products of numbers in a product of matrices from which its form is of any matter

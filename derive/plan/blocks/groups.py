@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import ONE, Index
-from derive.plan.costs import find_true_axes
+from derive.plan.cost import Memory, find_copies, find_strides, find_true_axes
 from derive.plan.naming import free_name, name_op
 from derive.plan.ops import (
     VIEWS,
@@ -20,16 +20,16 @@ from derive.plan.ops import (
     args_of,
     axes_of,
     exchange,
+    find_reads,
     rename_indices,
+    walk_ops,
 )
-from derive.plan.steps import Step, find_reads, walk_ops
-from derive.plan.strides import Memory, find_copies, find_strides
+from derive.plan.steps import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence, Set
 
     from derive.plan.steps import Running
-
 
 LARGE = 1 << 19  # elements from which a tensor is worth a loop: 2 MiB of float32
 _ANY = Index("_", ONE)

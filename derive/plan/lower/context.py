@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from derive.ir.nodes import Index, Tensor
 from derive.ir.polynomial import evaluate_extent
 from derive.plan.naming import free_name, name_op
-from derive.plan.numbers import is_truth, is_whole
 from derive.plan.ops import (
     Op,
     Source,
     axes_of,
+    is_truth,
+    is_whole,
 )
 from derive.plan.path import FLOPS
 from derive.plan.steps import Step

@@ -24,9 +24,7 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, walk
-from derive.plan.align import align, arrange, find_union
-from derive.plan.context import Context
-from derive.plan.numbers import is_integer, is_truth, strip_casts
+from derive.plan.lower.context import Context
 from derive.plan.ops import (
     Apply,
     Cast,
@@ -37,7 +35,13 @@ from derive.plan.ops import (
     NumTensor,
     Op,
     Triangle,
+    align,
+    arrange,
     axes_of,
+    find_union,
+    is_integer,
+    is_truth,
+    strip_casts,
 )
 
 if TYPE_CHECKING:

@@ -1,36 +1,41 @@
-"""Tiling: steps computed block by block along one index, so that what they make stays near.
+"""Loops over blocks of an index, so that what their steps make stays near.
 
 A block of an index that every step of a group keeps (no step of it sums over it, nor normalises
 along it) is computed by the same lines as the whole. Large intermediates then never exist as a
 whole; and where a block is one position, its index no longer keeps the batch indices of a
 contraction from being merged, so that torch copies no operand. Over an index that is summed, a loop
-has running values: see `plan.folds`. A budget that no loop keeps to alone, a loop in a loop may.
+has running values: see `blocks.running`. A budget that no loop keeps to alone, a loop in a loop
+may.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from math import ceil
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import MINUS_ONE, Index, Pow, Size
 from derive.ir.polynomial import Polynomial
-from derive.plan.costs import count_elements, find_kept, find_true_axes
-from derive.plan.groups import Group, Scope, find_group
-from derive.plan.machine import WIDTH
+from derive.plan.blocks.groups import Group, Scope, find_group
+from derive.plan.blocks.running import find_fold
+from derive.plan.cost import (
+    Memory,
+    count_elements,
+    count_peak,
+    find_copied,
+    find_kept,
+    find_strides,
+    find_true_axes,
+    time_plan,
+)
 from derive.plan.naming import free_name
-from derive.plan.ops import args_of, axes_of
-from derive.plan.running import find_fold
-from derive.plan.seconds import find_seconds
-from derive.plan.steps import Plan, Tile, find_reads, walk_ops
-from derive.plan.strides import Memory, find_copied, find_strides
+from derive.plan.ops import args_of, axes_of, find_reads, walk_ops
+from derive.plan.steps import Plan, Tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from derive.plan.machine import Machine
-    from derive.plan.steps import Step
 
 TARGETS = (1 << 19, 1 << 20)  # elements of the largest tensor in a block: 2 and 4 MiB of float32
 LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a budget
@@ -83,42 +88,6 @@ def _fit(plan: Plan, machine: Machine, most: int) -> Plan:
                 return best
         least, leanest = min([(least, leanest), *found], key=lambda pair: pair[0])
     return best or leanest
-
-
-def count_peak(plan: Plan) -> int:
-    """The elements alive at once at the plan's sizes."""
-    return plan.at_sizes(plan.peak_elements)
-
-
-def time_plan(plan: Plan, machine: Machine) -> float:
-    """The seconds of a plan at its sizes."""
-    memory = Memory(plan.complete(plan.sizes))
-    return _time_steps(plan, (0, len(plan.steps)), plan.tile, memory, machine)
-
-
-def _time_steps(
-    plan: Plan, places: tuple[int, int], at: Tile | None, memory: Memory, machine: Machine
-) -> float:
-    """The seconds of the steps from the first place to the last, and of a loop among them."""
-    first, end = places
-    if at is None:
-        return find_seconds(plan.steps[first:end], memory, machine)
-    seconds = find_seconds(plan.steps[first : at.first], memory, machine)
-    for name, op in at.sliced:
-        memory.strides[name] = find_strides(op, memory)
-    inside = plan.steps[at.first : at.last + 1]
-    turn = machine.launch * (1 + len(at.sliced))
-    turn += _time_steps(plan, (at.first, at.last + 1), at.inner, memory, machine)
-    count = ceil(memory.extent(at.index) / memory.sizes[at.block])
-    for step in inside:
-        memory.strides.pop(step.name, None)
-    moved = sum(memory.count(step.axes) for step in inside if _is_joined(step, at))
-    seconds += count * (turn + 2 * WIDTH * moved / machine.near)
-    return seconds + find_seconds(plan.steps[at.last + 1 : end], memory, machine)
-
-
-def _is_joined(step: Step, at: Tile) -> bool:
-    return any(step.name == name for name, _, _ in at.joined)
 
 
 def _find_tiled(

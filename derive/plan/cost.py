@@ -1,0 +1,527 @@
+"""What a plan costs: operations and elements as polynomials over sizes, and seconds.
+
+Where the elements of each result lie in memory says what torch copies on the way. torch.einsum
+brings two operands into the form of a batched matrix product: indices that both have and the result
+keeps (batch), those of one operand alone, and those summed, each group merged into one. A group
+whose indices cannot be merged as a view makes it copy the whole operand; a softmax and a flatten
+copy what does not lie in order. A copy of a large operand costs more than the product.
+
+Seconds by the roofline: the operations at the machine's rate or the bytes at that of the memory
+they lie in, whichever is longer; besides, the copies, and a launch for each operation. Williams,
+Waterman, Patterson 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache, reduce
+from itertools import pairwise
+from math import ceil, prod
+from typing import TYPE_CHECKING, TypeAlias
+
+from derive.ir.nodes import Number, Size
+from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent
+from derive.plan.machine import WIDTH, Machine
+from derive.plan.ops import (
+    VIEWS,
+    Along,
+    Apply,
+    Arrange,
+    Cast,
+    Cell,
+    Choose,
+    Diagonal,
+    Einsum,
+    Expand,
+    Fill,
+    Flatten,
+    Num,
+    Op,
+    Reduction,
+    Select,
+    Slice,
+    Source,
+    Triangle,
+    Unflatten,
+    args_of,
+    axes_of,
+    find_reads,
+    is_whole,
+    walk_ops,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from derive.ir.nodes import Index
+    from derive.plan.steps import Plan, Step, Tile
+
+SOFTMAX_FLOPS = 5  # a maximum, a difference, an exponential, a sum, a quotient for each element
+
+
+def count_elements(indices: Iterable[Index]) -> Polynomial:
+    """The product of the extents."""
+    extents = (Polynomial.of(index.extent) for index in dict.fromkeys(indices))
+    return reduce(Polynomial.__mul__, extents, Polynomial.of(1))
+
+
+def find_flops(op: Op) -> Polynomial:
+    """Operations on numbers that one tensor operation makes, views and masks for nothing."""
+    match op:
+        case Einsum(args, axes):
+            spanned = dict.fromkeys(i for arg in args for i in axes_of(arg))
+            each = 2 if len(args) > 1 and set(spanned) != set(axes) else 1
+            return count_elements(spanned) * Polynomial.of(each)
+        case Along():
+            return count_elements(axes_of(op)) * Polynomial.of(SOFTMAX_FLOPS)
+        case Reduction(kind, arg, _):
+            each = {"logsumexp": 4, "var": 3, "sample_var": 3}.get(kind, 1)
+            return count_elements(axes_of(arg)) * Polynomial.of(each)
+        case Apply() | Choose() | Fill() | Cast():
+            return count_elements(find_true_axes(op))
+        case Cell(volume=volume) if volume:
+            return count_elements(volume)
+        case Cell(_, args, whole):
+            return add_all(map(find_flops, find_inner(whole, args)))
+        case _:
+            return Polynomial({})
+
+
+def find_inner(whole: Op, given: tuple[Op, ...]) -> tuple[Op, ...]:
+    """The operations of a cell, each once, without what it is given."""
+    return tuple(dict.fromkeys(_walk_inner(whole, given)))
+
+
+def _walk_inner(whole: Op, given: tuple[Op, ...]) -> Iterator[Op]:
+    if whole not in given:
+        yield whole
+        for arg in args_of(whole):
+            yield from _walk_inner(arg, given)
+
+
+@lru_cache(maxsize=1 << 14)
+def find_true_axes(op: Op) -> tuple[Index, ...]:
+    """The axes without those that have size 1 for alignment."""
+    match op:
+        case Arrange(arg, _):
+            return find_true_axes(arg)
+        case Apply() | Choose() | Fill():
+            parts = (i for arg in args_of(op) for i in find_true_axes(arg))
+            return tuple(dict.fromkeys(parts))
+        case _:
+            return axes_of(op)
+
+
+@lru_cache(maxsize=1 << 14)
+def find_kept(op: Op) -> Polynomial:
+    """Elements that the result keeps alive: none where it is a view.
+
+    An integer is as long as two. Numbers that are cast from a wider dtype, to spare half precision,
+    are in float32 what they are.
+    """
+    if isinstance(op, (*VIEWS, Num)) or (isinstance(op, Cast) and _is_wide(op.arg)):
+        return Polynomial({})
+    each = 2 if is_whole(op) else 1
+    return count_elements(find_true_axes(op)) * Polynomial.of(each)
+
+
+def _is_wide(op: Op) -> bool:
+    """Does it read a running value?"""
+    if isinstance(op, Source):
+        return op.kind == "wide"
+    return any(map(_is_wide, args_of(op)))
+
+
+def find_scratch(op: Op) -> tuple[tuple[Index, ...], ...]:
+    """The indices of each tensor that torch makes for itself, beside the result and copies."""
+    match op:
+        case Cell():
+            return op.scratch
+        case Reduction("logsumexp", arg, _):
+            return (find_true_axes(arg),)
+        case Reduction("prod", arg, over):  # one index after the other, the last one first
+            axes = axes_of(arg)
+            last = max(axes.index(i) for i in over)
+            return ((*axes[:last], *axes[last + 1 :]),) if len(over) > 1 else ()
+        case Apply("/", (Num(), under)):  # the reciprocal, times the number
+            return (find_true_axes(under),)
+        case _:
+            return ()
+
+
+Strides: TypeAlias = tuple[int, ...]  # in elements, one for each of the axes
+
+
+@dataclass
+class Memory:
+    """What is known at the sizes of a plan: extents, and the strides of every named tensor."""
+
+    sizes: Mapping[str, int]
+    strides: dict[str, Strides] = field(default_factory=dict)
+    _extents: dict[Index, int] = field(default_factory=dict)
+
+    def extent(self, index: Index) -> int:
+        """The number of positions."""
+        if index not in self._extents:
+            self._extents[index] = evaluate_extent(index.extent, self.sizes)
+        return self._extents[index]
+
+    def count(self, axes: Iterable[Index]) -> int:
+        """How many elements these axes span."""
+        return prod(self.extent(i) for i in axes)
+
+    def lie(self, axes: Sequence[Index], order: Sequence[Index] | None = None) -> Strides:
+        """The strides of a dense tensor whose axes are stored in an order, the last one closest."""
+        step, found = 1, {}
+        for index in reversed(order or axes):
+            found[index] = step
+            step *= max(1, self.extent(index))
+        return tuple(found[i] for i in axes)
+
+    def note(self, made: Iterable[tuple[str, Op]]) -> None:
+        """Where the results of some operations, by name, lie."""
+        for name, op in made:
+            self.strides[name] = find_strides(op, self)
+
+
+def find_strides(op: Op, memory: Memory) -> Strides:
+    """The strides of the result, one for each of its axes."""
+    axes = axes_of(op)
+    match op:
+        case Source(name):
+            return memory.strides.get(name) or memory.lie(axes)
+        case Arrange(arg) | Expand(arg):
+            known = dict(zip(axes_of(arg), find_strides(arg, memory), strict=True))
+            return tuple(known.get(i, 0) for i in axes)
+        case Select(arg, place):
+            strides = find_strides(arg, memory)
+            return strides[:place] + strides[place + 1 :]
+        case Slice(arg):
+            return find_strides(arg, memory)
+        case Unflatten(arg, place, parts):
+            strides = find_strides(arg, memory)
+            inner = tuple(s * strides[place] for s in memory.lie(parts))
+            return strides[:place] + inner + strides[place + 1 :]
+        case Diagonal(arg, first, second):
+            strides = find_strides(arg, memory)
+            kept = tuple(s for k, s in enumerate(strides) if k not in (first, second))
+            return (*kept, strides[first] + strides[second])
+        case Flatten(arg, start, end):
+            if find_copies(op, memory):
+                return memory.lie(axes)
+            strides = find_strides(arg, memory)
+            return strides[:start] + strides[end:]
+        case Einsum(args):
+            return memory.lie(axes, _order_product(args, axes))
+        case Along():
+            return memory.lie(axes)
+        case _:
+            return _follow(op, memory)
+
+
+def _follow(op: Op, memory: Memory) -> Strides:
+    """An elementwise result lies like the first operand with all its indices, if there is one."""
+    axes, real = axes_of(op), set(find_true_axes(op))
+    whole = next((arg for arg in args_of(op) if real == set(find_true_axes(arg))), None)
+    if whole is None or isinstance(op, Reduction):
+        return memory.lie(axes)
+    strides = dict(zip(axes_of(whole), find_strides(whole, memory), strict=True))
+    return memory.lie(axes, sorted(axes, key=lambda i: -strides.get(i, 0)))
+
+
+def find_copied(op: Op, memory: Memory) -> tuple[Op, ...]:
+    """The operands of a product that torch copies."""
+    match op:
+        case Einsum((one, other), axes):
+            groups = zip((one, other), _group(one, other, axes), strict=True)
+            return tuple(arg for arg, each in groups if _copied(arg, each, memory))
+        case _:
+            return ()
+
+
+def find_copies(op: Op, memory: Memory) -> int:
+    """Elements that torch copies before it computes this operation, its operands' own aside."""
+    return sum(map(memory.count, list_copies(op, memory)))
+
+
+def list_copies(op: Op, memory: Memory) -> tuple[tuple[Index, ...], ...]:
+    """The indices of each tensor that torch copies for this operation."""
+    match op:
+        case Einsum():
+            return tuple(axes_of(arg) for arg in find_copied(op, memory))
+        case Flatten(arg, start, end):
+            merged = axes_of(arg)[start : end + 1]
+            return (axes_of(arg),) if _copied(arg, (merged,), memory) else ()
+        case Along(_, arg) if find_strides(arg, memory) != memory.lie(axes_of(arg)):
+            return (axes_of(arg),)
+        case Fill(Expand() as arg):
+            return (axes_of(arg),)
+        case _:
+            return ()
+
+
+Groups: TypeAlias = tuple[tuple["Index", ...], ...]
+
+
+def _group(one: Op, other: Op, axes: tuple[Index, ...]) -> tuple[Groups, Groups]:
+    """The indices that each operand has to merge: batch, its own, summed."""
+    first, second = axes_of(one), axes_of(other)
+    batch = tuple(i for i in axes if i in first and i in second)
+    shared = (i for i in first if i in second and i not in axes)
+    summed = tuple(sorted(shared, key=lambda i: i.name))  # as torch merges them: by letter
+    left = tuple(i for i in axes if i in first and i not in second)
+    right = tuple(i for i in axes if i in second and i not in first)
+    return (batch, left, summed), (batch, right, summed)
+
+
+def _order_product(args: tuple[Op, ...], axes: tuple[Index, ...]) -> tuple[Index, ...]:
+    """How a product is stored: batch, then the first operand's own indices, then the second's."""
+    if len(args) != 2:
+        return axes
+    (batch, left, _), (_, right, _) = _group(args[0], args[1], axes)
+    rest = tuple(i for i in axes if i not in (*batch, *left, *right))
+    return (*batch, *left, *right, *rest)
+
+
+def _copied(op: Op, groups: Groups, memory: Memory) -> int:
+    """Its elements, if some group cannot be merged as a view."""
+    strides = dict(zip(axes_of(op), find_strides(op, memory), strict=True))
+    if all(_is_mergeable(group, strides, memory) for group in groups):
+        return 0
+    return memory.count(axes_of(op))
+
+
+def _is_mergeable(group: tuple[Index, ...], strides: Mapping[Index, int], memory: Memory) -> bool:
+    """Do its indices, in this order, walk through memory in even steps?"""
+    real = [i for i in group if memory.extent(i) > 1]
+    return all(strides[a] == strides[b] * memory.extent(b) for a, b in pairwise(real))
+
+
+EACH = 2  # bytes of nearby memory in whose time a call does one operation on an element
+NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
+SLOW = {"exp", "log", "tanh", "sigmoid", "erf", "gelu", "silu", "softplus", "elu", "sin", "cos"}
+SLOW |= {"pow", "logsumexp", "softmax", "log_softmax"}
+
+
+def find_seconds(steps: Iterable[Step], memory: Memory, machine: Machine) -> float:
+    """The time of all steps, one after the other; `memory` learns where their results lie."""
+    total = 0.0
+    for step in steps:
+        total += sum(time_op(op, memory, machine) for op in walk_ops(step.op))
+        memory.strides[step.name] = find_strides(step.op, memory)
+    return total
+
+
+def time_op(op: Op, memory: Memory, machine: Machine) -> float:
+    """The time of one operation, that of its operands aside."""
+    if isinstance(op, Num):
+        return 0.0
+    copied = find_copies(op, memory)
+    if isinstance(op, VIEWS) and not copied:
+        return 0.0
+    sizes = [memory.count(find_true_axes(arg)) for arg in args_of(op)]
+    made = memory.count(find_true_axes(op))
+    moved = WIDTH * (sum(sizes) + made)
+    if isinstance(op, Along):
+        moved += 2 * WIDTH * made
+    rate = machine.near if moved <= machine.cache else machine.memory
+    work = 0.0 if isinstance(op, Flatten) else _find_work(op, memory, machine)
+    copies = 2 * WIDTH * copied / (machine.near if WIDTH * copied <= machine.cache else rate)
+    return machine.launch + max(work, moved / rate) + copies
+
+
+def _find_work(op: Op, memory: Memory, machine: Machine) -> float:
+    """The arithmetic alone."""
+    match op:
+        case Einsum((one, other), axes):
+            return _time_product(one, other, axes, memory, machine)
+        case Apply("pow", (_, Num(Number(power)))) if power.denominator == 1:
+            return 0.0
+        case Apply(kind) | Along(kind) if kind in SLOW:
+            return memory.count(find_true_axes(op)) / machine.exponentials
+        case Reduction(kind, arg) if kind in SLOW:
+            return memory.count(axes_of(arg)) / machine.exponentials
+        case Triangle():
+            return memory.count(axes_of(op)) / machine.exponentials
+        case Cell(volume=volume) if volume:
+            return memory.count(volume) / (machine.near / EACH)
+        case Cell(_, args, whole):
+            return sum(_time_inner(inner, memory, machine) for inner in find_inner(whole, args))
+        case _:
+            return 0.0
+
+
+def _time_inner(op: Op, memory: Memory, machine: Machine) -> float:
+    """The time of an operation inside a call, whose results stay near."""
+    if isinstance(op, (*VIEWS, Num)):
+        return 0.0
+    spanned = axes_of(op.arg) if isinstance(op, Reduction) else find_true_axes(op)
+    return max(_find_work(op, memory, machine), memory.count(spanned) / (machine.near / EACH))
+
+
+def _time_product(
+    one: Op, other: Op, axes: tuple[object, ...], memory: Memory, machine: Machine
+) -> float:
+    """Twice the product of all extents over the rate, which thin matrices do not reach."""
+    first, second = axes_of(one), axes_of(other)
+    spanned = dict.fromkeys((*first, *second))
+    batch = memory.count(i for i in first if i in second and i in axes)
+    rows = memory.count(i for i in first if i not in second)
+    columns = memory.count(i for i in second if i not in first)
+    thin = min(rows, columns)
+    rate = machine.flops * min(1.0, (thin + 1) / NARROW)
+    return 2 * memory.count(spanned) / rate + batch * machine.product
+
+
+def find_peak(plan: Plan) -> Polynomial:
+    """Elements alive together at the fullest moment of a plan."""
+    counter = _Counter(plan, Memory(plan.complete(plan.sizes)))
+    counter.count_steps((0, len(plan.steps) - 1), plan.tile, Amount((), 0))
+    return add_all(counter.fullest.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Elements that are alive: what adds up to them, and their number at the plan's sizes."""
+
+    parts: tuple[Polynomial, ...]
+    number: int | Fraction
+
+
+@dataclass(slots=True)
+class _Counter:
+    """What is alive at each moment of a plan, one after the other."""
+
+    plan: Plan
+    memory: Memory
+    fullest: Amount = field(default_factory=lambda: Amount((), 0))
+    kept: dict[Op, Amount] = field(default_factory=dict)
+
+    def compute(self, op: Op, alive: Amount) -> Amount:
+        """What is alive after an operation; its operands are computed one after the other."""
+        held = alive
+        for arg in args_of(op):
+            held = self.compute(arg, held)
+        copies = list_copies(op, self.memory)
+        made = [*find_scratch(op), *self._find_negated(op)]
+        if isinstance(op, VIEWS):
+            held = _join(held, self.weigh(*map(count_elements, copies)))
+            self._note(held)
+            return held
+        self._note(_join(held, self._keep(op), self.weigh(*map(count_elements, (*copies, *made)))))
+        return _join(alive, self._keep(op))
+
+    def _note(self, alive: Amount) -> None:
+        if alive.number > self.fullest.number:
+            self.fullest = alive
+
+    def _keep(self, op: Op) -> Amount:
+        if op not in self.kept:
+            self.kept[op] = self.weigh(find_kept(op))
+        return self.kept[op]
+
+    def _find_negated(self, op: Op) -> tuple[tuple[Index, ...], ...]:
+        """The mask whose contrary is made for this; that of a step is counted as real numbers."""
+        names = {step.name for step in self.plan.steps}
+        is_given = isinstance(op, Fill) and not op.where and not find_reads(op.mask) & names
+        return (find_true_axes(op.mask),) if isinstance(op, Fill) and is_given else ()
+
+    def weigh(self, *parts: Polynomial) -> Amount:
+        """An amount of elements."""
+        sizes = self.memory.sizes
+        counts = (p.evaluate(lambda atom: evaluate_atom(atom, sizes)) for p in parts)
+        return Amount(parts, sum(counts))
+
+    def count_steps(
+        self,
+        places: tuple[int, int],
+        tile: Tile | None,
+        alive: Amount,
+        passed: Collection[str] = (),
+    ) -> Amount:
+        """What is alive after the steps from one place to another.
+
+        Steps that are `passed` on from block to block are counted with the loop.
+        """
+        place, last = places
+        while place <= last:
+            if tile is not None and place == tile.first:
+                alive = self.count_loop(tile, alive)
+                place = tile.last + 1
+                continue
+            step = self.plan.steps[place]
+            after = self.compute(step.op, alive)
+            alive = alive if step.name in passed else after
+            self.memory.note([(step.name, step.op)])
+            place += 1
+        return alive
+
+    def count_loop(self, tile: Tile, alive: Amount) -> Amount:
+        """What is alive after a loop: what its steps made last has names still."""
+        running = self.weigh(*(count_elements(each.axes) for each in tile.running))
+        names = [name for name, _, _ in tile.joined]
+        inside = self.plan.steps[tile.first : tile.last + 1]
+        made = [step for step in inside if step.name in names]
+        joined = self.weigh(*(_count_whole(step, tile.nest) for step in made))
+        passed = [*names, *(each.name for each in tile.running)]
+        alive = _join(alive, running, joined)
+        self.memory.note(tile.sliced)
+        end = self.count_steps((tile.first, tile.last), tile.inner, alive, passed)
+        sizes = self.memory.sizes
+        if evaluate_extent(tile.index.extent, sizes) > sizes[tile.block]:
+            for step in inside:
+                self.compute(step.op, end)  # the next turn begins beside what the last one leaves
+        self._note(_join(end, joined))
+        return _join(end, joined)
+
+
+def _count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
+    """The elements of a step's result when these loops have joined their blocks of it."""
+    count = count_elements(step.axes)
+    for tile in tiles:
+        if any(index.extent == Size(tile.block) for index in step.axes):
+            count = count * tile.blocks
+    return count
+
+
+def _join(*amounts: Amount) -> Amount:
+    parts = tuple(part for amount in amounts for part in amount.parts)
+    return Amount(parts, sum(amount.number for amount in amounts))
+
+
+def count_peak(plan: Plan) -> int:
+    """The elements alive at once at the plan's sizes."""
+    return plan.at_sizes(plan.peak_elements)
+
+
+def time_plan(plan: Plan, machine: Machine) -> float:
+    """The seconds of a plan at its sizes."""
+    memory = Memory(plan.complete(plan.sizes))
+    return _time_steps(plan, (0, len(plan.steps)), plan.tile, memory, machine)
+
+
+def _time_steps(
+    plan: Plan, places: tuple[int, int], at: Tile | None, memory: Memory, machine: Machine
+) -> float:
+    """The seconds of the steps from the first place to the last, and of a loop among them."""
+    first, end = places
+    if at is None:
+        return find_seconds(plan.steps[first:end], memory, machine)
+    seconds = find_seconds(plan.steps[first : at.first], memory, machine)
+    for name, op in at.sliced:
+        memory.strides[name] = find_strides(op, memory)
+    inside = plan.steps[at.first : at.last + 1]
+    turn = machine.launch * (1 + len(at.sliced))
+    turn += _time_steps(plan, (at.first, at.last + 1), at.inner, memory, machine)
+    count = ceil(memory.extent(at.index) / memory.sizes[at.block])
+    for step in inside:
+        memory.strides.pop(step.name, None)
+    moved = sum(memory.count(step.axes) for step in inside if _is_joined(step, at))
+    seconds += count * (turn + 2 * WIDTH * moved / machine.near)
+    return seconds + find_seconds(plan.steps[at.last + 1 : end], memory, machine)
+
+
+def _is_joined(step: Step, at: Tile) -> bool:
+    return any(step.name == name for name, _, _ in at.joined)
