@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from derive.judge.compare import Judgement
     from derive.notation.formula import Formula
     from derive.plan.derivation import Derivation
-    from derive.plan.steps import Plan
+    from derive.plan.plan import Plan
 
 TYPICAL = 64  # the extent that a plan assumes where the formula says nothing
 

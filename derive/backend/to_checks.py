@@ -24,7 +24,7 @@ from derive.plan.naming import free_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from derive.plan.steps import Plan
+    from derive.plan.plan import Plan
 
 CHECK = "_check_shapes"
 RANGE_CHECK = '''def _check_range(wanted: str, integers: Tensor, below: int) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from derive.ir.nodes import System
-    from derive.plan.log import Costs, Entry
+    from derive.plan.plan import Costs, Entry
 
 ANY, SUM, SIGN, PRODUCT, POWER, ATOM = range(6)  # how tightly a text holds together
 

@@ -31,12 +31,12 @@ from derive.ir.walk import find_accesses, walk
 from derive.plan.lower.number import find_positive
 from derive.plan.meaning import to_step_equation
 from derive.plan.ops import Fill, Num, NumTensor, Source, axes_of, find_reads, walk_ops
-from derive.plan.steps import find_letters
+from derive.plan.plan import find_letters
 
 if TYPE_CHECKING:
-    from derive.backend.to_torch import Printer
     from derive.ir.nodes import Index
-    from derive.plan.steps import Plan, Regime, Step, Tile
+    from derive.plan.plan import Plan, Regime
+    from derive.plan.steps import Step, Tile
 
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
 WIDE = ("zero", "one", "empty", "lowest")  # the starts of running sums and of what scales them

@@ -13,7 +13,7 @@ from derive.ir.walk import walk
 from derive.plan import ops
 from derive.plan.cost import find_true_axes
 from derive.plan.ops import Op, arrange, axes_of
-from derive.plan.steps import to_equation
+from derive.plan.plan import to_equation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -46,7 +46,8 @@ from derive.plan.ops import (
     walk_ops,
 )
 from derive.plan.path import FLOPS
-from derive.plan.steps import Plan, Step
+from derive.plan.plan import Plan
+from derive.plan.steps import Step
 from derive.rewrite.guards import mark_harmful
 from derive.rewrite.recipes import prepare
 
@@ -54,8 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from derive.ir.nodes import Equation
-    from derive.plan.cost import Memory
-    from derive.plan.log import Entry
+    from derive.plan.plan import Entry
 
 
 def make_plan(system: System, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:

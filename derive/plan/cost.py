@@ -13,9 +13,7 @@ Waterman, Patterson 2009.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import lru_cache, reduce
 from itertools import pairwise
 from math import ceil, prod
@@ -53,10 +51,11 @@ from derive.plan.ops import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from fractions import Fraction
 
     from derive.ir.nodes import Index
-    from derive.plan.steps import Plan, Step, Tile
+    from derive.plan.steps import Step, Tile
 
 SOFTMAX_FLOPS = 5  # a maximum, a difference, an exponential, a sum, a quotient for each element
 
@@ -375,10 +374,10 @@ def _time_product(
     return 2 * memory.count(spanned) / rate + batch * machine.product
 
 
-def find_peak(plan: Plan) -> Polynomial:
-    """Elements alive together at the fullest moment of a plan."""
-    counter = _Counter(plan, Memory(plan.complete(plan.sizes)))
-    counter.count_steps((0, len(plan.steps) - 1), plan.tile, Amount((), 0))
+def find_peak(steps: Sequence[Step], tile: Tile | None, sizes: Mapping[str, int]) -> Polynomial:
+    """Elements alive together at the fullest moment of a plan; the sizes have those of blocks."""
+    counter = _Counter(steps, Memory(sizes))
+    counter.count_steps((0, len(steps) - 1), tile, Amount((), 0))
     return add_all(counter.fullest.parts)
 
 
@@ -394,7 +393,7 @@ class Amount:
 class _Counter:
     """What is alive at each moment of a plan, one after the other."""
 
-    plan: Plan
+    steps: Sequence[Step]
     memory: Memory
     fullest: Amount = field(default_factory=lambda: Amount((), 0))
     kept: dict[Op, Amount] = field(default_factory=dict)
@@ -424,7 +423,7 @@ class _Counter:
 
     def _find_negated(self, op: Op) -> tuple[tuple[Index, ...], ...]:
         """The mask whose contrary is made for this; that of a step is counted as real numbers."""
-        names = {step.name for step in self.plan.steps}
+        names = {step.name for step in self.steps}
         is_given = isinstance(op, Fill) and not op.where and not find_reads(op.mask) & names
         return (find_true_axes(op.mask),) if isinstance(op, Fill) and is_given else ()
 
@@ -451,7 +450,7 @@ class _Counter:
                 alive = self.count_loop(tile, alive)
                 place = tile.last + 1
                 continue
-            step = self.plan.steps[place]
+            step = self.steps[place]
             after = self.compute(step.op, alive)
             alive = alive if step.name in passed else after
             self.memory.note([(step.name, step.op)])
@@ -462,7 +461,7 @@ class _Counter:
         """What is alive after a loop: what its steps made last has names still."""
         running = self.weigh(*(count_elements(each.axes) for each in tile.running))
         names = [name for name, _, _ in tile.joined]
-        inside = self.plan.steps[tile.first : tile.last + 1]
+        inside = self.steps[tile.first : tile.last + 1]
         made = [step for step in inside if step.name in names]
         joined = self.weigh(*(_count_whole(step, tile.nest) for step in made))
         passed = [*names, *(each.name for each in tile.running)]
@@ -491,37 +490,26 @@ def _join(*amounts: Amount) -> Amount:
     return Amount(parts, sum(amount.number for amount in amounts))
 
 
-def count_peak(plan: Plan) -> int:
-    """The elements alive at once at the plan's sizes."""
-    return plan.at_sizes(plan.peak_elements)
-
-
-def time_plan(plan: Plan, machine: Machine) -> float:
-    """The seconds of a plan at its sizes."""
-    memory = Memory(plan.complete(plan.sizes))
-    return _time_steps(plan, (0, len(plan.steps)), plan.tile, memory, machine)
-
-
-def _time_steps(
-    plan: Plan, places: tuple[int, int], at: Tile | None, memory: Memory, machine: Machine
+def find_time(
+    steps: Sequence[Step],
+    tile: Tile | None,
+    memory: Memory,
+    machine: Machine,
+    places: tuple[int, int] | None = None,
 ) -> float:
-    """The seconds of the steps from the first place to the last, and of a loop among them."""
-    first, end = places
-    if at is None:
-        return find_seconds(plan.steps[first:end], memory, machine)
-    seconds = find_seconds(plan.steps[first : at.first], memory, machine)
-    for name, op in at.sliced:
-        memory.strides[name] = find_strides(op, memory)
-    inside = plan.steps[at.first : at.last + 1]
-    turn = machine.launch * (1 + len(at.sliced))
-    turn += _time_steps(plan, (at.first, at.last + 1), at.inner, memory, machine)
-    count = ceil(memory.extent(at.index) / memory.sizes[at.block])
+    """The seconds of the steps from the first place up to the last, and of a loop among them."""
+    first, end = places or (0, len(steps))
+    if tile is None:
+        return find_seconds(steps[first:end], memory, machine)
+    seconds = find_seconds(steps[first : tile.first], memory, machine)
+    memory.note(tile.sliced)
+    inside = steps[tile.first : tile.last + 1]
+    turn = machine.launch * (1 + len(tile.sliced))
+    turn += find_time(steps, tile.inner, memory, machine, (tile.first, tile.last + 1))
+    count = ceil(memory.extent(tile.index) / memory.sizes[tile.block])
     for step in inside:
         memory.strides.pop(step.name, None)
-    moved = sum(memory.count(step.axes) for step in inside if _is_joined(step, at))
+    joined = [name for name, _, _ in tile.joined]
+    moved = sum(memory.count(step.axes) for step in inside if step.name in joined)
     seconds += count * (turn + 2 * WIDTH * moved / machine.near)
-    return seconds + find_seconds(plan.steps[at.last + 1 : end], memory, machine)
-
-
-def _is_joined(step: Step, at: Tile) -> bool:
-    return any(step.name == name for name, _, _ in at.joined)
+    return seconds + find_seconds(steps[tile.last + 1 : end], memory, machine)

@@ -43,13 +43,12 @@ from derive.plan.cost import (
     find_kept,
     find_strides,
     find_true_axes,
-    time_plan,
 )
 from derive.plan.layout import find_layouts
-from derive.plan.log import PREPARE, Costs, Entry
 from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.ops import Cell, Source, axes_of, is_number, walk_ops
 from derive.plan.path import OUTER
+from derive.plan.plan import PREPARE, Costs, Entry
 from derive.rewrite.derivation import find_uses
 from derive.rewrite.letters import settle_letters
 from derive.rewrite.recipes import prepare
@@ -58,12 +57,13 @@ from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_pr
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import Equation, Expr, Index, System
+    from derive.ir.nodes import Expr, Index, System
     from derive.plan.machine import Machine
     from derive.plan.ops import Op
     from derive.plan.path import Order, Path
+    from derive.plan.plan import Plan
     from derive.plan.search import Wish
-    from derive.plan.steps import Plan, Tile
+    from derive.plan.steps import Tile
     from derive.rewrite.derivation import Use
 
 NONE = Polynomial({})
@@ -405,7 +405,7 @@ def count_costs(plan: Plan, machine: Machine) -> Costs:
     """What a plan costs."""
     operations, elements = plan.flops, plan.peak_elements
     at = (plan.at_sizes(operations), plan.at_sizes(elements))
-    return Costs(operations, elements, *at, time_plan(plan, machine))
+    return Costs(operations, elements, *at, plan.find_time(machine))
 
 
 @dataclass

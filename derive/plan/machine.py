@@ -11,12 +11,8 @@ import json
 import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from derive.errors import refuse
-
-if TYPE_CHECKING:
-    from derive.plan.steps import Plan
 
 WIDTH = 4  # bytes of a float32
 
@@ -77,23 +73,6 @@ def parse_memory(memory: int | str) -> int:
     return int(float(found[1]) * unit)
 
 
-def check_memory(plan: Plan, most: int) -> None:
-    """Raise `memory-short` where a plan needs more elements than it may."""
-    least = plan.at_sizes(plan.peak_elements)
-    if least > most:
-        at = ", ".join(f"{size}={extent}" for size, extent in plan.sizes.items())
-        takes = f"{to_bytes(least * WIDTH)}, {least:,} elements of float32"
-        raise refuse(
-            "memory-short",
-            f"no plan of {plan.system.name} keeps to {to_bytes(most * WIDTH)}",
-            facts=(
-                f"{most:,} elements of {WIDTH} bytes may be alive at once",
-                f"at {at} the leanest one takes {takes}",
-            ),
-            help=f"allow {_round_up(least * WIDTH)}, or plan for smaller sizes",
-        )
-
-
 def to_bytes(count: int) -> str:
     """An amount of memory as a person reads it."""
     value = float(count)
@@ -104,7 +83,7 @@ def to_bytes(count: int) -> str:
     return f"{value:.4g} TiB"
 
 
-def _round_up(count: int) -> str:
+def round_up(count: int) -> str:
     """An amount that is enough, as it is typed."""
     unit, size = next((u, s) for u, s in _ROUND if count >= s)
     return f"{-(-count // size)}{unit}"

@@ -41,8 +41,6 @@ from derive.ir.walk import find_free, walk
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import Index
-
 
 @node
 class Source:

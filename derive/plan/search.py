@@ -20,23 +20,22 @@ from typing import TYPE_CHECKING
 
 from derive.errors import DeriveError
 from derive.ir.nodes import Index
-from derive.plan.blocks import tile
+from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Draft, lower_system
-from derive.plan.cost import Memory, find_copied, find_strides, time_plan
+from derive.plan.cost import Memory, find_copied, find_strides
 from derive.plan.layout import find_layouts
-from derive.plan.log import note_order, note_rule
-from derive.plan.machine import DEFAULT, Machine, check_memory
+from derive.plan.machine import DEFAULT, Machine
 from derive.plan.ops import find_reads, walk_ops
 from derive.plan.path import FEW
-from derive.plan.steps import Regime
-from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
+from derive.plan.plan import PREPARE, Entry, Regime
+from derive.rewrite.options import LOSSY, OPTIONS, Rewriting, find_rewritings
 from derive.rewrite.recipes import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from derive.ir.nodes import Equation, System
-    from derive.plan.steps import Plan
+    from derive.plan.plan import Plan
     from derive.rewrite.rule import Rule
 
 PAYS = 0.95  # of the time before: a rule that gains less is not worth a reader's thought
@@ -44,6 +43,7 @@ ORDER_PAYS = 0.98  # the same for an order of storage, which is no more to read
 MOST_TURNS = 4  # forms from which others are looked for
 MOST_FORMS = 24  # tried in all
 MOST_OPERATIONS = 2400  # of the plans tried: a formula of more than a hundred gets fewer forms
+STORE = ("store", "in this order torch copies less, or reads what it needs in one piece")
 NEAR = 4  # forms tried for other sizes
 
 
@@ -88,7 +88,7 @@ def find_forms(system: System, sizes: Mapping[str, int], wish: Wish) -> list[Dra
 
 def _measure(draft: Draft, sizes: Mapping[str, int], wish: Wish) -> Found:
     plan = lower_system(draft, sizes, cells=wish.cells)
-    return Found(draft, plan, time_plan(plan, wish.machine))
+    return Found(draft, plan, plan.find_time(wish.machine))
 
 
 def _try_rules(start: Found, sizes: Mapping[str, int], wish: Wish) -> Found:
@@ -240,3 +240,27 @@ def _find_crossing(plans: tuple[Plan, Plan], sizes: Mapping[str, int], size: str
         else:
             near = middle
     return near
+
+
+def note_rule(rewriting: Rewriting, form: System) -> tuple[Entry, ...]:
+    """One use of an optional rule, and that the recipe was used afterwards."""
+    rule, system = rewriting.rule, rewriting.system
+    targets = (equation.target for equation in system.equations)
+    entry = Entry(
+        rule.name,
+        rule.law,
+        rewriting.equation,
+        rewriting.before,
+        rewriting.after,
+        next(target for target in targets if target.tensor.name == rewriting.equation),
+        system,
+        remarks=(f"loses {rule.loses}",) if rule.loses else (),
+        is_choice=True,
+    )
+    tidied = (Entry(PREPARE, "", rewriting.equation, system=form),) if form is not system else ()
+    return (entry, *tidied)
+
+
+def note_order(tensor: str, order: tuple[int, ...]) -> Entry:
+    """Another order of storage for the places of a tensor."""
+    return Entry(*STORE, tensor, order=order, is_choice=True)

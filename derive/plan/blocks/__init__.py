@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
+from derive.errors import refuse
 from derive.ir.nodes import MINUS_ONE, Index, Pow, Size
 from derive.ir.polynomial import Polynomial
 from derive.plan.blocks.groups import Group, Scope, find_group
@@ -21,21 +22,21 @@ from derive.plan.blocks.running import find_fold
 from derive.plan.cost import (
     Memory,
     count_elements,
-    count_peak,
     find_copied,
     find_kept,
     find_strides,
     find_true_axes,
-    time_plan,
 )
+from derive.plan.machine import WIDTH, round_up, to_bytes
 from derive.plan.naming import free_name
 from derive.plan.ops import args_of, axes_of, find_reads, walk_ops
-from derive.plan.steps import Plan, Tile
+from derive.plan.steps import Tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from derive.plan.machine import Machine
+    from derive.plan.plan import Plan
 
 TARGETS = (1 << 19, 1 << 20)  # elements of the largest tensor in a block: 2 and 4 MiB of float32
 LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a budget
@@ -52,20 +53,20 @@ def tile(plan: Plan, machine: Machine, most: int | None = None) -> Plan:
     With `most`, the elements that may be alive at once, the fastest plan of the simplest kind that
     keeps to it, else that with the fewest.
     """
-    if most is not None and count_peak(plan) > most:
+    if most is not None and plan.peak > most:
         return _fit(plan, machine, most)
     best = plan
     for find in KINDS:
         found = list(_find_tiled(plan, find, TARGETS if most is None else LEAN, most))
-        found = [each for each in found if most is None or count_peak(each) <= most]
+        found = [each for each in found if most is None or each.peak <= most]
         best = _choose_faster(best, found, machine)
     return best
 
 
 def _choose_faster(plan: Plan, found: Sequence[Plan], machine: Machine) -> Plan:
     """One of those found, if it is clearly faster."""
-    whole = time_plan(plan, machine)
-    seconds = [time_plan(each, machine) for each in found]
+    whole = plan.find_time(machine)
+    seconds = [each.find_time(machine) for each in found]
     least = min(seconds, default=whole)
     if least >= GAIN * whole:
         return plan
@@ -74,16 +75,16 @@ def _choose_faster(plan: Plan, found: Sequence[Plan], machine: Machine) -> Plan:
 
 def _fit(plan: Plan, machine: Machine, most: int) -> Plan:
     """A plan that keeps to a budget: one loop, or one inside another where that is faster."""
-    least, leanest = count_peak(plan), plan
+    least, leanest = plan.peak, plan
     best: Plan | None = None
     kinds = [_find_tiled(plan, find, LEAN, most) for find in KINDS]
     for kind in [*kinds, _find_nested(plan, most)]:
-        found = [(count_peak(each), each) for each in kind]
+        found = [(each.peak, each) for each in kind]
         fitting = [each for count, each in found if count <= most]
         if best is not None:
             return _choose_faster(best, fitting, machine)
         if fitting:
-            best = min(fitting, key=lambda each: time_plan(each, machine))
+            best = min(fitting, key=lambda each: each.find_time(machine))
             if best.tile is not None and not best.tile.running:
                 return best
         least, leanest = min([(least, leanest), *found], key=lambda pair: pair[0])
@@ -150,13 +151,13 @@ def _fit_nested(plan: Plan, around: Sequence[int], most: int) -> Iterator[Plan]:
     longer = list(LEAN)
     target = longer.pop()
     leanest = _aim(plan, around[-1], target)
-    if count_peak(leanest) > most:
+    if leanest.peak > most:
         yield leanest
         return
     for length in around:
-        if count_peak(_aim(plan, length, target)) > most:
+        if _aim(plan, length, target).peak > most:
             continue
-        while longer and count_peak(_aim(plan, length, longer[-1])) <= most:
+        while longer and _aim(plan, length, longer[-1]).peak <= most:
             target = longer.pop()
         yield _aim(plan, length, target)
 
@@ -246,3 +247,20 @@ def _find_unit(group: Group, plan: Plan) -> Polynomial | None:
     copied = [arg for op in work for arg in find_copied(op, memory)]
     kept += [count_elements(axes_of(arg)) for arg in copied if group.index in axes_of(arg)]
     return max(kept, key=plan.at_sizes) * one if kept else None
+
+
+def check_memory(plan: Plan, most: int) -> None:
+    """Raise `memory-short` where a plan needs more elements than it may."""
+    least = plan.peak
+    if least > most:
+        at = ", ".join(f"{size}={extent}" for size, extent in plan.sizes.items())
+        takes = f"{to_bytes(least * WIDTH)}, {least:,} elements of float32"
+        raise refuse(
+            "memory-short",
+            f"no plan of {plan.system.name} keeps to {to_bytes(most * WIDTH)}",
+            facts=(
+                f"{most:,} elements of {WIDTH} bytes may be alive at once",
+                f"at {at} the leanest one takes {takes}",
+            ),
+            help=f"allow {round_up(least * WIDTH)}, or plan for smaller sizes",
+        )

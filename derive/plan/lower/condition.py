@@ -24,7 +24,6 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, walk
-from derive.plan.lower.context import Context
 from derive.plan.ops import (
     Apply,
     Cast,
@@ -46,6 +45,8 @@ from derive.plan.ops import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from derive.plan.lower.context import Context
 
 _ONE = Polynomial.of(1).terms
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}

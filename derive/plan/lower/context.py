@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Index, Tensor
 from derive.ir.polynomial import evaluate_extent
 from derive.plan.naming import free_name, name_op
 from derive.plan.ops import (
@@ -23,7 +22,7 @@ from derive.rewrite.guards import guard_unless_finite, is_variable, protect
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from derive.ir.nodes import Expr, System
+    from derive.ir.nodes import Expr, Index, System, Tensor
     from derive.plan.path import Order
 
 

@@ -32,7 +32,7 @@ from derive.rewrite.tame import is_positive
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from derive.plan.steps import Plan
+    from derive.plan.plan import Plan
 
 SIZE_BITS = 16  # that a size is taken to have in a product of sizes
 INTEGER_BITS = 64

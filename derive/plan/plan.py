@@ -1,0 +1,211 @@
+"""A plan: the steps of a generated function in order, what they cost, and what led to them.
+
+The search logs what it takes while it runs, without costs; `plan.derivation` tells the whole, from
+the formula as it is written to the loop over blocks, and counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from derive.errors import refuse
+from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
+from derive.plan.cost import Memory, find_flops, find_inner, find_peak, find_time
+from derive.plan.ops import Cell, Einsum, Op, args_of, axes_of, walk_ops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from derive.ir.nodes import Access, Expr, Index, System
+    from derive.plan.machine import Machine
+    from derive.plan.steps import Step, Tile
+
+PREPARE = "prepare"  # an entry that stands for all uses of rules of the recipe
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a form costs: as polynomials over sizes, at the plan's sizes, and in seconds."""
+
+    operations: Polynomial
+    elements: Polynomial  # alive together at the fullest moment
+    operations_at: int
+    elements_at: int
+    seconds: float | None = None  # as the machine's constants tell; None for a part of a plan
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that was done: a rule used, or a choice of the planner.
+
+    `before` and `after` are values of `target`; without a target they are parts of the equation.
+    `system` is the whole formula afterwards, where that changed.
+    """
+
+    name: str
+    law: str  # or the reason, in one sentence
+    equation: str
+    before: Expr | None = None
+    after: Expr | None = None
+    target: Access | None = None
+    system: System | None = None
+    order: tuple[int, ...] = ()  # in which the places of the tensor are stored
+    old: Costs | None = None
+    new: Costs | None = None
+    remarks: tuple[str, ...] = ()
+    is_choice: bool = False  # of the search; a rule of the recipe always applies
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """Where a size is below, or above, `number`, another plan takes fewer operations."""
+
+    size: str
+    is_below: bool
+    number: int
+    plan: Plan
+
+    def __str__(self) -> str:
+        """`S < 16`."""
+        return f"{self.size} {'<' if self.is_below else '>'} {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps in order, the operations that give the results, and the sizes it was made for."""
+
+    system: System
+    steps: tuple[Step, ...]
+    results: tuple[Op, ...]
+    sizes: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+    tile: Tile | None = None
+    regimes: tuple[Regime, ...] = ()
+    log: tuple[Entry, ...] = field(default=(), repr=False)  # what the search took
+
+    @property
+    def einsums(self) -> tuple[str, ...]:
+        """The einsum strings over the user's letters, in order of the steps."""
+        return self.find_einsums(*self.steps)
+
+    def find_einsums(self, *steps: Step) -> tuple[str, ...]:
+        """The einsum strings of some of the steps, innermost first."""
+        letters = find_letters(self.steps, calls=True)
+        return tuple(to_equation(op, letters) for step in steps for op in find_products(step.op))
+
+    @property
+    def flops(self) -> Polynomial:
+        """Multiplications, additions and function values, as a polynomial over sizes."""
+        return add_all(self.count_flops(step) for step in self.steps)
+
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """The loops, each inside the one before."""
+        return () if self.tile is None else self.tile.nest
+
+    def count_flops(self, step: Step) -> Polynomial:
+        """Those of one step, in all blocks together."""
+        place = self.steps.index(step)
+        total = add_all(find_flops(op) for op in walk_ops(step.op))
+        for tile in self.tiles:
+            if tile.first <= place <= tile.last:
+                total = total * tile.blocks
+        return total
+
+    @property
+    def peak_elements(self) -> Polynomial:
+        """Elements alive together at the fullest moment, at the sizes of the plan.
+
+        All named steps stay alive to the end; within a line, an operation's result, what it works
+        on, and what torch copies or makes for itself. Of a loop, the blocks of its results, its
+        running values, and of everything else one block, which stays alive while the next turn
+        begins. Views and the arguments count for nothing.
+        """
+        return find_peak(self.steps, self.tile, self.complete(self.sizes))
+
+    @property
+    def peak(self) -> int:
+        """The elements alive at once, at the sizes of the plan."""
+        return self.at_sizes(self.peak_elements)
+
+    def find_time(self, machine: Machine) -> float:
+        """The seconds that it takes at its sizes, as far as the machine's constants tell."""
+        return find_time(self.steps, self.tile, Memory(self.complete(self.sizes)), machine)
+
+    @property
+    def names(self) -> set[str]:
+        """All names in the generated function but those that a loop adds to its steps."""
+        names = {entry.name for entry in (*self.system.inputs, *self.system.sizes)}
+        return names | set(self.sizes) | {step.name for step in self.steps}
+
+    def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The sizes, and the lengths of blocks at them."""
+        found = dict(sizes)
+        for tile in self.tiles:
+            if tile.block not in found:
+                unit = self._evaluate(tile.unit, found)
+                extent = self._evaluate(Polynomial.of(tile.index.extent), found)
+                found[tile.block] = max(1, min(tile.target // max(1, unit), extent))
+        return found
+
+    def at_sizes(self, polynomial: Polynomial, sizes: Mapping[str, int] | None = None) -> int:
+        """A cost as a number, at these sizes or at those of the plan."""
+        return self._evaluate(polynomial, self.complete(sizes or self.sizes))
+
+    @staticmethod
+    def _evaluate(polynomial: Polynomial, sizes: Mapping[str, int]) -> int:
+        return int(polynomial.evaluate(lambda atom: evaluate_atom(atom, sizes)))
+
+
+def find_products(op: Op) -> Iterator[Einsum]:
+    """The contractions of an operation, innermost first, those that a call of torch makes too."""
+    for arg in args_of(op):
+        yield from find_products(arg)
+    if isinstance(op, Cell):
+        inner = (part for part in find_inner(op.whole, op.args) if isinstance(part, Einsum))
+        yield from reversed(list(inner))
+    elif isinstance(op, Einsum):
+        yield op
+
+
+def find_letters(steps: Iterable[Step], *, calls: bool = False) -> dict[Index, str]:
+    """A letter for each index of the einsums: its own where it is one letter, else a free one.
+
+    With `calls` also of those that a call of torch stands for.
+
+    One letter means one index throughout, as long as there are letters enough.
+    """
+    find = find_products if calls else walk_ops
+    einsums = [op for step in steps for op in find(step.op) if isinstance(op, Einsum)]
+    return _assign_letters(tuple(dict.fromkeys(i for op in einsums for i in _indices_of(op))))
+
+
+def _indices_of(op: Einsum) -> tuple[Index, ...]:
+    return tuple(dict.fromkeys(i for arg in op.args for i in axes_of(arg)))
+
+
+def _assign_letters(indices: tuple[Index, ...]) -> dict[Index, str]:
+    letters = {i: i.name for i in indices if len(i.name) == 1 and i.name in LETTERS}
+    free = [c for c in LETTERS if c not in letters.values()]
+    for index in indices:
+        if index not in letters and free:
+            letters[index] = next((c for c in index.name if c in free), free[0])
+            free.remove(letters[index])
+    return letters
+
+
+def to_equation(op: Einsum, letters: Mapping[Index, str]) -> str:
+    """The einsum string; letters of its own where there are not enough for the whole plan."""
+    indices = _indices_of(op)
+    if any(index not in letters for index in indices):
+        letters = _assign_letters(indices)
+    if any(index not in letters for index in indices):
+        raise refuse(
+            "too-many-letters",
+            f"one contraction has {len(indices)} indices, and torch {len(LETTERS)} letters",
+            help="merge indices, or contract in equations of their own",
+        )
+    inputs = ",".join("".join(letters[i] for i in axes_of(arg)) for arg in op.args)
+    return f"{inputs}->{''.join(letters[i] for i in op.axes)}"
