@@ -13,7 +13,7 @@ from derive.backend.to_module import Header, to_module
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
 from derive.frontend.system import refuse_depth, to_system
-from derive.ir.sizes import find_sizes
+from derive.ir.walk import find_sizes
 from derive.plan.machine import DEFAULT, WIDTH, Machine, parse_memory
 from derive.plan.search import Wish, find_plan, find_regimes
 

@@ -4,7 +4,7 @@ from derive import parse
 from derive.backend.to_module import Header, to_module
 from derive.compiler import Built
 from derive.frontend.system import to_system
-from derive.ir.sizes import find_sizes
+from derive.ir.walk import find_sizes
 from derive.plan.blocks import find_indices, make_tiled, open_scope
 from derive.plan.blocks.groups import find_group
 from derive.plan.blocks.running import find_fold
