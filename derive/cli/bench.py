@@ -27,7 +27,7 @@ from derive.cli.tables import (
     track,
 )
 from derive.errors import DeriveError, Mark, refuse
-from derive.plan.memory import to_bytes
+from derive.plan.machine import to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

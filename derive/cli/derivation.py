@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from derive.cli.options import Options
     from derive.compiler import Built
     from derive.ir.nodes import Expr
-    from derive.plan.log import Costs, Entry
-    from derive.plan.steps import Plan
+    from derive.plan.plan import Costs, Entry, Plan
 
 _MOST = 2  # terms of a cost that are shown; --json has them all
 _NO_CHOICE = "no gain by itself: this rule always applies, and makes way for what follows"

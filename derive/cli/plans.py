@@ -9,10 +9,9 @@ from derive.cli.options import show_path, to_option
 from derive.cli.tables import print_line, print_pairs, print_table, to_short
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
-from derive.plan.costs import find_kept
-from derive.plan.machine import WIDTH
+from derive.plan.cost import find_kept
+from derive.plan.machine import WIDTH, to_bytes
 from derive.plan.meaning import to_step_equation
-from derive.plan.memory import to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from derive.cli.options import Options
     from derive.compiler import Built
     from derive.ir.nodes import Expr, System
-    from derive.plan.steps import Plan
+    from derive.plan.plan import Plan
 
 Data = dict[str, Any]
 SOURCES = {"given": "", "typical": " (typical)", "default": " (default)"}
@@ -126,7 +125,7 @@ def say_at(sizes: Mapping[str, int]) -> str:
 
 def find_remarks(built: Built, options: Options) -> Iterator[str]:
     """A sentence for each option that changed nothing."""
-    from derive.plan.regimes import FAR, MOST_PRODUCTS
+    from derive.plan.search import FAR, MOST_PRODUCTS
     from derive.rewrite.options import LOSSY
 
     lossy = {rule.name for rule in LOSSY}

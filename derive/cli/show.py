@@ -109,7 +109,7 @@ def _print_all(found: Found, options: Options) -> None:
 def _print_derivation(found: Found, options: Options, as_latex: bool) -> None:
     built = build_checked(found, options)
     if as_latex:
-        from derive.backend.to_align import to_align
+        from derive.backend.to_latex import to_align
 
         print_line(to_align(built.system, built.derivation.entries))
     else:

@@ -12,8 +12,7 @@ from derivations import SOFTMAX, built, calm, every_formula, read, settle
 from hypothesis import given, settings
 from strategies import formulas
 
-from derive.backend.to_align import to_align
-from derive.backend.to_latex import escape, to_latex, to_name
+from derive.backend.to_latex import escape, to_align, to_latex, to_name
 from derive.cli.derivation import to_derivation_data
 from derive.ir.text import to_lines
 from derive.plan.build import make_plan
