@@ -281,6 +281,7 @@ def find_layouts(program: Program, system: System, told: Collection[str]) -> Ite
         if source in by_name and name not in told
     }
     yield from _find_paddings(program, system, plain)
+    yield from _find_fillings(program, system)
     groups: dict[tuple[object, ...], list[str]] = {}
     for argument, tensor in plain.items():
         groups.setdefault(tensor.shape, []).append(argument)
@@ -312,6 +313,20 @@ def _move_results(program: Program, system: System, order: tuple[int, ...]) -> I
     results = {t.name: write_order(t.name, order) for t in others if is_layout(t.shape, order)}
     assumed = (*program.assumed, f"return={results[first.name]}")
     yield replace(program, results=results, assumed=assumed)
+
+
+def _find_fillings(program: Program, system: System) -> Iterator[Program]:
+    """A result that the code fills and never makes, in other orders of its indices."""
+    first = system.results[0]
+    shape = [write_extent(extent) for extent in first.shape]
+    for argument, source in program.arguments.items():
+        if source == f"zeros({', '.join(shape)})" and not program.results:
+            for order in find_orders(first.shape):
+                laid = f"zeros({', '.join(shape[place] for place in order)})"
+                said = write_order(first.name, order)
+                moved = _move(program, {argument: laid})
+                assumed = (*moved.assumed, f"return={said}")
+                yield replace(moved, results={first.name: said}, assumed=assumed)
 
 
 def _find_paddings(

@@ -131,6 +131,7 @@ def _from_einsum(text: str) -> Code:
 def _from_object(code: Any) -> Code:
     import torch
 
+    code = getattr(code, "_torchdynamo_orig_callable", getattr(code, "_orig_mod", code))
     if isinstance(code, torch.nn.Module) or callable(code):
         is_module = isinstance(code, torch.nn.Module) or hasattr(code, "forward")
         inner = code.forward if is_module else inspect.unwrap(code)
@@ -272,13 +273,14 @@ def list_candidates(path: Path) -> list[str]:
 
 
 def find_candidates(tree: ast.Module) -> list[str]:
-    """Public functions and classes of modules; a class with no forward is none."""
+    """Public functions and classes of modules; no class without forward, nor one of autograd."""
     found = []
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             inside = [n.name for n in node.body if isinstance(n, ast.FunctionDef)]
             bases = [ast.unparse(base) for base in node.bases]
-            if "forward" in inside or any(base.endswith("Module") for base in bases):
+            is_step = any(base.endswith("Function") for base in bases)  # of autograd: it is applied
+            if ("forward" in inside and not is_step) or any(b.endswith("Module") for b in bases):
                 found.append(node.name)
         elif isinstance(node, ast.FunctionDef):
             found.append(node.name)

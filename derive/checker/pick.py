@@ -106,13 +106,23 @@ class _Search:
     def find(self) -> Picked:
         """The certain program; else one that runs where nobody has said that it should."""
         best: Trial | None = None
+        guessed: list[tuple[Trial, tuple[str, ...]]] = []
         for subject in find_subjects(self.task, {}):
             found = self._find_certain(subject)
             if found is not None and subject.wider is not None:
                 found = self._widen(subject, found)
+            if found is not None and found.fits and subject.guessed:
+                guessed.append((found, subject.guessed))
             best = _choose(best, found)
-            if best is not None and best.fits:
+            if best is not None and best.fits and not subject.guessed:
                 break
+        bound = [len(trial.first.ties) + len(trial.first.fixed) for trial, _ in guessed]
+        guessed = [g for g, count in zip(guessed, bound, strict=True) if count == min(bound)]
+        good = [(trial, said) for trial, said in guessed if trial.agrees]
+        if good:
+            (best, said), *others = [*good, *(one for one in guessed if one not in good)]
+            if others:  # nobody says which of them is meant
+                best = replace(best, same_if=_say_bind(said), is_open=True)
         undefined = [error for error in self.errors if is_undefined(error)]
         error = next(iter((*undefined, *self.errors)), None)
         if best is not None and best.fits and best.agrees:

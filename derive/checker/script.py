@@ -158,13 +158,21 @@ def _assign(name: str, value: ast.expr, at: ast.stmt) -> ast.stmt:
 
 
 def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.Module:
-    """A module with the imports and one function `script` of these arguments."""
+    """A module with the imports and one function `script` of these arguments.
+
+    Tensors that are made up and that the result is not made from are left out, and what is made
+    from them.
+    """
+    sources = script.sources.get(result)
+    left = {n for n in script.made if sources is not None and n not in (*sources, *arguments)}
     imports: list[ast.stmt] = []
     body: list[ast.stmt] = []
     for statement in script.tree.body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             imports.append(statement)
-        elif not _is_making(statement, arguments) and not _is_shown(statement):
+        elif _reads(statement, left):
+            left |= {name for name, _ in _find_stores(ast.Module([statement], []))}
+        elif not _is_making(statement, (*arguments, *left)) and not _is_shown(statement):
             body.append(statement)
     last = script.tree.body[-1]
     answer: ast.expr = ast.Name(result, ast.Load())
@@ -249,6 +257,14 @@ def find_unused(tree: ast.AST) -> tuple[tuple[str, int], ...]:
         (name, line)
         for name, line in dict(reversed(_find_stores(tree))).items()
         if name not in loads and not name.startswith("_")
+    )
+
+
+def _reads(statement: ast.stmt, names: set[str]) -> bool:
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return False
+    return any(
+        isinstance(n, ast.Name) and n.id in names and _is_load(n) for n in ast.walk(statement)
     )
 
 

@@ -26,6 +26,7 @@ from derive.checker.slots import Slot, find_slots
 from derive.checker.tries import construct
 from derive.errors import DeriveError, Diagnostic
 from derive.ir.nodes import System
+from derive.ir.walk import find_accesses
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import find_sizes
 from derive.prove import prove
@@ -43,8 +44,9 @@ def find_remarks(system: System, picked: Picked) -> Iterator[Diagnostic]:
     program = picked.program
     sources = {**program.arguments, **program.parameters}
     taken = {name for source in sources.values() for name in find_names(source)}
+    read = {each.tensor for equation in system.equations for each in find_accesses(equation.value)}
     for tensor in find_tensors(system):
-        if tensor.name not in taken:
+        if tensor.name not in taken and tensor in read:
             yield Diagnostic(
                 "not-taken",
                 f"{tensor.name} of the formula is given to nothing in the code",
@@ -124,9 +126,11 @@ def find_unbound(program: Program, draw: Draw) -> list[Slot]:
 def _find_undefined(program: Program) -> Iterator[Diagnostic]:
     """What a script uses and never makes, and how it was read."""
     script = program.code.script
-    for name, line in script.free.items() if script is not None else ():
+    if script is None:
+        return
+    for name, line in script.free.items():
         source = program.arguments.get(name)
-        if source is not None:
+        if source is not None and not (program.assumed and name in script.filled):
             where = say_line(line, program.code.places)
             yield Diagnostic("undefined", f"{where}: {name} is not made: it is read as {source}")
 
@@ -239,7 +243,9 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
             sizes=(dict(picked.failed_at),),
             difference=f"the code stops where the formula has a value: {picked.failure}",
             line=picked.failure.line,
-            findings=tuple(filter(None, (picked.same_if, *code_findings))),
+            findings=tuple(
+                filter(None, (picked.same_if, *code_findings, *_find_undefined(picked.program)))
+            ),
         )
         return picked, _say(verdict, send, False, "different")
     if picked.is_open:
@@ -329,14 +335,15 @@ def _judge_draws(
 
     The first that shows a difference is kept.
     """
-    findings = {finding.code: finding for finding in verdict.findings}
+    findings = list(verdict.findings)
     agreed: dict[str, None] = {}
     for draw in draws:
         outcome = judge_further(picked.program, job.formula, draw)
         if outcome.same:
             agreed[draw.reason] = None
         for finding in outcome.findings:
-            findings.setdefault(finding.code, finding)
+            if finding.code not in [known.code for known in findings]:
+                findings.append(finding)
         if outcome.same is False:
             sizes = dict(draw.sizes)
             shown = () if sizes in verdict.sizes else (sizes,)
@@ -350,7 +357,7 @@ def _judge_draws(
             )
             picked = replace(picked, shown=draw)
             break
-    return picked, replace(verdict, findings=tuple(findings.values())), list(agreed)
+    return picked, replace(verdict, findings=tuple(findings)), list(agreed)
 
 
 def _say(verdict: Verdict, send: Report, same: bool | None, grade: str, *reasons: str) -> Verdict:
@@ -382,7 +389,7 @@ def _add_changes(verdict: Verdict, outcome: Outcome) -> Verdict:
 
 def _find_randomness(picked: Picked) -> str:
     """Why the code gives something else at each call, if it does."""
-    draw = picked.draws[0]
+    draw, code = picked.draws[0], picked.program.code
     values = draw.make_inputs()
     first, results = (
         picked.program.run(values, draw.sizes, How(seed=seed)).results for seed in (1, 2)
@@ -393,8 +400,13 @@ def _find_randomness(picked: Picked) -> str:
     )
     if same:
         return ""
-    source = picked.program.code.source.lower()
-    if "dropout" in source or has_dropout(picked.program.code.target):
+    if code.script is not None:
+        needed = code.script.sources.get(code.answer, ())
+        strange = [n for n in code.script.made if n in needed and n not in picked.program.arguments]
+        if strange:
+            made = f"the result is made from {', '.join(strange)}, which the script draws at random"
+            return f"{made} and which stands for nothing in the formula"
+    if "dropout" in code.source.lower() or has_dropout(code.target):
         return "the code draws random numbers: dropout in training mode; call .eval()"
     return "the code gives something else at each call: random numbers, or a state that it keeps"
 

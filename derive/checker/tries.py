@@ -76,7 +76,8 @@ class Subject:
     says of sizes. `numbers` are whole numbers that the code has by name, `literals` those that
     stand in it. `parameters` may lie in another order than the one that is stated. A script may
     also be judged at sizes that are not its own, `wider`. `make_unsaid` gives programs with numbers
-    that neither a name nor a shape says, where others have those that one says.
+    that neither a name nor a shape says, where others have those that one says. `guessed` are
+    numbers that code lacks and of which nobody says what they are, "n=H".
     """
 
     groups: Sequence[Sequence[Mapping[str, int]]]
@@ -86,6 +87,7 @@ class Subject:
     parameters: Mapping[str, str] = field(default_factory=dict)
     wider: Subject | None = None
     make_unsaid: Make | None = None
+    guessed: tuple[str, ...] = ()
 
 
 def find_subjects(task: Task, orders: Orders) -> Iterator[Subject]:
@@ -516,18 +518,24 @@ def _find_scripts(task: Task) -> Iterator[Subject]:
     assert script is not None
     for result in _find_results(code, system):
         match, slots = _match_script(task, script, result)
-        for arguments in islice(_find_free_numbers(script, match, system, result), MOST_MADE):
-            yield _find_script(task, replace(match, arguments=arguments), slots, result)
+        for guessed, arguments in islice(
+            _find_free_numbers(script, match, system, result), MOST_MADE
+        ):
+            chosen = replace(match, arguments=arguments)
+            yield replace(_find_script(task, chosen, slots, result), guessed=guessed)
 
 
 def _match_script(task: Task, script: Script, result: str) -> tuple[Match, list[Slot]]:
     """The tensors of the formula that stand for what a result is made from."""
-    made_from = {*script.sources.get(result, script.arguments), *task.binds}
+    told = {name: source for name, source in task.binds.items() if name != "return"}
+    made_from = {*script.sources.get(result, script.arguments), *told}
     made_from |= {name for name, _ in script.unused}  # it may have been meant to be read
-    names = [name for name in script.arguments if name in made_from]
+    names = [name for name in script.arguments if name in made_from and name not in told]
     names = [name for name in names if name not in (*script.filled, *script.called)]
     slots = [_to_slot(task.code, name, name not in script.made) for name in names]
-    match = Match(dict(task.binds), list(find_tensors(task.system)), [])
+    bound = {name for source in told.values() for name in find_names(source)}
+    left = [tensor for tensor in find_tensors(task.system) if tensor.name not in bound]
+    match = Match(told, left, [])
     sizes = list(find_sizes(task.system))
     match_slots(match, slots, sizes)
     if not any(s.required for s in slots):
@@ -537,16 +545,36 @@ def _match_script(task: Task, script: Script, result: str) -> tuple[Match, list[
 
 def _find_free_numbers(
     script: Script, match: Match, system: System, result: str
-) -> Iterator[dict[str, str]]:
-    """The arguments with those that are no tensor: numbers never given, results never made."""
+) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
+    """The arguments with those that are no tensor: numbers never given, results never made.
+
+    A number is the extent at which the script makes a tensor with it, else the size that its name
+    says best; of what is left, each size may be meant, and what is taken so comes first.
+    """
     made_from = script.sources.get(result, script.arguments)
     free = [name for name in script.free if name in made_from and name not in match.arguments]
     empty = system.results[0].shape
     shape = ", ".join(write_extent(extent) for extent in empty)
     filled = {name: f"zeros({shape})" for name in free if name in script.filled}
-    wanted = [Slot(name) for name in free if name not in (*script.filled, *script.called)]
-    for _, given in find_numbers(wanted, [], system):
-        yield {**match.arguments, **filled, **given}
+    wanted = [name for name in free if name not in (*script.filled, *script.called)]
+    shaped = _find_number_sizes(script, match, system, wanted)
+    known = {**shaped, **_find_named(wanted, system, shaped)}
+    open_slots = [Slot(name) for name in wanted if name not in known]
+    for _, given in find_numbers(open_slots, [], system):
+        guessed = tuple(f"{name}={source}" for name, source in given.items())
+        yield guessed, {**match.arguments, **filled, **known, **given}
+
+
+def _find_named(wanted: Sequence[str], system: System, known: Mapping[str, str]) -> dict[str, str]:
+    """The numbers of which the name says one size best, and none that another is known to be."""
+    found: dict[str, str] = {}
+    for name in wanted:
+        sizes = [size for size in find_sizes(system) if size not in known.values()]
+        ranks = {size: rank_size(name, size) for size in sizes}
+        best = [size for size in sizes if ranks[size] == min(ranks.values())]
+        if name not in known and len(best) == 1 and ranks[best[0]] < UNSAID:
+            found[name] = best[0]
+    return found
 
 
 def _find_script(task: Task, match: Match, slots: list[Slot], result: str) -> Subject:
@@ -554,8 +582,13 @@ def _find_script(task: Task, match: Match, slots: list[Slot], result: str) -> Su
     assert script is not None
     names = tuple(name for name in match.arguments if name in script.arguments)
     finished = finish_script(code, names, result)
+    laid = task.binds.get("return")
     program = Program(
-        finished, match.arguments, letters=find_letters(system), told=tuple(task.binds)
+        finished,
+        match.arguments,
+        letters=find_letters(system),
+        results={system.results[0].name: laid} if laid else {},
+        told=tuple(task.binds),
     )
     shaped = [slot for slot in slots if slot.name in names and slot.shape is not None]
     fixed = find_fixed(system, task.sizes, program)
@@ -566,7 +599,7 @@ def _find_script(task: Task, match: Match, slots: list[Slot], result: str) -> Su
     for each in solved:
         groups[_count_said(each, numbers)].append(each)
     ordered = [groups[key] for key in sorted(groups, reverse=True)] or [[fixed]]
-    sizes = _find_number_sizes(script, match, system)
+    sizes = _find_number_sizes(script, match, system, script.numbers)
     wider = [program]
     if sizes:
         finished = finish_script(code, (*names, *sizes), result)
@@ -580,15 +613,17 @@ def _find_script(task: Task, match: Match, slots: list[Slot], result: str) -> Su
     )
 
 
-def _find_number_sizes(script: Script, match: Match, system: System) -> dict[str, str]:
-    """The sizes that the script's numbers are, by the shapes of the tensors that it makes."""
+def _find_number_sizes(
+    script: Script, match: Match, system: System, numbers: Sequence[str]
+) -> dict[str, str]:
+    """The sizes that a script's numbers are, by the shapes of the tensors that it makes."""
     tensors = {tensor.name: tensor for tensor in find_tensors(system)}
     found: dict[str, set[str]] = {}
     for name, names in script.shapes.items():
         tensor = tensors.get(match.arguments.get(name, ""))
         if tensor is not None and len(names) == len(tensor.shape):
             for number, extent in zip(names, tensor.shape, strict=True):
-                if number in script.numbers:
+                if number in numbers:
                     found.setdefault(number, set()).add(write_extent(extent))
     plain = find_sizes(system)
     sizes = {name: min(extents) for name, extents in found.items() if len(extents) == 1}
