@@ -30,6 +30,7 @@ from derive.checker.runs import (
     run_target,
 )
 from derive.errors import DeriveError, Mark, refuse, suggest
+from derive.frontend.torch.carry import keep_sizes
 from derive.frontend.torch.lift import lift
 from derive.ir.nodes import Index, Size, System, Tensor
 from derive.ir.walk import find_accesses
@@ -333,12 +334,13 @@ class Equations:
 @where_it_lives
 def lift_program(program: Program, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Equations:
     """The equations of code, traced at these sizes; DeriveError where it cannot be."""
+    target = keep_sizes(program.code.target, program.code.path)
+    program = replace(program, code=replace(program.code, target=target))
 
     def call(**given: Any) -> Any:
         values = {name: value for name, value in given.items() if name not in sizes}
         return program.call(values, {name: given[name] for name in sizes})
 
-    call.__wrapped__ = program.code.target  # type: ignore[attr-defined]
     arguments: dict[str, Any] = {entry.name: entry for entry in inputs}
     arguments |= {name: Size(name) for name in sizes}
     lifted = lift(call, arguments, sizes, path=program.code.path)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError, refuse
+from derive.frontend.torch.carry import keep_sizes
 from derive.frontend.torch.collect import collect
-from derive.frontend.torch.heard import heard_numbers
 from derive.frontend.torch.memory import find_fields, find_tensors
 from derive.frontend.torch.mode import make_mode, make_precise
 from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
@@ -67,6 +67,7 @@ def lift(
     DeriveError, with the line of the code, for what has no place in equations: branches on data,
     numbers read out, random numbers, operations that are not known.
     """
+    function = keep_sizes(function, path)
     fixed: tuple[str, ...] = ()
     for _ in range(_MOST_RUNS):
         trace = Trace(sizes, fixed)
@@ -80,10 +81,10 @@ def lift(
             fixed = _extend(fixed, lost)
             continue
         lifted = _finish(trace, run.shadows, arguments, (name, fixed))
-        unheard = _judge(lifted, function, arguments, run, sizes)
-        if not unheard:
+        more = _judge(lifted, function, arguments, run, sizes)
+        if not more:
             return lifted
-        fixed = _extend(fixed, unheard)
+        fixed = _extend(fixed, more)
     raise refuse("lift-sizes", "the code runs another way each time that a size becomes a number")
 
 
@@ -127,7 +128,7 @@ def _judge(
     run: Run,
     sizes: Mapping[str, int],
 ) -> tuple[str, ...]:
-    """Sizes that went into numbers unheard: the equations hold for these. DeriveError if not so."""
+    """Sizes that became numbers unseen: the equations hold for these. DeriveError if not so."""
 
     def compare(others: Mapping[str, int], values: Mapping[str, Any]) -> bool | None:
         try:
@@ -184,7 +185,7 @@ def _run(
             torch.manual_seed(_SEED)
             given = {name: _make(trace, entry) for name, entry in arguments.items()}
             values = _keep(arguments, given)
-            with heard_numbers(function), make_mode(trace, path):
+            with make_mode(trace, path):
                 found = function(**given)
     except PoisonedError as error:
         raise error.error from error

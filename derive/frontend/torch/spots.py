@@ -108,7 +108,7 @@ def find_spot(path: str, op: str) -> Spot:
         file = frame.f_code.co_filename
         if path and file == path:
             return _to_spot(frame, op)
-        if first is None and not _is_foreign(file):
+        if first is None and not is_foreign(file):
             first = frame
         frame = frame.f_back
     return _to_spot(first, op) if first is not None else Spot(op=op)
@@ -132,7 +132,7 @@ def _find_stores(code: CodeType) -> dict[int, str]:
 
 
 @lru_cache(maxsize=512)
-def _is_foreign(file: str) -> bool:
+def is_foreign(file: str) -> bool:
     """Does a file belong to torch, to Python, or to this package?"""
     import torch
 

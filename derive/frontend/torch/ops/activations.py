@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from derive.frontend.torch.call import composite
+from derive.frontend.torch.carry import apply_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +104,7 @@ def _log_times(input: Any, other: Any) -> Any:
     import torch
 
     if not hasattr(other, "log"):
-        return input * math.log(other)
+        return input * apply_to("log", math.log, other)
     if not hasattr(input, "dim"):
         return input * other.log() if input else torch.where(other == other, 0.0, other)
     whole = input * other.log()

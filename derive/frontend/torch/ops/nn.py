@@ -119,7 +119,7 @@ def _attention(  # noqa: PLR0913, PLR0917 - torch's
         key = key.repeat_interleave(times, dim=-3)
         value = value.repeat_interleave(times, dim=-3)
     scores = query @ key.transpose(-2, -1)
-    scores = scores / math.sqrt(query.shape[-1]) if scale is None else scores * scale
+    scores = scores / query.shape[-1] ** 0.5 if scale is None else scores * scale
     if is_causal:
         rows, columns = torch.arange(scores.shape[-2]), torch.arange(scores.shape[-1])
         scores = scores.masked_fill(columns > rows[:, None], -math.inf)
