@@ -1,5 +1,6 @@
 """Code that a lifter is easily wrong about: right at every size and value, or refused."""
 
+import builtins
 import math
 
 import numpy as np
@@ -67,3 +68,36 @@ NUMPY = {
 def test_what_numpy_makes_of_sizes_is_refused(name):
     with pytest.raises(DeriveError, match="does not tell which sizes"):
         lift_at(NUMPY[name])
+
+
+class Scale(torch.nn.Module):
+    def amount(self, x):
+        return 1.0 / math.sqrt(x.shape[-1])
+
+
+class Scaled(Scale):
+    half = property(lambda self: 0.5)
+
+    def forward(self, x):
+        return x * self.amount(x) * self.half / len(x)
+
+
+scaled = torch.nn.Sequential(Scaled())
+seen = []
+
+
+def scale_twice(x):
+    import math as found
+
+    seen.append(range is builtins.range)
+    return scaled(x) * found.log(x.shape[0])
+
+
+def test_sizes_are_kept_by_modules_and_nothing_of_anybodys_is_changed():
+    homes = (globals(), vars(math), vars(builtins), vars(Scale), vars(Scaled), vars(scaled[0]))
+    before = [dict(home) for home in homes]
+    codes = [function.__code__ for function in (scale_twice, Scale.amount, Scaled.forward)]
+    assert not lift_at(scale_twice).fixed
+    assert seen[0] is False  # the copy reads other names
+    assert [dict(home) for home in homes] == before
+    assert [f.__code__ for f in (scale_twice, Scale.amount, Scaled.forward)] == codes
