@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from derive import build, parse
-from derive.formulas import load_formulas
+from derive.formulas import find_families, find_formula
 from derive.frontend.system import to_system
 from derive.ir.nodes import Equation
 from derive.rewrite.letters import settle_letters
 
-LIBRARY = load_formulas()
+LIBRARY = tuple(find_families())
 SOFTMAX = "x[M, N]; y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))"
 
 calm = settings(
@@ -31,7 +31,7 @@ def read(text, empty_row="nan"):
 
 @cache
 def built(name):
-    return build(LIBRARY[name])
+    return build(find_formula(name))
 
 
 def settle(system):

@@ -1,13 +1,16 @@
 """The library: one file per family, each formula found by its name.
 
-A family is a module whose variables are formulas; a formula without a name is called like its
-variable. To add one, write it into the file of its family; a new family goes into FAMILIES too.
+A family is a module whose variables are formulas, each written `name = parse(..)` or `Formula(..)`
+and called like its variable. To add one, write it into the file of its family; a new family goes
+into FAMILIES too.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import import_module
+from pkgutil import get_data
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse, suggest
@@ -29,8 +32,18 @@ FAMILIES = (
     "mechanics",
 )
 
-
 UNNAMED = (None, "formula")  # what Formula and parse call a formula that was given no name
+_WRITTEN = re.compile(rb"^([A-Za-z]\w*) = (?:parse|Formula)\(", re.MULTILINE)
+
+
+@cache
+def find_families() -> dict[str, str]:
+    """The family of each formula by its name; the files are read for it, and none is run."""
+    return {
+        name.decode(): family
+        for family in FAMILIES
+        for name in _WRITTEN.findall(get_data(__name__, f"{family}.py") or b"")
+    }
 
 
 @cache
@@ -57,14 +70,18 @@ def find_in_module(module: ModuleType) -> dict[str, Formula]:
 
 def find_formula(name: str) -> Formula:
     """The formula of this name; DeriveError, with the nearest name, where there is none."""
-    for family in FAMILIES:
-        formulas = load_family(family)
-        if name in formulas:
-            return formulas[name]
+    return load_family(family_of(name))[name]
+
+
+def family_of(name: str) -> str:
+    """The family that holds the formula of this name; DeriveError where none does."""
+    families = find_families()
+    if name in families:
+        return families[name]
     raise refuse(
         "formula-unknown",
         f"the library has no formula {name}",
-        help=suggest(name, load_formulas()) or "derive list shows what there is",
+        help=suggest(name, families) or "derive list shows what there is",
     )
 
 
@@ -77,9 +94,3 @@ def read_formula(formula: Formula | str) -> Formula:
     from derive.frontend.from_text import parse
 
     return parse(formula)
-
-
-def family_of(name: str) -> str:
-    """The family that holds the formula of this name."""
-    find_formula(name)
-    return next(family for family in FAMILIES if name in load_family(family))

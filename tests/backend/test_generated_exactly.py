@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from exactness import assert_exact
 
-from derive.formulas import load_formulas
+from derive.formulas import find_formula
 
 GENERATED = Path(__file__).resolve().parents[2] / "generated"
 NAMES = sorted(path.stem for path in GENERATED.glob("*.py") if not path.stem.startswith("_"))
@@ -13,4 +13,4 @@ NAMES = sorted(path.stem for path in GENERATED.glob("*.py") if not path.stem.sta
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_generated_function_is_identical_to_its_formula(name):
-    assert_exact(GENERATED / f"{name}.py", load_formulas()[name])
+    assert_exact(GENERATED / f"{name}.py", find_formula(name))

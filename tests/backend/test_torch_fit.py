@@ -5,12 +5,8 @@ import sys
 
 import pytest
 import torch
-import torch._dynamo.testing
 from examples import CAUSAL, EXAMPLES, LAYER_NORM, MASKED_ZEROS, MULTI_HEAD, RELATIVE
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, grad, hessian, jvp, vjp, vmap
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from derive.compiler import build
 from derive.frontend.from_text import parse
@@ -155,6 +151,9 @@ def test_hessian_is_symmetric():
 @each_example
 def test_fake_tensors_with_symbolic_sizes(example):
     """Nothing looks at a value, and no size is fixed on the way."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
     tensors, sizes = example.draw()
     expected = example.reference(**tensors, **sizes)
     environment = ShapeEnv()
@@ -168,6 +167,8 @@ def test_fake_tensors_with_symbolic_sizes(example):
 
 @each_core
 def test_a_traced_graph_holds_at_other_sizes(example):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
     call, values = split_inputs(example)
     if any(v.dtype == torch.bool for v in example.draw()[0].values()):
         tensors, sizes = example.draw()
@@ -268,7 +269,9 @@ def load(tmp_path, monkeypatch):
 def test_compile_with_dynamic_sizes(example, load):
     """One graph without a break, for all sizes; a wrong shape is still refused."""
     _, sizes = example.draw()
-    counter = torch._dynamo.testing.CompileCounterWithBackend("inductor")
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("inductor")
     compiled = torch.compile(
         Program(load(example), sizes), fullgraph=True, dynamic=True, backend=counter
     )

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from derive import evaluate_loops, parse
-from derive.formulas import load_formulas
+from derive.formulas import find_families, find_formula
 from derive.frontend.system import to_system
 from derive.judge import evaluate
 from derive.judge.compare import compare_values
@@ -50,9 +50,9 @@ def judge(formula: object, number: int, sizes: dict[str, int]) -> None:
         assert not where, where
 
 
-@pytest.mark.parametrize("name", load_formulas())
+@pytest.mark.parametrize("name", find_families())
 def test_the_library_as_the_loops_have_it(name: str) -> None:
-    formula = load_formulas()[name]
+    formula = find_formula(name)
     for number, sizes in enumerate(choose_sizes(to_system(formula))):
         judge(formula, number, sizes)
 

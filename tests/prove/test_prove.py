@@ -10,7 +10,7 @@ from strategies import formulas
 from test_prove_right import PAIRS
 
 from derive.compiler import to_system
-from derive.formulas import load_formulas
+from derive.formulas import find_families, find_formula
 from derive.frontend.from_text import parse
 from derive.ir.nodes import Add, Equation, Expr, Index, Mul, Reduce, System
 from derive.ir.walk import map_children, substitute
@@ -66,9 +66,9 @@ def test_a_slip_in_a_layer_is_not_proved(slip):
     assert prove(system(AS_CODED.replace(*slip)), system(ONE_LAYER)) is None
 
 
-@pytest.mark.parametrize("name", load_formulas())
+@pytest.mark.parametrize("name", find_families())
 def test_every_formula_of_the_library_equals_itself(name):
-    whole = to_system(load_formulas()[name])
+    whole = to_system(find_formula(name))
     assert prove(_rename(whole), whole) == Proof(True)
 
 

@@ -346,7 +346,7 @@ def test_a_derivation_is_told_alike_twice():
     made = built("causal_linear_attention")
     again = find_derivation(made.plan, made.wish)
     assert again == made.derivation
-    assert again == build(LIBRARY["causal_linear_attention"]).derivation
+    assert again == build(find_formula("causal_linear_attention")).derivation
 
 
 def test_a_form_without_a_plan_has_no_costs(monkeypatch):
