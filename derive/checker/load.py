@@ -32,6 +32,7 @@ from derive.checker.script import (
     find_unused,
     makes_tensor,
     name_call,
+    name_calls,
     read_script,
     to_function,
 )
@@ -355,7 +356,9 @@ def compile_script(code: Code, text: str) -> CodeType:
     """The function of a script with another text, as it was finished."""
     inner = code.target.__code__
     arguments = inner.co_varnames[: inner.co_argcount]
-    tree = to_function(read_script(ast.parse(text)), arguments, code.answer)
+    assert code.script is not None
+    script = replace(code.script, tree=name_calls(ast.parse(text)))
+    tree = to_function(script, arguments, code.answer)
     return compile(tree, code.path, "exec", dont_inherit=True)
 
 

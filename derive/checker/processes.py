@@ -573,6 +573,7 @@ class Link:
     def __init__(self, end: socket.socket, classes: dict[str, type], seconds: float) -> None:
         self.end, self.classes = end, classes
         self.seconds = self.left = seconds
+        self.each = False  # has each question all the seconds
         self.why = ""
         self.find_end: Callable[[], str] = str
 
@@ -580,6 +581,8 @@ class Link:
         """What a function of the other process gives; EndedError where nothing comes."""
         if self.why:
             raise EndedError(self.why)
+        if self.each:
+            self.left = self.seconds
         begun = time.monotonic()
         tower = _find_tower(args)
         try:
@@ -604,9 +607,9 @@ class Link:
             raise to_error(found)
         return found
 
-    def restart(self) -> None:
-        """Another stage is under way, which has all the seconds."""
-        self.left = self.seconds
+    def restart(self, each: bool = False) -> None:
+        """Another stage is under way, which has all the seconds, or each of its questions has."""
+        self.left, self.each = self.seconds, each
 
     def _end(self, why: str) -> None:
         self.why = why

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from derive.checker import load, program, runs, slots, trace, tries
 from derive.checker.code_edits import running
+from derive.checker.code_edits.sites import Rewrite
 from derive.checker.load import CannotRunError, Code
 from derive.checker.processes import (
     HEAD,
@@ -46,6 +47,7 @@ from derive.checker.processes import (
 from derive.checker.program import Program
 from derive.checker.runs import Statement
 from derive.checker.script import Script
+from derive.checker.trace.match import Print
 from derive.errors import DeriveError
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ SERVED: dict[str, Callable[..., Any]] = {
         *(load.finish_script, runs.run_target, runs.has_dropout),
         *(program.lift_program, trace.record_program),
         *(running.put_text, running.watch_program),
+        *(running.find_passing, running.find_prints),
     )
 }
 
@@ -74,7 +77,7 @@ def list_classes() -> dict[str, type]:
     return name_classes(
         *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, program.Equations, Condition),
         *(runs.Given, runs.How, runs.Answer, runs.Lowering, trace.Event, trace.Trace),
-        *(Statement, tries.Made),
+        *(Statement, tries.Made, Rewrite, Print),
     )
 
 

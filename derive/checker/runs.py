@@ -279,7 +279,7 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
     is_plain = how.tower is None and how.weights is None
     try:
         watch = make_recorder(path) if how.is_watched else None
-        with views if is_plain else nullcontext(), _prepare(how) as usage, watch or nullcontext():
+        with views if is_plain else nullcontext(), prepare(how) as usage, watch or nullcontext():
             answer = _run(target, given, how, usage, path)
         if watch is None:
             return answer
@@ -372,7 +372,8 @@ def describe_error(error: BaseException, path: str, failed: Any = None) -> Canno
 
 
 @contextmanager
-def _prepare(how: How) -> Iterator[Usage | None]:
+def prepare(how: How) -> Iterator[Usage | None]:
+    """The state of torch in which code runs; gives what is counted over residues."""
     import torch
 
     from derive.judge.fields import draw_tower, exact

@@ -71,7 +71,7 @@ class Script:
 def read_script(tree: ast.Module, chosen: str = "") -> Script:
     """The script as a function; the line numbers stay those of the file."""
     unused = find_unused(tree)
-    tree = _name_calls(tree)
+    tree = name_calls(tree)
     entries = _find_filled(tree)
     made = tuple(name for name, value in _find_made(tree) if not _is_buffer(name, value, entries))
     assigned = list(dict.fromkeys(name for name, _ in _find_stores(tree)))
@@ -98,7 +98,7 @@ def read_script(tree: ast.Module, chosen: str = "") -> Script:
     )
 
 
-def _name_calls(tree: ast.Module) -> ast.Module:
+def name_calls(tree: ast.Module) -> ast.Module:
     """The script in which the value of a call of its own functions has the function's name.
 
     A mask that is made in the call has that of its parameter.
@@ -250,9 +250,20 @@ def _find_numbers(tree: ast.Module) -> tuple[str, ...]:
 
 
 def find_unused(tree: ast.AST) -> tuple[tuple[str, int], ...]:
-    """Names that are assigned and never read afterwards, with their lines."""
-    loads = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and _is_load(n)}
-    loads |= {name for n in ast.walk(tree) if isinstance(n, ast.Global) for name in n.names}
+    """Names that are assigned and never read afterwards, with their lines.
+
+    What counts a loop need not be read, nor each of several names that are assigned together.
+    """
+    nodes = list(ast.walk(tree))
+    loads = {n.id for n in nodes if isinstance(n, ast.Name) and _is_load(n)}
+    loads |= {name for n in nodes if isinstance(n, ast.Global) for name in n.names}
+    for node in nodes:
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+            loads |= _find_names(node.target)
+    for node in nodes:
+        if isinstance(node, (ast.Tuple, ast.List)) and isinstance(node.ctx, ast.Store):
+            names = _find_names(node)
+            loads |= names if names & loads else set()
     return tuple(
         (name, line)
         for name, line in dict(reversed(_find_stores(tree))).items()
@@ -266,6 +277,10 @@ def _reads(statement: ast.stmt, names: set[str]) -> bool:
     return any(
         isinstance(n, ast.Name) and n.id in names and _is_load(n) for n in ast.walk(statement)
     )
+
+
+def _find_names(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def _is_load(name: ast.Name) -> bool:

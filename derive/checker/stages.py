@@ -473,7 +473,7 @@ def _explain(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     """The line and the edit of code that differs; where it raises, as it is where it runs."""
     from derive.checker.tell import tell
 
-    send.begin("the explanation")
+    send.begin("the explanation", has_own_runs=True)
     if picked.failure is not None and picked.same_if is not None:
         return
     with suppress(CannotRunError):

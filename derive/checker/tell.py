@@ -7,12 +7,10 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.code_edits.running import Lines, watch_program
 from derive.checker.draws import SCALES, scale, vary_sizes
 from derive.checker.explain import Case, Explanation, explain
 from derive.checker.judge import judge_at
 from derive.checker.load import CannotRunError, find_literals
-from derive.checker.trace import Trace, record_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +42,7 @@ def tell(
             edit=found.edit,
             annotations=found.annotations,
             corrected=found.corrected,
+            reasons=(*verdict.reasons, *filter(None, [found.tried])),
         )
 
     def say(found: Explanation) -> None:
@@ -94,23 +93,11 @@ def _count_infinite(picked: Picked) -> int:
 
 def _make_case(job: Job, picked: Picked, draw: Draw) -> Case:
     """The code at one draw."""
-    program = picked.program
-
-    def run(values: Mapping[str, Any]) -> tuple[Any, ...]:
-        return program.run(values, draw.sizes).results
 
     def make(seed: int) -> Mapping[str, Any]:
         return replace(draw, system=job.system, seed=seed).make_inputs()
 
-    def trace(values: Mapping[str, Any]) -> Trace:
-        return record_program(program, values, draw.sizes)
-
-    def watch(values: Mapping[str, Any]) -> Lines:
-        return watch_program(program, values, draw.sizes)
-
-    code = program.code
-    case = Case(job.system, run, make, draw.sizes, code.path, code.source)
-    return replace(case, trace=trace, watch=watch, code=code)
+    return Case(job.system, picked.program, make, draw.sizes)
 
 
 def _is_confirmed(picked: Picked, draws: Sequence[Draw], edited: System) -> bool:

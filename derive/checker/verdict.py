@@ -141,17 +141,17 @@ class Report:
 
     def __init__(self, send: Callable[[Verdict], None], verdict: Verdict) -> None:
         self._send, self.verdict, self.stage = send, verdict, "loading the code"
-        self.grant: Callable[[], None] = lambda: None  # the time that a stage has
+        self.grant: Callable[[bool], None] = lambda _: None  # the time that a stage has
 
     def __call__(self, verdict: Verdict) -> None:
         """The verdict from now on."""
         self.verdict = verdict
         self._send(verdict)
 
-    def begin(self, stage: str) -> None:
-        """Another stage is under way."""
+    def begin(self, stage: str, *, has_own_runs: bool = False) -> None:
+        """Another stage is under way; where its runs are ours, each of them has all the time."""
         self.stage = stage
-        self.grant()
+        self.grant(has_own_runs)
 
     def end(self, why: str) -> None:
         """The stage did not finish."""

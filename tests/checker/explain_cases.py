@@ -1,11 +1,10 @@
 """Code as text beside a formula as text, made a case for the explanation."""
 
 import importlib.util
-from dataclasses import replace
 
-from derive.checker.code_edits.running import watch
 from derive.checker.explain import STEPS, Case, explain
 from derive.checker.load import Code
+from derive.checker.program import Program
 from derive.compiler import to_system
 from derive.frontend.from_text import parse
 from derive.judge.samples import choose_sizes, draw_inputs
@@ -26,19 +25,11 @@ def make_case(formula, code, folder, sizes=None):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 
+    code = Code("code", module.code, str(path), path.read_text(encoding="utf-8"))
+    program = Program(code, {name: name for name in names})
+
     def make(sizes, others=()):
-        def run(values):
-            given = {k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()}
-            found = module.code(**{name: {**sizes, **given}[name] for name in names})
-            return found if isinstance(found, tuple) else (found,)
-
-        def draw(seed):
-            return draw_inputs(system, sizes, seed)
-
-        source = path.read_text(encoding="utf-8")
-        code = Code("code", module.code, str(path), source)
-        case = Case(system, run, draw, sizes, str(path), source, others)
-        return replace(case, code=code, watch=lambda values: watch(str(path), lambda: run(values)))
+        return Case(system, program, lambda seed: draw_inputs(system, sizes, seed), sizes, others)
 
     first, *others = all_sizes
     return make(first, tuple(make(other) for other in others))

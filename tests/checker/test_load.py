@@ -1,5 +1,6 @@
 """What of a file is judged: methods, objects, lambdas, dictionaries and dataclasses; gradients."""
 
+import ast
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from derive import DeriveError, check
 from derive.checker.load import load
 from derive.checker.runs import pick_results
+from derive.checker.script import find_unused
 from derive.checker.slots import find_groups, gather
 from derive.cli import app
 
@@ -224,3 +226,18 @@ def test_results_go_by_the_formulas_names():
         assert [tuple(each.shape) for each in picked] == [(2,), (3,)]
     assert pick_results((z, y), ("y", "z")) == (z, y)
     assert pick_results({"a": y, "b": z}, ("c",)) == {"a": y, "b": z}
+
+
+@pytest.mark.parametrize(
+    "body, unused",
+    [
+        ("y = x\n    for i in range(3):\n        y = y + x\n    return y", []),
+        ("y = sum(x for i in range(4))\n    return y", []),
+        ("n, d = x.shape\n    return x * d", []),
+        ("n, d = x.shape\n    return x", ["n", "d"]),
+        ("t = x * 2\n    return x", ["t"]),
+    ],
+)
+def test_only_what_is_made_for_nothing_is_told_unused(body, unused):
+    tree = ast.parse(f"def f(x):\n    {body}\n").body[0]
+    assert sorted(name for name, _ in find_unused(tree)) == sorted(unused)

@@ -36,6 +36,8 @@ _ALIKE = (
     "sum cumsum",
     "sin cos",
     "exp log sqrt rsqrt square abs",
+    "log log2 log10 log1p",
+    "exp exp2 expm1",
     "tril triu",
     "maximum minimum",
     "max min argmax argmin",
@@ -53,6 +55,7 @@ _KEYWORDS = {
     "mean": ("keepdim=True",),
     "norm": ("keepdim=True",),
 }
+_UNWRITTEN = {"tril", "triu", "any", "all"}  # the notation has no such functions
 # Functions whose whole number is an axis.
 _AXES = (
     *("softmax", "log_softmax", "softmin", "mean", "sum", "amax", "amin", "logsumexp", "prod"),
@@ -77,6 +80,7 @@ _OPERATORS = {
 }
 _NAMES = {"amax": "max", "amin": "min", "maximum": "max", "minimum": "min"}
 _SHAPED = {"view", "reshape"}
+_FILLED = {"masked_fill", "masked_fill_", "where", "full", "full_like", "fill_", "clamp"}
 _ROOTS = {"sqrt": "root", "rsqrt": "root"}
 _LIBRARIES = {"torch", "F", "nn", "math", "np", "numpy", "einops"}
 _TURNS = {"T", "mT", "transpose", "permute", "flip", "t", "swapaxes", "movedim"}
@@ -125,8 +129,12 @@ def replace_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
         tries |= {n: 0.0 if _is_axis(site) else 0.6 for n in (-1, -2, -3, -4, 0, 1, 2, 3, 4)}
     for number in stock.numbers:
         tries.setdefault(int(number) if number.denominator == 1 else float(number), 0.1)
-    for number in (-old, old * 2, old / 2, 1 / old if old else old):
+    tries.setdefault(-old, 0.1)
+    for number in (old * 2, old / 2, 1 / old if old else old):
         tries.setdefault(number, 0.4)
+    if _is_axis(site):  # counted from the same end
+        tries = {n: cost + 0.02 * ((n < 0) != (old < 0)) for n, cost in tries.items()}
+    yield from _name_numbers(site, old)
     beside = {_read_number(each) for each in getattr(site.parent, "args", ())}
     if _is_axis(site) and isinstance(site.parent, (ast.keyword, ast.Call)):
         for axes in ("(0, 1)", "(1, 2)", "(2, 3)", "(-2, -1)", "(0, 2)", "(1, 3)"):
@@ -136,6 +144,17 @@ def replace_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
             yield site.replace(
                 repr(number), _say_number(site, repr(number), repr(old)), 1.0 + extra
             )
+
+
+def _name_numbers(site: Site, old: Any) -> Iterator[Rewrite]:
+    """What has a name instead of a number: a whole number that runs, minus infinity in a mask."""
+    for name, value in site.names.items():
+        if is_number(value) and type(value) is type(old):
+            yield site.replace(name, f"USE {name}, not {old}", 1.4)
+    call = site.parent
+    if isinstance(call, ast.Call) and find_name(call) in _FILLED:
+        for filled in ('float("-inf")', "0.0"):
+            yield site.replace(filled, f"FILL with {filled}, not {site.text}", 1.1)
 
 
 def _read_number(node: ast.expr) -> Any:
@@ -286,7 +305,7 @@ def replace_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
     for name in dict.fromkeys((*alike, *mine)):
         if name == old:
             continue
-        cost = 1.0 if _NAMES.get(name, name) in plain else 1.6
+        cost = 1.0 if _NAMES.get(name, name) in plain or name in _UNWRITTEN else 1.6
         words = f"{name}, not {old}"
         end, inside = site.source.span(site.node.func)[1], site.source.span(site.node)[1]
         rest = site.source.text[end:inside]
@@ -470,8 +489,9 @@ def add_factors(site: Site, stock: Stock) -> Iterator[Rewrite]:
         else text
     )
     yield site.join(f"-{text}", f"the SIGN of {site.text} is to be turned", 1.3)
-    for power, what in (("2", "SQUARE"), ("0.5", "ROOT of")):
-        yield site.join(f"{text} ** {power}", f"{what} {site.text}", 1.4)
+    yield site.join(f"{text} ** 2", f"SQUARE {site.text}", 1.4)
+    yield site.replace(f"{text}.sqrt()", f"ROOT of {site.text}", 1.4)
+    yield site.join(f"{text} ** 0.5", f"ROOT of {site.text}", 1.5)
     yield site.join(f"1 / {text}", f"INVERT {site.text}", 1.9)
     for size, extent in find_spelt_sizes(site):
         extra = 0.0 if extent in stock.sizes.values() else 0.3
@@ -483,11 +503,12 @@ def add_factors(site: Site, stock: Stock) -> Iterator[Rewrite]:
         yield site.join(f"{factor} * {size}", f"SCALE {site.text} by {size}", 1.6 + extra)
     for number in stock.numbers:
         shown = str(number) if number.denominator == 1 else repr(float(number))
-        yield site.join(f"{shown} * {text}", f"SCALE {site.text} by {number}", 1.5)
+        spelt = f"{factor} / {1 / number}" if (1 / number).denominator == 1 else f"{shown} * {text}"
+        yield site.join(spelt, f"SCALE {site.text} by {number}", 1.5)
     for name, value in site.names.items():
         if is_number(value) and isinstance(value, float):
             yield site.join(f"{factor} / {name}", f"SCALE {site.text} by 1/{name}", 1.5)
-            yield site.join(f"{factor} * {name}", f"SCALE {site.text} by {name}", 1.5)
+            yield site.join(f"{name} * {text}", f"SCALE {site.text} by {name}", 1.5)
             rest = f"(1 - {name})"
             yield site.join(f"{rest} * {factor}", f"SCALE {site.text} by 1 - {name}", 1.6)
 
@@ -509,20 +530,87 @@ def add_terms(site: Site, stock: Stock) -> Iterator[Rewrite]:
         return
     text = _bracket(site.node, site.text)
     for name, value in site.names.items():
-        if name == site.text or not isinstance(value, (float, torch.Tensor)):
+        if name == site.text or not _may_be_term(value, stock):
             continue
         if isinstance(value, torch.Tensor) and value.dtype == torch.bool:
             continue
-        yield site.join(f"{site.text} + {name}", f"ADD the term {name} to {site.text}", 1.7)
-        yield site.join(f"{site.text} - {name}", f"ADD the term -{name} to {site.text}", 1.8)
-        if isinstance(value, torch.Tensor):
-            yield site.join(f"{text} * {name}", f"ADD the factor {name} to {site.text}", 1.9)
-            yield site.join(f"{text} / {name}", f"DIVIDE {site.text} by {name}", 1.9)
+        for spelt, extra in _spread_out(name, value):
+            yield site.join(
+                f"{site.text} + {spelt}", f"ADD the term {name} to {site.text}", 1.7 + extra
+            )
+            yield site.join(
+                f"{site.text} - {spelt}", f"ADD the term -{name} to {site.text}", 1.8 + extra
+            )
+            if isinstance(value, torch.Tensor):
+                yield site.join(
+                    f"{text} * {spelt}", f"ADD the factor {name} to {site.text}", 1.9 + extra
+                )
+                yield site.join(f"{text} / {spelt}", f"DIVIDE {site.text} by {name}", 1.9 + extra)
     for number in (*stock.numbers, Fraction(1), Fraction(-1)):
         size = abs(number)
         shown = str(size) if size.denominator == 1 else repr(float(size))
         sign = "-" if number < 0 else "+"
         yield site.join(f"{site.text} {sign} {shown}", f"ADD the term {number} to {site.text}", 1.8)
+
+
+def _may_be_term(value: Any, stock: Stock) -> bool:
+    """Is it a tensor, or a number that is no size?"""
+    import torch
+
+    return isinstance(value, torch.Tensor) or (
+        is_number(value) and (isinstance(value, float) or value not in stock.sizes.values())
+    )
+
+
+def _spread_out(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    """A tensor as it stands, and with axes of one place behind it or in it."""
+    yield name, 0.0
+    if getattr(value, "dim", float)() == 1:
+        yield f"{name}[:, None]", 0.1
+        yield f"{name}[:, None, None]", 0.2
+    elif getattr(value, "dim", float)() == 2:
+        yield f"{name}[:, None]", 0.1
+        yield f"{name}[..., None]", 0.1
+
+
+def replace_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
+    """A name that is there already instead of an expression."""
+    import torch
+
+    if not _is_place(site) or not isinstance(
+        site.node, (ast.BinOp, ast.Call, ast.Compare, ast.Subscript)
+    ):
+        return
+    for name, value in site.names.items():
+        if isinstance(value, torch.Tensor) and not any(
+            isinstance(node, ast.Name) and node.id == name for node in ast.walk(site.node)
+        ):
+            yield site.replace(name, f"USE {name}, not {site.text}", 1.9)
+
+
+def turn_round(site: Site, _: Stock) -> Iterator[Rewrite]:
+    """A sequence or a tensor from its end, or no longer so."""
+    match site.node:
+        case ast.Call(func=ast.Name(id="range")) if not _is_turned(site.parent):
+            yield site.replace(f"reversed({site.text})", f"{site.text} from its END", 1.6)
+        case ast.Call(func=ast.Name(id="reversed"), args=[inner]):
+            yield site.replace(
+                site.source.get(inner), f"{site.source.get(inner)} from its start", 1.2
+            )
+        case ast.Subscript(inner, ast.Slice(None, None, ast.UnaryOp())):
+            yield site.replace(
+                site.source.get(inner), f"{site.source.get(inner)} from its start", 1.2
+            )
+        case ast.Name(id=name) if name in site.names and site.names[name] == "list":
+            yield site.replace(f"{name}[::-1]", f"{name} from its END", 1.5)
+        case _ if _is_place(site):
+            for axis in (0, -1):
+                spelt = f"{_bracket(site.node, site.text)}.flip({axis})"
+                yield site.replace(spelt, f"FLIP axis {axis} of {site.text}", 1.9)
+
+
+def _is_turned(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and find_name(node) == "reversed"
 
 
 def add_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
@@ -642,22 +730,38 @@ def add_keywords(site: Site, _: Stock) -> Iterator[Rewrite]:
 
 
 def move_slices(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """The other end of a slice; places of an index exchanged."""
+    """The other end of a slice; a slice that begins or ends one place before or behind."""
     if not isinstance(site.node, ast.Subscript):
         return
     part = site.node.slice
     for each in part.elts if isinstance(part, ast.Tuple) else [part]:
-        if (
-            isinstance(each, ast.Slice)
-            and each.step is None
-            and (each.lower is None) != (each.upper is None)
-        ):
-            old = site.source.get(each)
-            new = f":-{old[:-1]}" if each.upper is None else f"{old[1:].lstrip('-')}:"
-            start, end = site.source.span(each)
-            begin = site.source.span(site.node)[0]
+        if not isinstance(each, ast.Slice) or each.step is not None:
+            continue
+        old = site.source.get(each)
+        start, end = site.source.span(each)
+        begin = site.source.span(site.node)[0]
+        for new, cost in _find_slices(each, old):
             text = site.text[: start - begin] + new + site.text[end - begin :]
-            yield site.replace(text, f"READ [{new}], not [{old}]", 1.2)
+            yield site.replace(text, f"READ [{new}], not [{old}]", cost)
+
+
+def _find_slices(part: ast.Slice, old: str) -> Iterator[tuple[str, float]]:
+    if (part.lower is None) != (part.upper is None):
+        yield f":-{old[:-1]}" if part.upper is None else f"{old[1:].lstrip('-')}:", 1.2
+    ends = [None if each is None else _read_number(each) for each in (part.lower, part.upper)]
+    known = (
+        each is None or isinstance(end, int)
+        for each, end in zip((part.lower, part.upper), ends, strict=True)
+    )
+    if not all(known):
+        return
+    low, high = ends
+    for step in (1, -1):
+        moved = (low or 0) + step, None if high is None and step > 0 else (high or 0) + step
+        if high == -1 and step > 0:
+            moved = moved[0], None
+        if moved[0] >= 0:
+            yield f"{moved[0] or ''}:{'' if moved[1] is None else moved[1]}", 1.3
 
 
 OPERATORS = (
@@ -674,6 +778,8 @@ OPERATORS = (
     add_functions,
     transpose,
     replace_letters,
+    replace_parts,
+    turn_round,
     add_keywords,
     move_slices,
 )

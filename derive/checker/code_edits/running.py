@@ -8,51 +8,159 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from derive.checker.edits.judge import are_close
 from derive.checker.load import compile_script
-from derive.checker.processes import where_it_lives
+from derive.checker.processes import find_kind, where_it_lives
+from derive.checker.runs import (
+    How,
+    call_target,
+    flatten_results,
+    make_module,
+    pick_results,
+    prepare,
+)
+from derive.checker.trace import record
+from derive.checker.trace.match import Print, find_print
 
 if TYPE_CHECKING:
+    from derive.checker.code_edits.sites import Rewrite
     from derive.checker.load import Code
     from derive.checker.program import Program
+
+Found = TypeVar("Found")
 
 Names = Mapping[str, Any]  # tensors without their values, numbers, and members of modules by name
 Lines = dict[int, Names]  # the lines that ran, and what has a name there
 
 
-@contextmanager
-def exchange(code: Code, source: str, edited: str, line: int) -> Iterator[None]:
-    """In here the code runs as the edited text says, whose edits are around a line."""
-    put_text(code, source, edited, line)
-    try:
-        yield
-    finally:
-        put_text(code, source, source, line)
+class Texts:
+    """The functions of a file, which are given the code of edited texts."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.functions = [
+            each
+            for each in _find_functions(code.target, set())
+            if each.__code__.co_filename == code.path
+        ]
+        self.before = [each.__code__ for each in self.functions]
+
+    def put(self, edited: str, line: int) -> None:
+        """Let the functions around a line run as a text says, and all others as they did.
+
+        ValueError or SyntaxError where they cannot.
+        """
+        code = self.code
+        if code.script is not None:
+            made = compile_script(code, edited)
+        else:
+            first, last = _find_block(code.source, line)
+            last += edited.count("\n") - code.source.count("\n")
+            block = "\n".join(edited.split("\n")[first - 1 : last])
+            made = compile("\n" * (first - 1) + block, code.path, "exec", dont_inherit=True)
+        new = {_find_key(each): each for each in _find_codes(made)}
+        for function, before in zip(self.functions, self.before, strict=True):
+            function.__code__ = new.get(_find_key(before), before)
+
+    def undo(self) -> None:
+        """Let all functions run as they did."""
+        for function, before in zip(self.functions, self.before, strict=True):
+            function.__code__ = before
 
 
 @where_it_lives
-def put_text(code: Code, source: str, edited: str, line: int, undone: int = 0) -> None:
-    """Let functions run as an edited text says, and as before around a line that was edited last.
+def put_text(code: Code, edited: str, line: int) -> None:
+    """Let functions run as a text says that is edited around a line of the code's."""
+    Texts(code).put(edited, line)
 
-    ValueError or SyntaxError where they cannot.
+
+@contextmanager
+def exchange(code: Code, edited: str, line: int) -> Iterator[None]:
+    """In here the code runs as a text says that is edited around a line."""
+    put_text(code, edited, line)
+    try:
+        yield
+    finally:
+        put_text(replace(code, source=edited), code.source, line)
+
+
+@where_it_lives
+def find_passing(
+    program: Program,
+    rewrites: Sequence[Rewrite],
+    values: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    wanted: Sequence[Any],
+) -> tuple[int, ...]:
+    """The numbers of the edits with which a program gives these results."""
+    passed = _run_edited(program, rewrites, values, sizes, lambda run: are_close(run(), wanted))
+    return tuple(number for number, is_right in enumerate(passed) if is_right)
+
+
+@where_it_lives
+def find_prints(
+    program: Program,
+    rewrites: Sequence[Rewrite],
+    values: Mapping[str, Any],
+    sizes: Mapping[str, int],
+) -> tuple[tuple[Print, ...], ...]:
+    """The fingerprints of what a program computes on its way, with each of the edits."""
+
+    def look(run: Callable[[], Any]) -> tuple[Print, ...]:
+        trace = record(lambda _: run(), values, program.code.path)
+        found = () if trace.error else (find_print(event.value) for event in trace.events)
+        return tuple(each for each in found if each is not None)
+
+    return tuple(each or () for each in _run_edited(program, rewrites, values, sizes, look))
+
+
+def _run_edited(
+    program: Program,
+    rewrites: Sequence[Rewrite],
+    values: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    look: Callable[[Callable[[], Any]], Found],
+) -> Iterator[Found | None]:
+    """What is seen of the runs of a program with each of the edits; None where it cannot run.
+
+    A module is made once, and again only where an edit concerns how it is made.
     """
-    if undone and _find_block(source, undone) != _find_block(source, line):
-        put_text(code, source, source, undone)
-    first, last = _find_block(source, line)
-    grown = edited.count("\n") - source.count("\n")
-    if code.script is not None:
-        made = compile_script(code, edited)
-    else:
-        made = _compile("\n".join(edited.split("\n")[first - 1 : last + grown]), first, code.path)
-    new = {_find_key(each): each for each in _find_codes(made)}
-    for function in _find_functions(code.target, set()):
-        if function.__code__.co_filename == code.path and _find_key(function.__code__) in new:
-            function.__code__ = new[_find_key(function.__code__)]
+    code, texts = program.code, Texts(program.code)
+    with prepare(How()):
+        given = program.find_given(values, sizes)
+        target, making = code.target, set[int]()
+        if find_kind(target) == "class":
+            making = {*watch(code.path, lambda: make_module(code.target, given.constructor))}
+            target = make_module(code.target, given.constructor)
+
+        def run(rewrite: Rewrite) -> tuple[Any, ...]:
+            arguments, parameters = (
+                {
+                    name: each.clone() if hasattr(each, "clone") else each
+                    for name, each in own.items()
+                }
+                for own in (given.arguments, given.parameters)
+            )
+            is_made_again = making & {rewrite.line, *(each.line for each in rewrite.others)}
+            of = code.target if is_made_again else target
+            found = call_target(of, arguments, parameters, given.constructor)
+            return flatten_results(pick_results(found, program.names))
+
+        for rewrite in rewrites:
+            try:
+                texts.put(rewrite.apply(code.source), rewrite.line)
+                yield look(partial(run, rewrite))
+            except (Exception, SystemExit, KeyboardInterrupt):  # whatever edited code raises
+                yield None
+            finally:
+                texts.undo()
 
 
 @lru_cache(maxsize=64)
@@ -63,11 +171,6 @@ def _find_block(source: str, line: int) -> tuple[int, int]:
         if first <= line <= (node.end_lineno or 0):
             return first, node.end_lineno or 0
     raise ValueError(f"no statement has line {line}")
-
-
-@lru_cache(maxsize=64)
-def _compile(text: str, first: int, path: str) -> CodeType:
-    return compile("\n" * (first - 1) + text, path, "exec", dont_inherit=True)
 
 
 def _find_key(code: CodeType) -> tuple[str, int]:
@@ -142,7 +245,7 @@ def watch(path: str, run: Callable[[], Any]) -> Lines:
 
 
 def _describe(value: Any, *, inside: bool = False) -> Any:
-    """A tensor without its values, a number, the members of a module; None for all else."""
+    """A tensor without its values, a number, the members of a module, "list"; else None."""
     import torch
 
     if is_number(value):
@@ -155,7 +258,7 @@ def _describe(value: Any, *, inside: bool = False) -> Any:
             own |= own.get(held) or {}
         found = ((name, _describe(each, inside=True)) for name, each in own.items())
         return {name: each for name, each in found if each is not None}
-    return type(value).__name__ if isinstance(value, torch.nn.Module) else None
+    return type(value).__name__ if isinstance(value, (torch.nn.Module, list)) else None
 
 
 def is_like(one: Any, other: Any) -> bool:

@@ -1,48 +1,87 @@
 """The likeliest edit of a text with which the code computes the formula.
 
-An edit counts only if the edited code gives the formula's results on every draw. They are tried by
-cost: that of the operator, and what tells for the line. The first that is right is the answer.
+An edit counts only if the edited code gives the formula's results on every draw. They are tried in
+the order of their cost: how common the slip is, and how near its line is to where the values first
+part from the formula. Many are tried in one request, on one draw; of those that pass and are right
+on all draws, and cost about the same, the one is taken whose lines are most parts of the formula.
 """
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.code_edits.operators import Stock, find_rewrites
-from derive.checker.code_edits.running import Lines, exchange, put_text
-from derive.checker.code_edits.sites import Rewrite, Source, find_sites, repeat_rewrites
+from derive.checker.code_edits.running import (
+    Lines,
+    exchange,
+    find_passing,
+    find_prints,
+    watch_program,
+)
+from derive.checker.code_edits.sites import (
+    Rewrite,
+    Source,
+    count_contrived,
+    find_closing,
+    find_sites,
+    repeat_rewrites,
+)
 from derive.checker.edits.judge import are_close
+from derive.checker.processes import EndedError
 
 if TYPE_CHECKING:
-    from derive.checker.load import Code
+    from derive.checker.program import Program
+    from derive.checker.trace.match import Print
 
-MOST_CALLS = 80_000  # of torch, in all runs of one search
-MOST_RUNS = 2_000  # of the code; each takes some milliseconds on its way to the other process
 MOST_COST = 2.5  # of an edit that is more than chance
+_BATCH = 96  # edits that one request tries
 _BRANCH = 1.0  # what it costs an edit that another branch is taken: it may hide what is wrong
-
 _AGAIN = 0.3  # what it costs an edit to be made in all places alike
+_LIKE = 0.35  # by how much the costs of edits differ that are as likely
+_MOST_RIGHT = 6  # edits of which the best is taken
+
+
+@dataclass
+class Budget:
+    """How much may still be tried; a step takes about a millisecond."""
+
+    left: int
+    edits: int = 0  # of the code, that were tried
+
+    def take_part(self, part: float) -> Budget:
+        """A part of what is left, as a budget of its own."""
+        taken = Budget(int(self.left * part))
+        self.left -= taken.left
+        return taken
+
+    def give_back(self, other: Budget) -> None:
+        """Take over what a part has left, and what it has tried."""
+        self.left += max(other.left, 0)
+        self.edits += other.edits
+        other.left = other.edits = 0
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of the code: how, for which inputs, and what it should give."""
+    """A run of the code: for which inputs, and what it should give."""
 
-    run: Callable[[Mapping[str, Any]], tuple[Any, ...]]
     values: Mapping[str, Any]
+    sizes: Mapping[str, int]
     wanted: tuple[Any, ...]
 
-    def is_passed(self, *, finite: bool = False) -> bool:
+    def is_passed(self, program: Program) -> bool:
         """Does the code as it is now give what it should?"""
         try:
-            found = self.run(self.values)
-            return are_close(found, self.wanted, finite=finite)
+            results = program.run(self.values, self.sizes).results
         except Exception:  # whatever the edited code raises
             return False
+        return are_close(results, self.wanted, finite=False)
 
 
 @dataclass(frozen=True)
@@ -51,6 +90,19 @@ class Correction:
 
     rewrite: Rewrite
     source: str  # all of it, corrected
+
+    @staticmethod
+    def of(rewrite: Rewrite, source: str) -> Correction:
+        """The edit made, with no brackets that it does not need."""
+        edited = rewrite.apply(source)
+        meant = ast.dump(ast.parse(edited))
+        for start in [m.start() for m in re.finditer(r"\(", edited)][::-1]:
+            if rewrite.start <= start < rewrite.end + len(edited) - len(source):
+                end = find_closing(edited, start)
+                bare = edited[:start] + edited[start + 1 : end] + edited[end + 1 :]
+                with suppress(SyntaxError):
+                    edited = bare if ast.dump(ast.parse(bare)) == meant else edited
+        return Correction(rewrite, edited)
 
     @property
     def line(self) -> int:
@@ -68,98 +120,121 @@ class Correction:
         return tuple((n, new) for n, (old, new) in enumerate(pairs, 1) if old != new)
 
 
+@contextmanager
+def _blame_edits() -> Iterator[None]:
+    """What ends in here ends by an edit that is tried, not by the code as it was given."""
+    try:
+        yield
+    except EndedError as error:
+        raise EndedError(f"with one of the edits of the code that were tried, {error}") from error
+
+
 @dataclass
 class Mender:
-    """One search for corrections: the code, what its runs should give, and how many there may be.
+    """One search for corrections: the code, what its runs should give, and what a run costs.
 
-    `watch` gives the lines that run; `confirm` judges a text beyond the trials.
+    `confirm` judges a text beyond the trials; `count_parts` tells how many parts of the formula the
+    lines of the code are, as it is now.
     """
 
-    code: Code
-    source: str
+    program: Program
     stock: Stock
     trials: Sequence[Trial]
-    watch: Callable[[], Lines]
     confirm: Callable[[str], bool]
-    left: int  # of the runs
-    edited: int = 0  # the line that is edited now; 0 where the code is as it was
+    count_parts: Callable[[], tuple[int, int]]
+    weight: int  # steps that one run takes
+
+    @cached_property
+    def source(self) -> Source:
+        """The text as it is."""
+        return Source(self.program.code.source)
 
     @cached_property
     def lines(self) -> Lines:
         """The lines that run, and what has a name there."""
-        return self.watch()
+        return watch_program(self.program, self.trials[0].values, self.trials[0].sizes)
 
-    def list_rewrites(self, source: Source, weigh: Callable[[int], float]) -> list[Rewrite]:
-        """All edits of the text, the likeliest first."""
+    @cached_property
+    def rewrites(self) -> list[Rewrite]:
+        """All edits of the text."""
         found: dict[tuple[int, int, str], Rewrite] = {}
-        for site in find_sites(source, self.lines):
+        for site in find_sites(self.source, self.lines):
             for rewrite in find_rewrites(site, self.stock):
                 key = (rewrite.start, rewrite.end, rewrite.text)
-                cost = rewrite.cost + weigh(rewrite.line) + _BRANCH * site.is_branch
-                if cost < MOST_COST and (key not in found or cost < found[key].cost):
+                cost = rewrite.cost + _BRANCH * site.is_branch
+                if key not in found or cost < found[key].cost:
                     found[key] = replace(rewrite, cost=cost)
-        every = [*found.values(), *repeat_rewrites(list(found.values()), _AGAIN)]
-        return sorted(every, key=lambda each: (each.cost, each.start, each.end))
+        return [*found.values(), *repeat_rewrites(list(found.values()), _AGAIN)]
 
-    def find(self, source: Source, weigh: Callable[[int], float]) -> Correction | None:
-        """The likeliest edit that makes every trial pass."""
-        with self._undo():
-            for rewrite in self.list_rewrites(source, weigh):
-                if self.left <= 0:
-                    return None
-                edited = rewrite.apply(source.text)
-                if self.is_right(edited, rewrite.line):
-                    return Correction(rewrite, edited)
-        return None
+    def rank(self, weigh: Callable[[int], float]) -> list[Rewrite]:
+        """The edits by their cost and that of their line, the likeliest first."""
+        costs = {line: weigh(line) for line in {each.line for each in self.rewrites}}
+        ranked = [replace(each, cost=each.cost + costs[each.line]) for each in self.rewrites]
+        likely = [each for each in ranked if each.cost < MOST_COST]
+        return sorted(likely, key=lambda each: (each.cost, each.start, each.end))
 
-    @contextmanager
-    def _undo(self) -> Iterator[None]:
-        """Behind this the code is as it was."""
-        try:
-            yield
-        finally:
-            if self.edited:
-                put_text(self.code, self.source, self.source, self.edited)
-            self.edited = 0
+    def find(self, weigh: Callable[[int], float], budget: Budget) -> Correction | None:
+        """The likeliest edit that makes the code right."""
+        trial = self.trials[0]
+        right: list[Correction] = []
+        for batch in self._take_batches(self.rank(weigh), self.weight, budget):
+            if right and batch[0].cost > right[0].rewrite.cost + _LIKE:
+                break
+            with _blame_edits():
+                passing = find_passing(self.program, batch, trial.values, trial.sizes, trial.wanted)
+            for rewrite in (batch[number] for number in passing if 0 <= number < len(batch)):
+                dear = right and rewrite.cost > right[0].rewrite.cost + _LIKE
+                if dear or len(right) >= _MOST_RIGHT:
+                    break
+                correction = Correction.of(rewrite, self.source.text)
+                if self.is_right(correction):
+                    right.append(correction)
+        return min(right, key=self._rate) if right[1:] else (right or [None])[0]
 
-    def _put(self, edited: str, line: int) -> None:
-        before, self.edited = self.edited, line
-        put_text(self.code, self.source, edited, line, before)
+    def _rate(self, correction: Correction) -> tuple[int, int, int, float]:
+        """How contrived an edit is, how much it leaves without a meaning, what it costs."""
+        with exchange(self.program.code, correction.source, correction.line):
+            ends, others = self.count_parts()
+        return count_contrived(correction.source), -ends, -others, correction.rewrite.cost
+
+    def _take_batches(
+        self, rewrites: Sequence[Rewrite], weight: int, budget: Budget
+    ) -> Iterator[list[Rewrite]]:
+        """The edits, many at a time, as long as there are steps left."""
+        for start in range(0, len(rewrites), _BATCH):
+            batch = list(rewrites[start : start + max(0, min(_BATCH, budget.left // weight))])
+            if not batch:
+                return
+            budget.left -= len(batch) * weight
+            budget.edits += len(batch)
+            yield batch
 
     def find_firsts(
-        self, source: Source, lines: set[int], count: Callable[[], int], most: int
+        self, lines: set[int], count: Callable[[Sequence[Print]], int], budget: Budget, most: int
     ) -> list[Correction]:
-        """Edits of some lines with which the code has more parts of the formula than before."""
-        before = count()
-        ranked: list[tuple[int, int, Correction]] = []
-        for number, rewrite in enumerate(self.list_rewrites(source, lambda _: 0.0)):
-            if rewrite.line not in lines or self.left <= 0:
-                continue
-            self.left -= 2  # a run that is watched takes longer
-            edited = rewrite.apply(source.text)
-            with suppress(Exception), self._undo():
-                self._put(edited, rewrite.line)
-                gained = count() - before
+        """Edits of some lines with which the code computes more than before of what counts."""
+        trial = self.trials[0]
+        mine = [each for each in self.rank(lambda _: 0.0) if each.line in lines]
+        ranked: list[tuple[int, int, Rewrite]] = []
+        for batch in self._take_batches(mine, 2 * self.weight, budget):
+            with _blame_edits():
+                seen = find_prints(self.program, batch, trial.values, trial.sizes)
+            for rewrite, found in zip(batch, seen, strict=True):
+                gained = count(found)
                 if gained > 0:
-                    ranked.append((-gained, number, Correction(rewrite, edited)))
+                    ranked.append((-gained, len(ranked), rewrite))
         ranked.sort(key=lambda each: each[:2])
-        return [correction for _, _, correction in ranked[:most]]
+        text = self.source.text
+        return [Correction.of(each, text) for _, _, each in ranked[:most]]
 
-    def edit(self, edited: str, line: int) -> AbstractContextManager[None]:
-        """In here the code runs as another text says."""
-        return exchange(self.code, self.source, edited, line)
-
-    def is_right(self, edited: str, line: int) -> bool:
-        """Does the edited code pass?"""
-        self.left -= 1
-        try:
-            self._put(edited, line)
-            passed = self.trials[0].is_passed(finite=True)
-            passed = passed and all(trial.is_passed() for trial in self.trials)
-            return passed and self._runs_as_much() and self.confirm(edited)
-        except Exception:  # whatever the edited code raises elsewhere
-            return False
+    def is_right(self, correction: Correction) -> bool:
+        """Is the code right with an edit, on all draws and beyond?"""
+        with suppress(Exception), exchange(self.program.code, correction.source, correction.line):
+            passed = all(trial.is_passed(self.program) for trial in self.trials)
+            return passed and self._runs_as_much() and self.confirm(correction.source)
+        return False
 
     def _runs_as_much(self) -> bool:
         """Do all lines run that ran before? To avoid a branch is to hide what is wrong in it."""
-        return self.lines.keys() <= self.watch().keys()
+        trial = self.trials[0]
+        return self.lines.keys() <= watch_program(self.program, trial.values, trial.sizes).keys()

@@ -44,6 +44,45 @@ def repeat_rewrites(rewrites: Sequence[Rewrite], more: float) -> Iterator[Rewrit
             yield replace(apart[0], cost=cost, others=tuple(apart[1:]))
 
 
+def find_closing(text: str, start: int) -> int:
+    """Where the bracket that opens at a place is closed."""
+    depth = 0
+    for place in range(start, len(text)):
+        depth += (text[place] in "([{") - (text[place] in ")]}")
+        if not depth:
+            return place
+    return len(text)
+
+
+def count_contrived(source: str) -> int:
+    """How many signs are doubled in a text, and operations undone, as nobody writes them."""
+    return sum(_is_contrived(node) for node in ast.walk(ast.parse(source)))
+
+
+def _is_contrived(node: ast.AST) -> bool:
+    match node:
+        case ast.BinOp(_, ast.Add() | ast.Sub(), ast.UnaryOp(ast.USub())):
+            return True
+        case ast.UnaryOp(ast.USub(), ast.UnaryOp(ast.USub())):
+            return True
+        case ast.BinOp(one, ast.Sub() | ast.Div(), other) if is_same(one, other):
+            return True
+        case ast.BinOp(ast.BinOp(_, ast.Mult() | ast.Add() as inner, one), outer, other):
+            turned = ast.Div if isinstance(inner, ast.Mult) else ast.Sub
+            return isinstance(outer, turned) and is_same(one, other)
+        case ast.BinOp(ast.BinOp(_, ast.Div() | ast.Sub() as inner, one), outer, other):
+            turned = ast.Mult if isinstance(inner, ast.Div) else ast.Add
+            return isinstance(outer, turned) and is_same(one, other)
+        case ast.Call(ast.Attribute(ast.Call(ast.Attribute(_, inner), one), outer), other):
+            return inner == outer and len(one) == len(other) and all(map(is_same, one, other))
+    return False
+
+
+def is_same(one: ast.AST, other: ast.AST) -> bool:
+    """Are two nodes written alike?"""
+    return ast.dump(one) == ast.dump(other)
+
+
 class Source:
     """A text, and where its nodes stand in it, in characters."""
 

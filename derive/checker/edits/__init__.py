@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from derive.checker.edits.functions import (
@@ -30,10 +31,7 @@ from derive.checker.edits.indices import (
 )
 from derive.checker.edits.judge import ERRORS
 from derive.checker.edits.layouts import (
-    find_exchanged_merges,
     find_halves,
-    find_reinterpreted,
-    find_torn_inputs,
     find_turned_halves,
 )
 from derive.checker.edits.masks import (
@@ -68,7 +66,7 @@ from derive.checker.edits.terms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from derive.checker.edits.judge import Judge
     from derive.checker.edits.kind import Kind
@@ -121,9 +119,6 @@ KINDS: tuple[Kind, ...] = (
     find_flips,
     find_moved_places,
     # layouts
-    find_reinterpreted,
-    find_torn_inputs,
-    find_exchanged_merges,
     find_halves,
     find_turned_halves,
 )
@@ -150,53 +145,64 @@ class Edit:
 
 @dataclass
 class Search:
-    """One search: by which kinds, judged by what, with how many steps of the judge's."""
+    """One search: judged by what, over which equations, until the judge has taken so many steps.
+
+    It can be gone on with from where it stopped.
+    """
 
     judge: Judge
     weigh: Weigh
     confirm: Confirm
-    most: int
-    order: Sequence[int]  # the equations, the likeliest first
+    groups: Sequence[Sequence[int]]  # of the equations, the likeliest first
+    world: World
+    most: int = 0
 
-    def find(self, world: World, kinds: Sequence[Kind] = KINDS) -> Edit | None:
-        """The best single change."""
+    @cached_property
+    def _changes(self) -> Iterator[tuple[int, Kind, Change]]:
+        """All changes, each with the number of its group of equations; cheap kinds first."""
+        return (
+            (at, kind, change)
+            for at, group in enumerate(self.groups)
+            for kind in sorted(KINDS, key=lambda kind: kind.cost)
+            for change in self._find_changes(kind, group)
+        )
+
+    def find(self) -> Edit | None:
+        """The best single change, in the first group that has one."""
         best: Edit | None = None
-        hits = 0
-        for kind in sorted(kinds, key=lambda kind: kind.cost):
-            if best is not None and kind.cost >= best.cost:
+        hits = found_at = 0
+        while not self.is_over() and hits < _MOST_HITS:
+            at, kind, change = next(self._changes, (len(self.groups), None, None))
+            if kind is None or change is None:
                 break
-            for change in self._find_changes(kind, world):
-                if self.is_over() or hits >= _MOST_HITS:
-                    return best
-                cost = kind.cost + change.extra
-                if best is not None and cost >= best.cost:
-                    continue
-                if not self.is_fitting(change.system):
-                    continue
-                hits += 1
-                cost += _UNEXPLAINED * self.weigh(change.system)
-                if (best is None or cost < best.cost) and self.confirm(change.system):
-                    best = Edit(change, cost, kind)
+            if best is not None and (at > found_at or kind.cost >= best.cost):
+                break
+            cost = kind.cost + change.extra
+            if (best is not None and cost >= best.cost) or not self.is_fitting(change.system):
+                continue
+            hits += 1
+            cost += _UNEXPLAINED * self.weigh(change.system)
+            if (best is None or cost < best.cost) and self.confirm(change.system):
+                best, found_at = Edit(change, cost, kind), at
         return best
 
-    def find_firsts(self, world: World, gain: Callable[[System], int]) -> list[Change]:
+    def find_firsts(self, gain: Callable[[System], int]) -> list[Change]:
         """Changes that give some line a meaning, those of most lines first."""
         likely: list[tuple[int, float, Change]] = []
-        for kind in sorted(KINDS, key=lambda kind: kind.cost):
-            for change in self._find_changes(kind, world) if kind.cost < _CHEAP else ():
-                if self.is_over():
-                    break
-                gained = gain(change.system)
-                if gained:
-                    likely.append((-gained, kind.cost + change.extra, change))
+        for _, kind, change in self._changes:
+            if self.is_over():
+                break
+            gained = gain(change.system) if kind.cost < _CHEAP else 0
+            if gained:
+                likely.append((-gained, kind.cost + change.extra, change))
         likely.sort(key=lambda each: each[:2])
         return [change for _, _, change in likely[:_MOST_FIRST]]
 
-    def _find_changes(self, kind: Kind, world: World) -> list[Change]:
+    def _find_changes(self, kind: Kind, group: Sequence[int]) -> list[Change]:
         found: list[Change] = []
-        for number in self.order:
+        for number in group:
             with suppress(*ERRORS):  # what a kind cannot be applied to, it does not concern
-                found.extend(kind(world, number))
+                found.extend(kind(self.world, number))
         return found
 
     def is_fitting(self, system: System) -> bool:

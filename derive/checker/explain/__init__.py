@@ -19,8 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.code_edits.operators import Stock
-from derive.checker.code_edits.running import Lines as Ran
-from derive.checker.code_edits.search import MOST_CALLS, MOST_RUNS, Correction, Mender, Trial
+from derive.checker.code_edits.running import exchange
+from derive.checker.code_edits.search import Budget, Correction, Mender, Trial
 from derive.checker.code_edits.sites import Source
 from derive.checker.edits import Search
 from derive.checker.edits.judge import ERRORS, Judge, Keeping, Run
@@ -36,53 +36,64 @@ from derive.checker.explain.results import (
     find_inner_survivor,
     find_result_edit,
 )
-from derive.checker.trace import Trace, record
+from derive.checker.trace import Trace, record_program
 from derive.checker.trace.nodes import is_condition
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import find_free, walk
 
 if TYPE_CHECKING:
-    from derive.checker.load import Code
+    from derive.checker.program import Program
     from derive.ir.nodes import System
 
 DRAWS = (0, 1, 2)
-STEPS = 6000  # of the search for an edit: about 5 s of evaluations of small changed formulas
+STEPS = 9000  # of a whole explanation; each takes about a millisecond
 MOST_FAULTS = 3
+_FORMULA, _CODE, _AFTER = 0.2, 0.7, 0.3  # the parts of what is left that each search has in turn
 _MOST_FIRST = 4  # of the edits that may come first of several
 # What it costs an edit to be on a line that is not suspected; that is a part; that is an equation.
 _NEAR, _APART, _RIGHT = 0.2, 0.4, 0.8
 _ENOUGH = 4  # so long a range shows conditions that are shifted
+# How much a run does that takes a step: calls of torch, and elements that they make.
+_CALLS, _ELEMENTS = 40, 200_000
 
 
 @dataclass(frozen=True)
 class Case:
     """Code that differs from its formula, with everything bound.
 
-    `run` gives the code's results for inputs named as in the formula; `draw` gives inputs by seed.
-    `others` are the same at other sizes: what holds at one size only is no edit. `confirm` says
-    whether a formula is what the code computes beyond all this, `confirm_text` whether it still is
-    with another text. `trace` and `watch` are there where `run` itself cannot be watched; `code` is
-    what can be edited.
+    `draw` gives inputs named as in the formula, by seed. `others` are the same at other sizes: what
+    holds at one size only is no edit. `confirm` says whether a formula is what the code computes
+    beyond all this, `confirm_text` whether the formula is what it computes with another text.
     """
 
     system: System
-    run: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    program: Program
     draw: Callable[[int], Mapping[str, Any]]
     sizes: Mapping[str, int]
-    path: str = ""
-    source: str = ""
     others: tuple[Case, ...] = ()
     confirm: Callable[[System], bool] | None = None
-    trace: Callable[[Mapping[str, Any]], Trace] | None = None
-    watch: Callable[[Mapping[str, Any]], Ran] | None = None
-    code: Code | None = None
     confirm_text: Callable[[System, str], bool] | None = None
     tell: Callable[[Explanation], None] | None = None
 
+    @property
+    def source(self) -> str:
+        """The text of the code."""
+        return self.program.code.source
+
+    def run(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The code's results."""
+        return self.program.run(values, self.sizes).results
+
     def record(self, seed: int) -> Trace:
         """The trace of one run."""
-        values = self.draw(seed)
-        return self.trace(values) if self.trace else record(self.run, values, self.path)
+        return record_program(self.program, self.draw(seed), self.sizes)
+
+    def with_source(self, source: str) -> Case:
+        """The code with another text, which it has been given."""
+        code = replace(self.program.code, source=source)
+        program = replace(self.program, code=code)
+        others = tuple(replace(other, program=program) for other in self.others)
+        return replace(self, program=program, others=others)
 
     def is_corrected(self, text: str) -> bool:
         """Is the formula what the code computes with this text, which it has now?"""
@@ -97,7 +108,8 @@ class Case:
 class Explanation:
     """The first difference, the first line that departs, the edit, and what each line is.
 
-    `corrected` has the lines of the code as they should be, where that can be written.
+    `corrected` has the lines of the code as they should be, where that can be written; `tried` says
+    what was tried where no edit was found.
     """
 
     difference: str = ""
@@ -106,21 +118,27 @@ class Explanation:
     edited: System | None = None
     annotations: tuple[tuple[int, str], ...] = ()
     corrected: tuple[tuple[int, str], ...] = ()
+    tried: str = ""
 
 
 def explain(case: Case, steps: int = STEPS) -> Explanation:
     """Why the code of a case gives something else than its formula, within so many steps."""
     found = Explanation()
+    budget = Budget(steps)
     for turned in _find_turns(case):
-        found = _explain_at(turned, steps, MOST_FAULTS)
+        found = _explain_at(turned, budget, MOST_FAULTS)
         if found.difference:  # a difference that shows at some sizes only is explained there
             sizes = " ".join(f"{name}={size}" for name, size in turned.sizes.items())
             at = f", at {sizes}" if sizes else ""
-            return replace(found, difference=f"{found.difference}{at}")
+            found = replace(found, difference=f"{found.difference}{at}")
+            break
+    if found.difference and budget.edits and not found.edit:
+        said = f"none of the {budget.edits} edits of the code that were tried makes it right"
+        found = replace(found, tried=said)
     return found
 
 
-def _explain_at(case: Case, steps: int, faults: int) -> Explanation:
+def _explain_at(case: Case, budget: Budget, faults: int) -> Explanation:
     """The explanation at the sizes of this case; the others judge an edit."""
     trace = case.record(DRAWS[0])
     judge = _make_judge(case)
@@ -136,38 +154,47 @@ def _explain_at(case: Case, steps: int, faults: int) -> Explanation:
     if not difference:
         return Explanation(annotations=annotations)
     plain = Explanation(difference, lines.find_first_wrong(), annotations=annotations)
-    found, suspects = _edit_formula(case, judge, lines, steps, plain)
-    if case.tell is not None and faults == MOST_FAULTS:
-        case.tell(found)
-    mender = _make_mender(case, len(trace.events)) if steps else None
-    if mender is not None:
-        weigh = _make_weigh(lines, suspects, case.source)
-        correction = mender.find(Source(case.source), weigh)
-        if correction is not None:
-            return _add_correction(found, correction, case.source)
-    if found.edit or faults == 1 or not steps:
-        return found
-    return _explain_in_turn(
-        case, judge, lines, mender, replace(plain, line=found.line), steps, faults
-    )
-
-
-def _edit_formula(
-    case: Case, judge: Judge, lines: Lines, steps: int, plain: Explanation
-) -> tuple[Explanation, set[int]]:
-    """The explanation by an edit of the formula, if one is found, and the lines it suspects."""
+    if budget.left <= 0:
+        return plain
     simple = find_result_edit(case.system, judge)
-    if simple is not None:
-        line = plain.line or find_result_line(lines.trace)
-        return replace(plain, line=line, edit=simple.words), {line or 0}
     search = Search(
         judge,
         lambda system: lines.count_unexplained(system, judge),
         case.is_confirmed,
-        judge.steps + steps,
         lines.order_equations(),
+        World(case.system, case.sizes),
     )
-    edit = search.find(World(case.system, case.sizes))
+    if simple is not None:
+        line = plain.line or find_result_line(trace)
+        found, suspects = replace(plain, line=line, edit=simple.words), {line or 0}
+    else:
+        found, suspects = _edit_formula(search, lines, plain, budget, _FORMULA)
+    if case.tell is not None and faults == MOST_FAULTS:
+        case.tell(found)
+    mender = _make_mender(case, judge, trace)
+    if mender is not None:
+        correction = _edit_code(mender, lines, suspects, budget)
+        if correction is not None:
+            return _add_correction(found, correction, case.source)
+    if not found.edit:
+        found, _ = _edit_formula(search, lines, plain, budget, _AFTER)
+    if found.edit or faults == 1:
+        return found
+    plain = replace(plain, line=found.line)
+    return _explain_in_turn(case, judge, lines, mender, plain, budget, faults)
+
+
+def _edit_formula(
+    search: Search, lines: Lines, plain: Explanation, budget: Budget, part: float
+) -> tuple[Explanation, set[int]]:
+    """The explanation by an edit of the formula, if one is found, and the lines it suspects."""
+    judge = search.judge
+    own = budget.take_part(part)
+    search.most = judge.steps + own.left
+    begun = judge.steps
+    edit = search.find()
+    own.left -= judge.steps - begun
+    budget.give_back(own)
     inner = find_inner_survivor(lines) if edit is None else None
     if inner is not None:
         return replace(plain, line=inner.line, edit=inner.words), {inner.line or 0}
@@ -178,8 +205,20 @@ def _edit_formula(
     return replace(plain, line=line, edit=edit.words, edited=system), {line or 0, plain.line or 0}
 
 
-def _make_mender(case: Case, calls: int) -> Mender | None:
+def _edit_code(
+    mender: Mender, lines: Lines, suspects: set[int], budget: Budget
+) -> Correction | None:
+    """The edit of the code that makes it right, the suspected lines first."""
+    own = budget.take_part(_CODE)
+    correction = mender.find(_make_weigh(lines, mender.source.spread(suspects)), own)
+    budget.give_back(own)
+    return correction
+
+
+def _make_mender(case: Case, judge: Judge, trace: Trace) -> Mender | None:
     """The search for an edit of the code; none where its text is not known."""
+    if case.program.code.target is None or not case.source:
+        return None
     trials = []
     draws = [(case, seed) for seed in DRAWS] + [(other, DRAWS[1]) for other in case.others]
     for each, seed in draws:
@@ -189,25 +228,26 @@ def _make_mender(case: Case, calls: int) -> Mender | None:
         except ERRORS:
             continue
         wanted = tuple(base.values[tensor.name] for tensor in case.system.results)
-        trials.append(Trial(each.run, values, wanted))
-    if not trials or case.code is None or case.watch is None:
+        trials.append(Trial(values, each.sizes, wanted))
+    if not trials:
         return None
+    made = sum(event.value.numel() for event in trace.events)
+    weight = 2 + len(trace.events) // _CALLS + made // _ELEMENTS
     stock = Stock.of(case.system, case.sizes)
-    watch = partial(case.watch, trials[0].values)
-    left = min(MOST_CALLS // max(calls, 10), MOST_RUNS)
-    return Mender(case.code, case.source, stock, trials, watch, case.is_corrected, left)
+    count = partial(_count_parts, case, judge)
+    return Mender(case.program, stock, trials, case.is_corrected, count, weight)
 
 
-def _make_weigh(lines: Lines, suspects: set[int], source: str) -> Callable[[int], float]:
+def _make_weigh(lines: Lines, suspects: set[int]) -> Callable[[int], float]:
     """What it costs an edit to be on a line."""
-    spread = Source(source).spread(suspects)
-    exact = {event.line for event in lines.exact}
+    exact = {line for line, event in lines.last.items() if event in lines.exact}
     right = lines.find_right()
+    suspects = suspects | lines.find_scaled()
 
     def weigh(line: int) -> float:
         if line in right:
             return _RIGHT
-        if line in spread:
+        if line in suspects:
             return 0.0
         return _APART if line in exact else _NEAR
 
@@ -215,10 +255,14 @@ def _make_weigh(lines: Lines, suspects: set[int], source: str) -> Callable[[int]
 
 
 def _add_correction(found: Explanation, correction: Correction, source: str) -> Explanation:
+    """The explanation with the corrected code, in the words of both where their lines differ."""
+    words = found.edit or correction.words
+    if found.edit and found.line not in Source(source).spread({correction.line}):
+        words = f"{found.edit}: in the code, {correction.words}"
     return replace(
         found,
         line=correction.line,
-        edit=found.edit or correction.words,
+        edit=words,
         corrected=correction.find_changed_lines(source),
     )
 
@@ -229,53 +273,57 @@ def _explain_in_turn(  # noqa: PLR0913, PLR0917 - what is known already
     lines: Lines,
     mender: Mender | None,
     plain: Explanation,
-    steps: int,
+    budget: Budget,
     faults: int,
 ) -> Explanation:
     """The explanation by an edit that makes a line right, and of what is wrong with it made."""
-    steps //= 2
     if mender is not None:
-        spread = Source(case.source).spread({lines.find_first_inexact() or 0})
+        spread = mender.source.spread({lines.find_first_inexact() or 0})
+        before = lines.count_met(list(lines.prints.values()))
+        own = budget.take_part(_AFTER)
         firsts = mender.find_firsts(
-            Source(case.source), spread, lambda: _count_exact(case, judge), _MOST_FIRST
+            spread, lambda prints: lines.count_met(prints) - before, own, _MOST_FIRST
         )
+        budget.give_back(own)
         for first in firsts:
-            with mender.edit(first.source, first.line):
-                left = replace(case, source=first.source)
-                rest = _explain_at(left, steps, faults - 1)
+            own = budget.take_part(_CODE)
+            with exchange(case.program.code, first.source, first.line):
+                rest = _explain_at(case.with_source(first.source), own, faults - 1)
+            budget.give_back(own)
             if rest.edit:
-                lines_now = dict((*first.find_changed_lines(case.source), *rest.corrected))
+                changed = dict((*first.find_changed_lines(case.source), *rest.corrected))
                 return replace(
                     plain,
                     line=first.line,
                     edit=f"{first.words}; and line {rest.line}: {rest.edit}",
-                    corrected=tuple(sorted(lines_now.items())),
+                    corrected=tuple(sorted(changed.items())) if rest.corrected else (),
                 )
     search = Search(
-        judge, lambda _: 0.0, case.is_confirmed, judge.steps + steps, lines.order_equations()
+        judge,
+        lambda _: 0.0,
+        case.is_confirmed,
+        lines.order_equations(),
+        World(case.system, case.sizes),
+        judge.steps + budget.take_part(_CODE).left,
     )
-    world = World(case.system, case.sizes)
-    for change in search.find_firsts(world, lambda system: count_gained(lines, system, judge)):
-        rest = _explain_at(replace(case, system=change.system), steps, faults - 1)
+    for change in search.find_firsts(lambda system: count_gained(lines, system, judge)):
+        own = budget.take_part(_CODE)
+        rest = _explain_at(replace(case, system=change.system), own, faults - 1)
+        budget.give_back(own)
         if rest.edit:
             line = find_changed_line(lines, change.system, judge) or plain.line
             return replace(
-                plain,
-                line=line,
-                edit=f"{change.words}; and {rest.edit}",
-                edited=rest.edited,
-                corrected=rest.corrected,
+                plain, line=line, edit=f"{change.words}; and {rest.edit}", edited=rest.edited
             )
     return plain
 
 
-def _count_exact(case: Case, judge: Judge) -> int:
-    """How many nodes of the formula are values of the code as it is now."""
+def _count_parts(case: Case, judge: Judge) -> tuple[int, int]:
+    """How many lines and equations agree in the code as it is now."""
     trace = case.record(DRAWS[0])
     if trace.error:
-        return 0
-    lines = find_lines(case.system, judge.bases[0], trace, case.sizes)
-    return len({lines.matches[event].node for event in lines.exact})
+        return 0, 0
+    return find_lines(case.system, judge.bases[0], trace, case.sizes).count_parts()
 
 
 def _find_lines_elsewhere(case: Case) -> Lines | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -91,17 +91,49 @@ class Lines:
             return "" if is_told or match.factor else str(match)
         return "" if twin.factor != match.factor else str(match)
 
-    def find_right(self) -> set[int]:
-        """The lines whose last value is an equation of the formula that no other line is."""
-        last = {event.line: event for event in self.told}
+    @cached_property
+    def last(self) -> dict[int, Event]:
+        """The last value of each line that is no constant."""
+        return {event.line: event for event in self.told}
+
+    @cached_property
+    def made(self) -> dict[int, set[int]]:
+        """The lines whose last value is an equation of the formula, by the equation."""
         made: dict[int, set[int]] = {}
-        for line, event in last.items():
+        for line, event in self.last.items():
             match = self.matches.get(event)
             if match is not None and not match.factor and match.node.whole:
                 made.setdefault(match.node.equation, set()).add(line)
+        return made
+
+    def find_right(self) -> set[int]:
+        """The lines whose last value is an equation of the formula that no other line is."""
+        found = (rows for number, rows in self.made.items() if number >= 0 and len(rows) == 1)
+        return set().union(*found)
+
+    def find_scaled(self) -> set[int]:
+        """The lines whose last value is only a multiple of an equation that no line is."""
+        found = ((line, self.matches.get(event)) for line, event in self.last.items())
         return {
-            line for number, rows in made.items() if number >= 0 and len(rows) == 1 for line in rows
+            line
+            for line, match in found
+            if match is not None and match.factor and match.node.whole
+            if match.node.equation not in self.made
         }
+
+    def count_met(self, prints: Sequence[Print]) -> int:
+        """How many nodes have one of these fingerprints; equations count twice."""
+        return sum(
+            1 + node.whole
+            for node in self.nodes
+            if node.print is not None and any(node.print.is_same(each) for each in prints)
+        )
+
+    def count_parts(self) -> tuple[int, int]:
+        """How many lines and equations agree; less the values on the way that are no part."""
+        exact = {*self.exact}
+        ends = len(exact & {*self.last.values()})
+        return ends + len(self.made), len(exact) - len(self.told)
 
     def find_first_inexact(self) -> int | None:
         """The first line whose value is no node, or only a multiple of one."""
@@ -134,11 +166,12 @@ class Lines:
         missed = sum(number not in met for number in range(len(edited.equations)))
         return sum(lost.values()) + missed
 
-    def order_equations(self) -> list[int]:
-        """The equations that no line computes first, in their order; then the others."""
+    def order_equations(self) -> tuple[tuple[int, ...], ...]:
+        """The first equation that no line computes, the others of these, those that one does."""
         met = {match.node.equation for match in self.matches.values() if match.node.whole}
-        numbers = range(len(self.system.equations))
-        return [n for n in numbers if n not in met] + [n for n in numbers if n in met]
+        left = tuple(n for n in range(len(self.system.equations)) if n not in met)
+        others = tuple(n for n in range(len(self.system.equations)) if n in met)
+        return tuple(filter(None, (left[:1], left[1:], others)))
 
 
 def find_all_nodes(edited: System, judge: Judge) -> list[Node]:

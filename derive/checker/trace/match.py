@@ -28,11 +28,12 @@ _LARGEST = 64  # of the numbers in a factor
 
 @dataclass(frozen=True, eq=False)
 class Print:
-    """A fingerprint: the same for every order of the elements and for every factor."""
+    """A fingerprint: the same for every order of the elements and, but its size, every factor."""
 
     count: int
     finite: int
     ratios: tuple[float, float]
+    size: float  # the root of the mean square
 
     def is_like(self, other: Print) -> bool:
         """May one be the other?"""
@@ -41,6 +42,10 @@ class Print:
             and self.finite == other.finite
             and all(abs(a - b) <= 1e-7 for a, b in zip(self.ratios, other.ratios, strict=True))
         )
+
+    def is_same(self, other: Print) -> bool:
+        """May one be the other, with no factor but a sign?"""
+        return abs(self.size - other.size) <= 1e-7 * self.size and self.is_like(other)
 
 
 def find_print(tensor: Any) -> Print | None:
@@ -56,7 +61,8 @@ def find_print(tensor: Any) -> Print | None:
     one, two, four = (float(each.mean()) for each in (size, square, square * square))
     if two <= 0 or not math.isfinite(four) or (one * one) / two > 1 - 1e-12:
         return None
-    return Print(tensor.numel(), flat.numel(), (one * one / two, two * two / max(four, 1e-300)))
+    ratios = (one * one / two, two * two / max(four, 1e-300))
+    return Print(tensor.numel(), flat.numel(), ratios, math.sqrt(two))
 
 
 @dataclass(frozen=True, eq=False)
