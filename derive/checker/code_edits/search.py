@@ -189,7 +189,9 @@ class Mender:
                 correction = Correction.of(rewrite, self.source.text)
                 if self.is_right(correction):
                     right.append(correction)
-        return min(right, key=self._rate) if right[1:] else (right or [None])[0]
+        if len(right) > 1:
+            return min(right, key=self._rate)
+        return right[0] if right else None
 
     def _rate(self, correction: Correction) -> tuple[int, int, int, float]:
         """How contrived an edit is, how much it leaves without a meaning, what it costs."""

@@ -44,6 +44,14 @@ def repeat_rewrites(rewrites: Sequence[Rewrite], more: float) -> Iterator[Rewrit
             yield replace(apart[0], cost=cost, others=tuple(apart[1:]))
 
 
+_UNDOES: dict[type, type] = {
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+}
+
+
 def find_closing(text: str, start: int) -> int:
     """Where the bracket that opens at a place is closed."""
     depth = 0
@@ -67,12 +75,10 @@ def _is_contrived(node: ast.AST) -> bool:
             return True
         case ast.BinOp(one, ast.Sub() | ast.Div(), other) if is_same(one, other):
             return True
-        case ast.BinOp(ast.BinOp(_, ast.Mult() | ast.Add() as inner, one), outer, other):
-            turned = ast.Div if isinstance(inner, ast.Mult) else ast.Sub
-            return isinstance(outer, turned) and is_same(one, other)
-        case ast.BinOp(ast.BinOp(_, ast.Div() | ast.Sub() as inner, one), outer, other):
-            turned = ast.Mult if isinstance(inner, ast.Div) else ast.Add
-            return isinstance(outer, turned) and is_same(one, other)
+        case ast.BinOp(ast.BinOp(_, inner, one), outer, other) if _UNDOES.get(type(inner)) is type(
+            outer
+        ):
+            return is_same(one, other)
         case ast.Call(ast.Attribute(ast.Call(ast.Attribute(_, inner), one), outer), other):
             return inner == outer and len(one) == len(other) and all(map(is_same, one, other))
     return False

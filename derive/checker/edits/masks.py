@@ -184,9 +184,9 @@ def find_missing(world: World, number: int) -> Iterator[Change]:
                 yield world.change(site, new, f"ADD the mask {show(part)}")
 
 
-def _show_number(value: Fraction | int) -> str:
+def _show_number(value: Fraction) -> str:
     """What the mask puts in; of numbers far out nobody can tell which one it is."""
-    return "a number" if abs(value) >= 10 else show(Number(Fraction(value)))
+    return "a number" if abs(value) >= 10 else show(Number(value))
 
 
 def split_mask(row: Along) -> tuple[Expr, Expr] | None:
@@ -224,9 +224,11 @@ def find_misplaced(world: World, number: int) -> Iterator[Change]:
         for value in _FINITE:
             other = Number(Fraction(value))
             new = Along(row.kind, row.index, TRUE, Where(mask, body, other))
-            yield world.change(site, new, f"{says}: not by {_show_number(value)}", 0.1)
+            yield world.change(site, new, f"{says}: not by {_show_number(other.value)}", 0.1)
             turned = Along(row.kind, row.index, TRUE, Where(mask, other, body))
-            yield world.change(site, turned, f"{says}: not by {_show_number(value)}, inverted", 0.3)
+            yield world.change(
+                site, turned, f"{says}: not by {_show_number(other.value)}, inverted", 0.3
+            )
         for addend in (kept, Where(mask, ZERO, ONE), Where(mask, ZERO, MINUS_ONE)):
             new = Along(row.kind, row.index, TRUE, Add((body, addend)))
             yield world.change(site, new, f"{says}: it is not added as 0 and 1", 0.2)
