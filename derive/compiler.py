@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from derive.formulas import read_formula
 from derive.frontend.system import refuse_depth, to_system
 from derive.ir.walk import find_sizes
 from derive.plan.machine import DEFAULT, WIDTH, Machine, parse_memory
-from derive.plan.search import Wish, find_plan, find_regimes
+from derive.plan.search import Request, find_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ class Built:
     system: System
     plan: Plan
     source: str
-    wish: Wish = field(default_factory=Wish)
+    request: Request = field(default_factory=Request)
     parts: tuple[str, ...] = ()  # files of each order alone, where the file chooses among several
 
     def __repr__(self) -> str:
@@ -68,7 +68,7 @@ class Built:
         """What was done on the way from the formula to the plan, and what it changed of costs."""
         from derive.plan.derivation import find_derivation
 
-        return find_derivation(self.plan, self.wish)
+        return find_derivation(self.plan, self.request)
 
     @cached_property
     def function(self) -> Callable[..., Any]:
@@ -133,21 +133,20 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     """
     formula = read_formula(formula)
     most = None if memory is None else parse_memory(memory) // WIDTH
-    wish = Wish(machine or DEFAULT, most, fast_math, cells)
+    request = Request(machine or DEFAULT, most, fast_math, cells)
     with refuse_depth():
         system = to_system(formula, name)
         unplanned = find_unplanned(system)
         if unplanned is not None:
             raise DeriveError(unplanned)
         typical = _find_typical(system, formula, sizes)
-        plan = find_plan(system, typical, wish)
-        plan = replace(plan, regimes=find_regimes(system, plan, typical, wish))
+        plan = find_plan(system, typical, request, regimes=True)
         command = rebuild or f"derive build {system.name}"
         header = Header(formula.title, formula.source, origin, command)
         source = to_module(plan, system.name, header, dispatch=dispatch)
         orders = [plan, *(each.plan for each in plan.regimes)] if dispatch else []
         parts = tuple(to_module(each, system.name, header) for each in orders)
-    return Built(system.name, formula, system, plan, source, wish, parts)
+    return Built(system.name, formula, system, plan, source, request, parts)
 
 
 def _find_typical(

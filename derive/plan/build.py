@@ -61,11 +61,11 @@ if TYPE_CHECKING:
 def make_plan(system: System, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
     """The plan of a system as its own rules leave it; `plan.search` looks for better ones."""
     prepared, notes = prepare(system)
-    return lower_system(Draft(system, prepared, notes), sizes, cells=cells)
+    return lower_system(Form(system, prepared, notes), sizes, cells=cells)
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Form:
     """What a plan is made from: the formula, what rules made of it, and orders of storage."""
 
     system: System
@@ -76,22 +76,11 @@ class Draft:
     minimize: str = FLOPS  # by the orders of contraction
 
 
-def lower_system(draft: Draft, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
-    """The plan of a draft, its orders of contraction chosen at the given sizes."""
-    return lower_in(make_context(draft, sizes), draft, cells=cells)
-
-
-def make_context(draft: Draft, sizes: Mapping[str, int]) -> Context:
-    """What is known before the first equation is lowered."""
-    names = _reserved(draft.prepared)
-    context = Context(draft.prepared, sizes, names, lower, minimize=draft.minimize)
-    context.layouts = {**find_layouts(draft.prepared), **draft.layouts}
-    return context
-
-
-def lower_in(context: Context, draft: Draft, *, cells: bool) -> Plan:
-    """The plan of a draft; the context then knows the orders of contraction."""
-    system, prepared, sizes = draft.system, draft.prepared, context.sizes
+def lower_system(form: Form, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
+    """The plan of a form, its orders of contraction chosen at the given sizes."""
+    system, prepared = form.system, form.prepared
+    context = Context(prepared, sizes, _reserved(prepared), lower, minimize=form.minimize)
+    context.layouts = {**find_layouts(prepared), **form.layouts}
     sources: dict[str, tuple[Equation, Source]] = {}
     for equation in mark_harmful(prepared).equations:
         sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
@@ -105,8 +94,9 @@ def lower_in(context: Context, draft: Draft, *, cells: bool) -> Plan:
         steps, is_changed = use_cells(steps, results, memory, system.inputs, context.names)
         steps = drop_unused(steps, results) if is_changed else steps
     steps = split_long(steps, context.names)
-    notes = (*draft.notes, *context.notes, *find_notes(steps))
-    return Plan(system, steps, results, dict(sizes), notes, log=draft.log)
+    notes = (*form.notes, *context.notes, *find_notes(steps))
+    orders = tuple(context.orders)
+    return Plan(system, steps, results, dict(sizes), notes, log=form.log, orders=orders)
 
 
 def _reserved(system: System) -> set[str]:

@@ -1,6 +1,6 @@
 """The derivation of a plan, from the formula as it is written to the last loop.
 
-    find_derivation(plan, wish)   the loops as written, and entry by entry what was done
+    find_derivation(plan, request)   the loops as written, and entry by entry what was done
 
 First come the rules of the recipe, then what the search took, in its order: both are counted on
 plans without calls of torch, so that what a rule gains is seen. Then come the orders of
@@ -34,7 +34,7 @@ from derive.ir.nodes import (
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
 from derive.ir.text import to_text
 from derive.ir.walk import find_free
-from derive.plan.build import Draft, lower_in, lower_system, make_context
+from derive.plan.build import Form, lower_system
 from derive.plan.cost import (
     SOFTMAX_FLOPS,
     Memory,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from derive.plan.ops import Op
     from derive.plan.path import Order, Path
     from derive.plan.plan import Plan
-    from derive.plan.search import Wish
+    from derive.plan.search import Request
     from derive.plan.steps import Tile
     from derive.rewrite.derivation import Use
 
@@ -382,22 +382,21 @@ class Derivation:
     entries: tuple[Entry, ...]
 
 
-def find_derivation(plan: Plan, wish: Wish) -> Derivation:
-    """All that led to a plan, which the search found for this wish."""
+def find_derivation(plan: Plan, request: Request) -> Derivation:
+    """All that led to a plan, which the search found for this request."""
     start, _ = prepare(plan.system)
     told = _tell_rules(plan, start)
     written = plan.system if told else start
-    drafts = list(_find_drafts(Draft(plan.system, written, ()), told))
-    entries = _count_entries(told, drafts, plan, wish)
-    context = make_context(drafts[-1], plan.sizes)
-    plain = lower_in(context, drafts[-1], cells=False)
-    entries += [tell_order(order, plan.sizes) for order in context.orders]
-    whole = lower_system(drafts[-1], plan.sizes, cells=wish.cells)
-    before, after = (count_costs(each, wish.machine) for each in (plain, whole))
+    forms = list(_find_forms(Form(plan.system, written, ()), told))
+    entries = _count_entries(told, forms, plan, request)
+    plain = lower_system(forms[-1], plan.sizes, cells=False)
+    entries += [tell_order(order, plan.sizes) for order in plain.orders]
+    whole = lower_system(forms[-1], plan.sizes, cells=request.cells)
+    before, after = (count_costs(each, request.machine) for each in (plain, whole))
     entries += tell_calls(whole, before, after)
     if plan.tile is not None:
-        costs = count_costs(plan, wish.machine)
-        entries.append(tell_loop(whole, plan, after, costs, wish.elements))
+        costs = count_costs(plan, request.machine)
+        entries.append(tell_loop(whole, plan, after, costs, request.elements))
     return Derivation(count_written(plan.system), tuple(entries))
 
 
@@ -488,48 +487,46 @@ def _tell_rules(plan: Plan, start: System) -> list[Entry]:
     return teller.entries
 
 
-def _find_drafts(start: Draft, entries: Iterable[Entry]) -> Iterator[Draft]:
+def _find_forms(start: Form, entries: Iterable[Entry]) -> Iterator[Form]:
     """The formula before the first entry, and after each."""
-    draft = start
-    yield draft
+    form = start
+    yield form
     for entry in entries:
         if entry.order:
-            draft = replace(draft, layouts={**draft.layouts, entry.equation: entry.order})
+            form = replace(form, layouts={**form.layouts, entry.equation: entry.order})
         else:
-            draft = replace(draft, prepared=entry.system or draft.prepared)
-        yield draft
+            form = replace(form, prepared=entry.system or form.prepared)
+        yield form
 
 
 def _count_entries(
-    entries: list[Entry], drafts: list[Draft], plan: Plan, wish: Wish
+    entries: list[Entry], forms: list[Form], plan: Plan, request: Request
 ) -> list[Entry]:
     """The entries with their costs, as far as the forms between can be planned."""
-    stages = [(d, _count_draft(d, plan, wish.machine, cells=False)) for d in drafts]
+    stages = [(d, _count_form(d, plan, request.machine, cells=False)) for d in forms]
     counted = []
     for entry, ((before, old), (after, new)) in zip(entries, pairwise(stages), strict=True):
         told = replace(entry, old=old, new=new)
         if entry.order:
             told = _show_order(told, before)
-        if entry.is_choice and wish.cells:
-            told = _compare_calls(told, before, after, plan, wish.machine)
+        if entry.is_choice and request.cells:
+            told = _compare_calls(told, before, after, plan, request.machine)
         counted.append(told)
     return counted
 
 
-def _count_draft(draft: Draft, plan: Plan, machine: Machine, *, cells: bool) -> Costs | None:
+def _count_form(form: Form, plan: Plan, machine: Machine, *, cells: bool) -> Costs | None:
     try:
-        return count_costs(lower_system(draft, plan.sizes, cells=cells), machine)
+        return count_costs(lower_system(form, plan.sizes, cells=cells), machine)
     except DeriveError:  # a form on the way need not have a plan
         return None
 
 
-def _compare_calls(
-    entry: Entry, before: Draft, after: Draft, plan: Plan, machine: Machine
-) -> Entry:
+def _compare_calls(entry: Entry, before: Form, after: Form, plan: Plan, machine: Machine) -> Entry:
     """Where the gain is that of a call of torch, the entry with what the search saw."""
     if entry.old is None or entry.new is None or _gains(entry.old, entry.new):
         return entry
-    old, new = (_count_draft(draft, plan, machine, cells=True) for draft in (before, after))
+    old, new = (_count_form(form, plan, machine, cells=True) for form in (before, after))
     if old is None or new is None or not _gains(old, new):
         return entry
     seen = f"with calls of torch {old.seconds:.3g} s -> {new.seconds:.3g} s"
@@ -540,11 +537,11 @@ def _gains(old: Costs, new: Costs) -> bool:
     return old.seconds is not None and new.seconds is not None and new.seconds < old.seconds
 
 
-def _show_order(entry: Entry, draft: Draft) -> Entry:
+def _show_order(entry: Entry, form: Form) -> Entry:
     """The entry with the places in the order in which they were stored, and are from now on."""
-    equations = draft.prepared.equations
+    equations = form.prepared.equations
     target = next(e.target for e in equations if e.target.tensor.name == entry.equation)
-    usual = draft.layouts.get(entry.equation, find_layouts(draft.prepared)[entry.equation])
+    usual = form.layouts.get(entry.equation, find_layouts(form.prepared)[entry.equation])
     before, after = (_arrange(target, order) for order in (usual, entry.order))
     return replace(entry, before=before, after=after)
 

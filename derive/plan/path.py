@@ -8,6 +8,9 @@ from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from derive.ir.polynomial import evaluate_extent
+from derive.plan.ops import axes_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -34,7 +37,14 @@ class Order:
     equation: str
     operands: tuple[Op, ...]
     axes: tuple[Index, ...]
+    minimize: str
     path: Path
+
+    def find_path(self, sizes: Mapping[str, int]) -> Path:
+        """The pairs at these sizes."""
+        operands = [axes_of(op) for op in self.operands]
+        extents = {i: evaluate_extent(i.extent, sizes) for axes in operands for i in axes}
+        return find_path(operands, self.axes, extents, self.minimize)
 
 
 def find_path(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from derive.ir.nodes import Access, Expr, Index, System
     from derive.plan.machine import Machine
+    from derive.plan.path import Order
     from derive.plan.steps import Step, Tile
 
 PREPARE = "prepare"  # an entry that stands for all uses of rules of the recipe
@@ -84,6 +85,7 @@ class Plan:
     tile: Tile | None = None
     regimes: tuple[Regime, ...] = ()
     log: tuple[Entry, ...] = field(default=(), repr=False)  # what the search took
+    orders: tuple[Order, ...] = field(default=(), repr=False)  # of more than two factors
 
     @property
     def einsums(self) -> tuple[str, ...]:
@@ -94,6 +96,10 @@ class Plan:
         """The einsum strings of some of the steps, innermost first."""
         letters = find_letters(self.steps, calls=True)
         return tuple(to_equation(op, letters) for step in steps for op in find_products(step.op))
+
+    def has_orders_at(self, sizes: Mapping[str, int]) -> bool:
+        """Do the factors of each contraction meet in the same order at these sizes?"""
+        return all(order.path == order.find_path(sizes) for order in self.orders)
 
     @property
     def flops(self) -> Polynomial:

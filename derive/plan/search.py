@@ -14,19 +14,19 @@ polynomials.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from derive.errors import DeriveError
 from derive.ir.nodes import Index
 from derive.plan.blocks import check_memory, tile
-from derive.plan.build import Draft, lower_system
+from derive.plan.build import Form, lower_system
 from derive.plan.cost import Memory, find_copied, find_strides
 from derive.plan.layout import find_layouts
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.ops import find_reads, walk_ops
-from derive.plan.path import FEW
+from derive.plan.path import FEW, FLOPS
 from derive.plan.plan import PREPARE, Entry, Regime
 from derive.rewrite.options import LOSSY, OPTIONS, Rewriting, find_rewritings
 from derive.rewrite.recipes import prepare
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from derive.ir.nodes import Equation, System
+    from derive.ir.polynomial import Polynomial
     from derive.plan.plan import Plan
     from derive.rewrite.rule import Rule
 
@@ -45,10 +46,13 @@ MOST_FORMS = 24  # tried in all
 MOST_OPERATIONS = 2400  # of the plans tried: a formula of more than a hundred gets fewer forms
 STORE = ("store", "in this order torch copies less, or reads what it needs in one piece")
 NEAR = 4  # forms tried for other sizes
+FAR = 16  # times smaller and larger: the plausible range
+MOST_PRODUCTS = 10  # of a plan whose orders are searched again at other sizes
+CLEAR = 1.5  # times fewer operations at its end, from which another order is worth telling
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Request:
     """What is asked of a plan beyond the formula and its sizes."""
 
     machine: Machine = DEFAULT
@@ -58,119 +62,177 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A draft, its plan without a loop, and how long that takes."""
+class Candidate:
+    """A form, its plan without a loop, and how long that takes."""
 
-    draft: Draft
+    form: Form
     plan: Plan
     seconds: float
 
 
-def find_plan(system: System, sizes: Mapping[str, int], wish: Wish) -> Plan:
-    """The fastest plan that the search meets."""
-    prepared, notes = prepare(system)
-    best = _try_rules(_measure(Draft(system, prepared, notes), sizes, wish), sizes, wish)
-    best = _try_layouts(_try_orders(best, sizes, wish), sizes, wish)
-    plan = tile(best.plan, wish.machine, wish.elements)
-    if wish.elements is not None:
-        check_memory(plan, wish.elements)
-    return plan
+def find_plan(
+    system: System, sizes: Mapping[str, int], request: Request, *, regimes: bool = False
+) -> Plan:
+    """The fastest plan that the search meets, and the `regimes` of sizes in which others are."""
+    search = _Search(sizes, request)
+    prepared, notes = search.prepare(system)
+    start = search.measure(Form(system, prepared, notes))
+    best = search.try_layouts(search.try_orders(search.try_rules(start)))
+    plan = tile(best.plan, request.machine, request.elements)
+    if request.elements is not None:
+        check_memory(plan, request.elements)
+    return replace(plan, regimes=search.find_regimes(plan, start)) if regimes else plan
 
 
-def find_forms(system: System, sizes: Mapping[str, int], wish: Wish) -> list[Draft]:
-    """The form of the recipe and a few near it, for a look at other sizes."""
-    prepared, notes = prepare(system)
-    start = _measure(Draft(system, prepared, notes), sizes, wish)
-    rules = [rule for rule in OPTIONS if rule.across is not None]
-    near = islice(_find_next(start, rules, {prepared: None}, sizes, wish), NEAR)
-    return [found.draft for found in (start, *near)]
+@dataclass
+class _Search:
+    """Forms of one formula at its sizes; each is prepared, and planned, once."""
+
+    sizes: Mapping[str, int]
+    request: Request
+    prepared: dict[System, tuple[System, tuple[str, ...]]] = field(default_factory=dict)
+    planned: dict[System, Plan] = field(default_factory=dict)  # in the usual order of storage
+
+    def prepare(self, system: System) -> tuple[System, tuple[str, ...]]:
+        """What the recipe makes of a system, and the laws worth telling of."""
+        if system not in self.prepared:
+            self.prepared[system] = prepare(system)
+        return self.prepared[system]
+
+    def measure(self, form: Form) -> Candidate:
+        """The form with its plan; DeriveError where it has none."""
+        is_usual = not form.layouts and form.minimize == FLOPS
+        plan = self.planned.get(form.prepared) if is_usual else None
+        if plan is None:
+            plan = lower_system(form, self.sizes, cells=self.request.cells)
+            if is_usual:
+                self.planned[form.prepared] = plan
+        return Candidate(form, plan, plan.find_time(self.request.machine))
+
+    def try_rules(self, start: Candidate) -> Candidate:
+        """The best form that optional rules lead to; the most promising one is always tried next.
+
+        A form that is slower itself may lead to a faster one, so it is kept for its turn.
+        """
+        rules = (*OPTIONS, *LOSSY) if self.request.fast_math else OPTIONS
+        best, seen, waiting = start, {start.form.prepared: None}, [start]
+        for _ in range(MOST_TURNS):
+            if not waiting:
+                break
+            here = min(waiting, key=lambda found: found.seconds)
+            waiting.remove(here)
+            for found in self.find_next(here, rules, seen):
+                waiting.append(found)
+                if found.seconds < PAYS * best.seconds:
+                    best = found
+        return best
+
+    def find_next(
+        self, here: Candidate, rules: Sequence[Rule], seen: dict[System, None]
+    ) -> Iterator[Candidate]:
+        """The forms that one use of one rule leads to, without those seen before."""
+        most = min(MOST_FORMS, _count_tries(here.plan))
+        for rewriting in find_rewritings(here.form.prepared, rules):
+            if len(seen) >= most:
+                return
+            rule, system = rewriting.rule, rewriting.system
+            # What a law across equations put together can be sorted out.
+            prepared = self.prepare(system)[0] if rule.across is not None else system
+            if prepared not in seen:
+                seen[prepared] = None
+                loses = f"; it loses {rule.loses}" if rule.loses else ""
+                notes = (*here.form.notes, f"{rule.name}: {rule.law}{loses}")
+                log = (*here.form.log, *note_rule(rewriting, prepared))
+                with suppress(DeriveError):  # it may have positions that no plan can read
+                    yield self.measure(replace(here.form, prepared=prepared, notes=notes, log=log))
+
+    def try_orders(self, best: Candidate) -> Candidate:
+        """Among orders of as few operations, one of fewer or larger products.
+
+        Small matrices are slow to multiply. Two factors meet in one order.
+        """
+        if not best.plan.orders:
+            return best
+        found = self.measure(replace(best.form, minimize=FEW))
+        is_more = found.plan.at_sizes(found.plan.flops) > best.plan.at_sizes(best.plan.flops)
+        return found if found.seconds < PAYS * best.seconds and not is_more else best
+
+    def try_layouts(self, best: Candidate) -> Candidate:
+        """Each tensor's places in another order of storage, where that saves copies."""
+        copied, left = _find_copied(best.plan), _count_tries(best.plan)
+        for equation in best.form.prepared.equations:
+            name = equation.target.tensor.name
+            if name not in copied:
+                continue
+            orders = list(islice(_find_orders(equation, best.form), left))
+            left -= len(orders)
+            for order in orders:
+                log = (*best.form.log, Entry(*STORE, name, order=order, is_choice=True))
+                layouts = {**best.form.layouts, name: order}
+                found = self.measure(replace(best.form, layouts=layouts, log=log))
+                if found.seconds < ORDER_PAYS * best.seconds:
+                    best = found
+        return best
+
+    def find_regimes(self, plan: Plan, start: Candidate) -> tuple[Regime, ...]:
+        """At most one regime below and one above for each size.
+
+        Looked at are the form of the recipe and a few near it. A form whose factors meet in the
+        same order at other sizes has one plan for both.
+        """
+        if not plan.einsums or len(plan.einsums) > MOST_PRODUCTS:
+            return ()
+        rules = [rule for rule in OPTIONS if rule.across is not None]
+        near = islice(self.find_next(start, rules, {start.form.prepared: None}), NEAR)
+        found = [start, *near]
+        if len(found) == 1 and not start.plan.orders:
+            return ()
+        counts = {each.form.prepared: each.plan.flops for each in found}
+        regimes, own = [], plan.flops
+        for size, number in self.sizes.items():
+            for is_below in (True, False):
+                far = max(1, number // FAR) if is_below else number * FAR
+                if far == number:
+                    continue
+                there = {**self.sizes, size: far}
+                plans = [
+                    (each.form, each.plan, counts[each.form.prepared])
+                    if each.plan.has_orders_at(there)
+                    else self._lower_at(each.form, there)
+                    for each in found
+                ]
+                form, other, count = min(plans, key=lambda each: each[1].at_sizes(each[2], there))
+                if other.at_sizes(count, there) * CLEAR <= plan.at_sizes(own, there):
+                    form, other, count = self._lower_at(form, there)
+                    number_at = _find_crossing((plan, own), (other, count), self.sizes, size, far)
+                    regimes.append(Regime(size, is_below, number_at, other))
+        return tuple(regimes)
+
+    def _lower_at(self, form: Form, sizes: Mapping[str, int]) -> tuple[Form, Plan, Polynomial]:
+        plan = lower_system(form, sizes, cells=self.request.cells)
+        return form, plan, plan.flops
 
 
-def _measure(draft: Draft, sizes: Mapping[str, int], wish: Wish) -> Found:
-    plan = lower_system(draft, sizes, cells=wish.cells)
-    return Found(draft, plan, plan.find_time(wish.machine))
-
-
-def _try_rules(start: Found, sizes: Mapping[str, int], wish: Wish) -> Found:
-    """The best form that optional rules lead to; the most promising one is always tried next.
-
-    A form that is slower itself may lead to a faster one, so it is kept for its turn.
-    """
-    rules = (*OPTIONS, *LOSSY) if wish.fast_math else OPTIONS
-    best, seen, waiting = start, {start.draft.prepared: None}, [start]
-    for _ in range(MOST_TURNS):
-        if not waiting:
-            break
-        here = min(waiting, key=lambda found: found.seconds)
-        waiting.remove(here)
-        for found in _find_next(here, rules, seen, sizes, wish):
-            waiting.append(found)
-            if found.seconds < PAYS * best.seconds:
-                best = found
-    return best
-
-
-def _find_next(
-    here: Found,
-    rules: Sequence[Rule],
-    seen: dict[System, None],
+def _find_crossing(
+    own: tuple[Plan, Polynomial],
+    other: tuple[Plan, Polynomial],
     sizes: Mapping[str, int],
-    wish: Wish,
-) -> Iterator[Found]:
-    """The forms that one use of one rule leads to, without those seen before."""
-    most = min(MOST_FORMS, _count_tries(here.plan))
-    for rewriting in find_rewritings(here.draft.prepared, rules):
-        if len(seen) >= most:
-            return
-        is_whole = rewriting.rule.across is not None  # what it put together can be sorted out
-        form = prepare(rewriting.system)[0] if is_whole else rewriting.system
-        if form not in seen:
-            seen[form] = None
-            note = _say(rewriting.rule)
-            log = (*here.draft.log, *note_rule(rewriting, form))
-            notes = (*here.draft.notes, note)
-            draft = replace(here.draft, prepared=form, notes=notes, log=log)
-            with suppress(DeriveError):  # it may have positions that no plan can read
-                yield _measure(draft, sizes, wish)
+    size: str,
+    far: int,
+) -> int:
+    """The last number, from the plan's own towards `far`, at which the first plan is no worse."""
+    near = sizes[size]
+    while abs(near - far) > 1:
+        middle = (near + far) // 2
+        at = {**sizes, size: middle}
+        one, two = (plan.at_sizes(count, at) for plan, count in (own, other))
+        near, far = (near, middle) if two < one else (middle, far)
+    return near
 
 
 def _count_tries(plan: Plan) -> int:
     """How many plans as long as this one may be tried."""
     return MOST_OPERATIONS // sum(1 for step in plan.steps for _ in walk_ops(step.op))
-
-
-def _say(rule: Rule) -> str:
-    """The rule's law, and what it loses."""
-    loses = f"; it loses {rule.loses}" if rule.loses else ""
-    return f"{rule.name}: {rule.law}{loses}"
-
-
-def _try_orders(best: Found, sizes: Mapping[str, int], wish: Wish) -> Found:
-    """Among orders of as few operations, one of fewer or larger products.
-
-    Small matrices are slow to multiply.
-    """
-    found = _measure(replace(best.draft, minimize=FEW), sizes, wish)
-    is_more = found.plan.at_sizes(found.plan.flops) > best.plan.at_sizes(best.plan.flops)
-    return found if found.seconds < PAYS * best.seconds and not is_more else best
-
-
-def _try_layouts(best: Found, sizes: Mapping[str, int], wish: Wish) -> Found:
-    """Each tensor's places in another order of storage, where that saves copies."""
-    copied, left = _find_copied(best.plan), _count_tries(best.plan)
-    for equation in best.draft.prepared.equations:
-        name = equation.target.tensor.name
-        if name not in copied:
-            continue
-        orders = list(islice(_find_orders(equation, best.draft), left))
-        left -= len(orders)
-        for order in orders:
-            log = (*best.draft.log, note_order(name, order))
-            draft = replace(best.draft, layouts={**best.draft.layouts, name: order}, log=log)
-            found = _measure(draft, sizes, wish)
-            if found.seconds < ORDER_PAYS * best.seconds:
-                best = found
-    return best
 
 
 def _find_copied(plan: Plan) -> set[str]:
@@ -184,62 +246,17 @@ def _find_copied(plan: Plan) -> set[str]:
     return found
 
 
-def _find_orders(equation: Equation, draft: Draft) -> Iterator[tuple[int, ...]]:
+def _find_orders(equation: Equation, form: Form) -> Iterator[tuple[int, ...]]:
     """The usual order with one place moved to the front, or two neighbours exchanged."""
     target = equation.target
     if not all(isinstance(place, Index) for place in target.places):
         return
-    usual = find_layouts(draft.prepared)[target.tensor.name]
-    usual = draft.layouts.get(target.tensor.name, usual)
+    usual = find_layouts(form.prepared)[target.tensor.name]
+    usual = form.layouts.get(target.tensor.name, usual)
     for k in range(1, len(usual)):
         yield (usual[k], *usual[:k], *usual[k + 1 :])
         if k > 1:
             yield (*usual[: k - 1], usual[k], usual[k - 1], *usual[k + 1 :])
-
-
-FAR = 16  # times smaller and larger: the plausible range
-MOST_PRODUCTS = 10  # of a plan whose orders are searched again at other sizes
-CLEAR = 1.5  # times fewer operations at its end, from which another order is worth telling
-
-
-def find_regimes(
-    system: System, plan: Plan, sizes: Mapping[str, int], wish: Wish
-) -> tuple[Regime, ...]:
-    """At most one regime below and one above for each size."""
-    if not plan.einsums or len(plan.einsums) > MOST_PRODUCTS:
-        return ()
-    forms = find_forms(system, sizes, wish)
-    found = []
-    for size, number in sizes.items():
-        for is_below in (True, False):
-            far = max(1, number // FAR) if is_below else number * FAR
-            if far == number:
-                continue
-            there = {**sizes, size: far}
-            plans = [lower_system(form, there, cells=wish.cells) for form in forms]
-            other = min(plans, key=lambda each: each.at_sizes(each.flops))
-            if _count(other, sizes, size, far) * CLEAR <= _count(plan, sizes, size, far):
-                crossing = _find_crossing((plan, other), sizes, size, far)
-                found.append(Regime(size, is_below, crossing, other))
-    return tuple(found)
-
-
-def _count(plan: Plan, sizes: Mapping[str, int], size: str, number: int) -> int:
-    """Operations with one size changed."""
-    return plan.at_sizes(plan.flops, {**sizes, size: number})
-
-
-def _find_crossing(plans: tuple[Plan, Plan], sizes: Mapping[str, int], size: str, far: int) -> int:
-    """The last number, from the plan's own towards `far`, at which the first plan is no worse."""
-    near = sizes[size]
-    plan, other = plans
-    while abs(near - far) > 1:
-        middle = (near + far) // 2
-        if _count(other, sizes, size, middle) < _count(plan, sizes, size, middle):
-            far = middle
-        else:
-            near = middle
-    return near
 
 
 def note_rule(rewriting: Rewriting, form: System) -> tuple[Entry, ...]:
@@ -259,8 +276,3 @@ def note_rule(rewriting: Rewriting, form: System) -> tuple[Entry, ...]:
     )
     tidied = (Entry(PREPARE, "", rewriting.equation, system=form),) if form is not system else ()
     return (entry, *tidied)
-
-
-def note_order(tensor: str, order: tuple[int, ...]) -> Entry:
-    """Another order of storage for the places of a tensor."""
-    return Entry(*STORE, tensor, order=order, is_choice=True)

@@ -18,7 +18,7 @@ from derive.ir.text import to_lines
 from derive.plan.build import make_plan
 from derive.plan.derivation import find_derivation
 from derive.plan.machine import DEFAULT, to_json
-from derive.plan.search import Wish
+from derive.plan.search import Request
 
 # LaTeX.
 
@@ -110,7 +110,7 @@ def test_latex_is_balanced(name):
 def test_latex_of_random_formulas_is_balanced(drawn):
     system = read(drawn.text, drawn.empty_row)
     plan = make_plan(system, dict(drawn.sizes))
-    entries = find_derivation(plan, Wish()).entries
+    entries = find_derivation(plan, Request()).entries
     check_latex(to_align(system, entries))
     assert all(e.old and e.new for e in entries if e.system is not None)
 

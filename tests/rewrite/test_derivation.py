@@ -23,7 +23,7 @@ from derive.plan import derivation
 from derive.plan.build import make_plan
 from derive.plan.derivation import count_costs, count_written, find_derivation
 from derive.plan.machine import DEFAULT
-from derive.plan.search import Wish
+from derive.plan.search import Request
 from derive.rewrite import derivation as stepwise
 from derive.rewrite.derivation import find_uses
 from derive.rewrite.recipes import prepare
@@ -321,7 +321,7 @@ def test_a_loop_for_memory_says_what_may_be_alive():
 def test_a_plan_without_a_search_has_nothing_to_tell_of_it():
     plan = make_plan(read(CHAIN), {"K": 2, "L": 3, "M": 4, "N": 5})
     assert plan.log == ()
-    assert [entry.name for entry in find_derivation(plan, Wish()).entries] == ["contract_in_pairs"]
+    assert [entry.name for entry in find_derivation(plan, Request()).entries] == ["contract_in_pairs"]
 
 
 WRITTEN = {
@@ -344,7 +344,7 @@ def test_loops_as_written_are_counted(text):
 
 def test_a_derivation_is_told_alike_twice():
     made = built("causal_linear_attention")
-    again = find_derivation(made.plan, made.wish)
+    again = find_derivation(made.plan, made.request)
     assert again == made.derivation
     assert again == build(find_formula("causal_linear_attention")).derivation
 
@@ -360,6 +360,6 @@ def test_a_form_without_a_plan_has_no_costs(monkeypatch):
 
     monkeypatch.setattr(derivation, "lower_system", refuse_second)
     made = built("relative_attention")
-    first, second, *_ = find_derivation(made.plan, made.wish).entries
+    first, second, *_ = find_derivation(made.plan, made.request).entries
     assert (first.new, second.old) == (None, None)
     assert replace(first, new=made.derivation.entries[0].new) == made.derivation.entries[0]

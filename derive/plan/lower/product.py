@@ -322,7 +322,7 @@ def contract(
     extents = {i: context.extent(i) for op in ops for i in axes_of(op)}
     path = find_path([axes_of(op) for op in ops], axes, extents, context.minimize)
     if len(ops) > 2 and bound:
-        context.orders.append(Order(context.target, tuple(ops), axes, path))
+        context.orders.append(Order(context.target, tuple(ops), axes, context.minimize, path))
     for pair in path:
         met = [ops[k] for k in pair]
         ops = [op for k, op in enumerate(ops) if k not in pair]
