@@ -8,16 +8,18 @@ equation defines, keeps the columns of that one last: its gradient then lies as 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Access, Along, Expr, Index, Mul, Reduce, System
 from derive.ir.walk import find_free, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
-def find_layouts(system: System) -> dict[str, tuple[int, ...]]:
+@lru_cache(maxsize=1 << 8)
+def find_layouts(system: System) -> Mapping[str, tuple[int, ...]]:
     """For every tensor that an equation defines, the order of its places in storage."""
     layouts = {}
     for n, equation in enumerate(system.equations):

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from derive.ir.polynomial import evaluate_extent
@@ -40,11 +41,25 @@ class Order:
     minimize: str
     path: Path
 
-    def find_path(self, sizes: Mapping[str, int]) -> Path:
-        """The pairs at these sizes."""
+    def find_gain(self, sizes: Mapping[str, int]) -> int:
+        """The operations at these sizes in the best order there, less those in this one."""
         operands = [axes_of(op) for op in self.operands]
         extents = {i: evaluate_extent(i.extent, sizes) for axes in operands for i in axes}
-        return find_path(operands, self.axes, extents, self.minimize)
+        best = find_path(operands, self.axes, extents, self.minimize)
+        return (
+            self._count(best, extents) - self._count(self.path, extents) if best != self.path else 0
+        )
+
+    def _count(self, path: Path, extents: Mapping[Index, int]) -> int:
+        """Multiplications, and where an index is summed additions, of all pairs."""
+        left, total = [set(axes_of(op)) for op in self.operands], 0
+        for pair in path:
+            spanned = set().union(*(left[k] for k in pair))
+            left = [axes for k, axes in enumerate(left) if k not in pair]
+            kept = spanned & set(self.axes).union(*left)
+            total += prod(extents[i] for i in spanned) * (1 if kept == spanned else 2)
+            left.append(kept)
+        return total
 
 
 def find_path(

@@ -97,10 +97,6 @@ class Plan:
         letters = find_letters(self.steps, calls=True)
         return tuple(to_equation(op, letters) for step in steps for op in find_products(step.op))
 
-    def has_orders_at(self, sizes: Mapping[str, int]) -> bool:
-        """Do the factors of each contraction meet in the same order at these sizes?"""
-        return all(order.path == order.find_path(sizes) for order in self.orders)
-
     @property
     def flops(self) -> Polynomial:
         """Multiplications, additions and function values, as a polynomial over sizes."""

@@ -177,8 +177,7 @@ class _Search:
     def find_regimes(self, plan: Plan, start: Candidate) -> tuple[Regime, ...]:
         """At most one regime below and one above for each size.
 
-        Looked at are the form of the recipe and a few near it. A form whose factors meet in the
-        same order at other sizes has one plan for both.
+        Looked at are the form of the recipe and a few near it, in their best orders there.
         """
         if not plan.einsums or len(plan.einsums) > MOST_PRODUCTS:
             return ()
@@ -187,30 +186,30 @@ class _Search:
         found = [start, *near]
         if len(found) == 1 and not start.plan.orders:
             return ()
-        counts = {each.form.prepared: each.plan.flops for each in found}
-        regimes, own = [], plan.flops
+        regimes, own, flops = [], plan.flops, [each.plan.flops for each in found]
         for size, number in self.sizes.items():
             for is_below in (True, False):
                 far = max(1, number // FAR) if is_below else number * FAR
                 if far == number:
                     continue
                 there = {**self.sizes, size: far}
-                plans = [
-                    (each.form, each.plan, counts[each.form.prepared])
-                    if each.plan.has_orders_at(there)
-                    else self._lower_at(each.form, there)
-                    for each in found
+                counts = [
+                    each.plan.at_sizes(count, there)
+                    for each, count in zip(found, flops, strict=True)
                 ]
-                form, other, count = min(plans, key=lambda each: each[1].at_sizes(each[2], there))
-                if other.at_sizes(count, there) * CLEAR <= plan.at_sizes(own, there):
-                    form, other, count = self._lower_at(form, there)
-                    number_at = _find_crossing((plan, own), (other, count), self.sizes, size, far)
-                    regimes.append(Regime(size, is_below, number_at, other))
+                counts = [
+                    count + sum(order.find_gain(there) for order in each.plan.orders)
+                    for each, count in zip(found, counts, strict=True)
+                ]
+                least = min(counts)
+                if least * CLEAR <= plan.at_sizes(own, there):
+                    form = found[counts.index(least)].form
+                    other = lower_system(form, there, cells=self.request.cells)
+                    both = (plan, own), (other, other.flops)
+                    regimes.append(
+                        Regime(size, is_below, _find_crossing(*both, self.sizes, size, far), other)
+                    )
         return tuple(regimes)
-
-    def _lower_at(self, form: Form, sizes: Mapping[str, int]) -> tuple[Form, Plan, Polynomial]:
-        plan = lower_system(form, sizes, cells=self.request.cells)
-        return form, plan, plan.flops
 
 
 def _find_crossing(

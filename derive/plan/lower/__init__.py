@@ -129,6 +129,7 @@ def lower(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
     return Cast(source) if source.kind == "int" else source
 
 
+@lru_cache(maxsize=1 << 14)
 def to_key(expr: Expr) -> tuple[Expr, tuple[Index, ...]]:
     """The expression under letters of no one's, so that renamed copies are found to be equal."""
     letters = find_free(expr)
@@ -247,6 +248,7 @@ def is_python_number(expr: Expr) -> bool:
     return known and is_steady(expr)
 
 
+@lru_cache(maxsize=1 << 14)
 def read(
     access: Access, layout: tuple[int, ...], stored: tuple[tuple[Index, ...], ...] | None
 ) -> Op:
