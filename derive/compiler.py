@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.analysis.names import find_unplanned
 from derive.backend.to_module import Header, to_module
+from derive.backend.to_torch import write_cell
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
 from derive.frontend.system import refuse_depth, to_system
@@ -68,7 +69,7 @@ class Built:
         """What was done on the way from the formula to the plan, and what it changed of costs."""
         from derive.plan.derivation import find_derivation
 
-        return find_derivation(self.plan, self.request)
+        return find_derivation(self.plan, self.request, write_cell)
 
     @cached_property
     def function(self) -> Callable[..., Any]:

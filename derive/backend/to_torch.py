@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 from derive.errors import refuse
 from derive.ir.nodes import Add, Call, Expr, Index, Infinity, Mul, Number, Pow, Scalar, Size
+from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 from derive.plan import ops
 from derive.plan.cost import find_true_axes
+from derive.plan.meaning import to_expr
 from derive.plan.ops import Op, arrange, axes_of
 from derive.plan.plan import to_equation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 INTEGERS = 2**63  # torch takes no larger ones
 OR, AND, COMPARE, ADD, MUL, SIGN, POWER, ATOM = range(8)
@@ -198,24 +200,18 @@ class Printer:
                 return f"torch.where({parts})", ATOM
             case ops.Cast(arg):
                 return f"{self.text(arg, ATOM)}.to({self.dtype})", ATOM
-            case ops.Cell(call, args, _, _, ""):
-                return self._cell(call, args), ATOM
             case ops.Cell(call, args, whole, _, when):
-                plain = self.text(whole)
-                return f"{self._cell(call, args)} if {self._cell(when, args)} else {plain}", OR
+
+                def given(place: int, holds: int) -> str:
+                    return self.text(args[place], holds)
+
+                text, holds = write_call(call, given, self.like, self.dtype)
+                if not when:
+                    return text, holds
+                test = write_conditions(when, given, self.dtype)
+                return f"{text} if {test} else {self.text(whole)}", OR
             case _:
                 return self._view(op), ATOM
-
-    def _cell(self, call: str, args: tuple[Op, ...]) -> str:
-        """The call with its arguments; one that is followed by brackets or a method holds tight.
-
-        {like} is the tensor that new ones are made like, {dtype} the formula's dtype.
-        """
-        texts = []
-        for number, arg in enumerate(args):
-            after = call.partition(f"{{{number}}}")[2]
-            texts.append(self.text(arg, ATOM if after[:1] in {"[", "."} else 0))
-        return call.format(*texts, like=self.like, dtype=self.dtype)
 
     def _view(self, op: Op) -> str:
         match op:
@@ -322,6 +318,76 @@ class Printer:
             return f"torch.where({self.text(mask)}, {', '.join(parts if where else parts[::-1])})"
         chosen = self.text(mask) if where else f"~{self.text(mask, SIGN)}"
         return f"{self.text(arg, ATOM)}.masked_fill({chosen}, {to_python(value.value)})"
+
+
+def write_call(
+    call: ops.Operand, given: Callable[[int, int], str], like: str, dtype: str
+) -> tuple[str, int]:
+    """The text of a call and how tightly it holds; `given` writes an argument of its cell."""
+
+    def write(part: ops.Operand, holds: int = 0) -> str:
+        text, tightness = write_call(part, given, like, dtype)
+        return (
+            given(part.place, holds)
+            if isinstance(part, ops.Given)
+            else f"({text})"
+            if tightness < holds
+            else text
+        )
+
+    match call:
+        case ops.Given(place):
+            return given(place, 0), ATOM
+        case ops.Local(name):
+            return {"like": like, "dtype": dtype, "device": f"{like}.device"}.get(name, name), ATOM
+        case ops.Pick(arg, at):
+            return f"{write(arg, ATOM)}[{', '.join(map(str, at))}]", ATOM
+        case ops.Extents(arg, start, stop):
+            places = f"{start or ''}:{'' if stop is None else stop}"
+            return f"*{write(arg, ATOM)}.shape[{places}]", ATOM
+        case ops.Largest(kind):
+            return f"torch.finfo({write(kind)}).max", ATOM
+        case ops.TorchCall(function, (one, other)) if function in INFIX:
+            holds = INFIX[function]
+            return f"{write(one, holds)} {function} {write(other, holds)}", holds
+        case ops.TorchCall("**", (base, power)):
+            return f"{write(base, ATOM)}**{write(power, SIGN)}", POWER
+        case ops.TorchCall(function, args, keywords):
+            head, rest = ("", args)
+            if function.startswith("."):
+                head, rest = write(args[0], ATOM), args[1:]
+            parts = [*map(write, rest), *(f"{name}={write(part)}" for name, part in keywords)]
+            return f"{head}{function}({', '.join(parts)})", ATOM
+        case tuple():
+            return f"({', '.join(map(write, call))}{',' * (len(call) == 1)})", ATOM
+        case str():
+            return f'"{call}"', ATOM
+        case _:
+            return repr(call), ATOM
+
+
+def write_cell(cell: ops.Cell) -> tuple[str, str]:
+    """A call in terms of the formula, and its condition, for a reader."""
+
+    def given(place: int, _: int) -> str:
+        return to_text(to_expr(cell.args[place]))
+
+    call, _ = write_call(cell.call, given, "like", "dtype")
+    return call, write_conditions(cell.when, given, "dtype")
+
+
+def write_conditions(
+    when: Sequence[ops.Condition], given: Callable[[int, int], str], dtype: str
+) -> str:
+    """The text of what has to hold for a call of torch."""
+    texts = {
+        "wide": f"{dtype} in (torch.float32, torch.float64)",
+        "real": f"{dtype}.is_floating_point",
+    }
+    return " and ".join(
+        f"isinstance({given(each.place, 0)}, float)" if isinstance(each, ops.Given) else texts[each]
+        for each in when
+    )
 
 
 def find_matrices(args: Sequence[Op], axes: tuple[Index, ...]) -> tuple[Op, ...]:

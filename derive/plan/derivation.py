@@ -9,10 +9,9 @@ contraction, the calls, and the loop over blocks.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from derive.errors import DeriveError
 from derive.ir.nodes import (
@@ -55,7 +54,7 @@ from derive.rewrite.recipes import prepare
 from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_product, is_bracket
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from derive.ir.nodes import Expr, Index, System
     from derive.plan.machine import Machine
@@ -229,18 +228,23 @@ def _evaluate(polynomial: Polynomial, sizes: Mapping[str, int]) -> int:
     return int(polynomial.evaluate(lambda atom: evaluate_atom(atom, sizes)))
 
 
+WriteCell: TypeAlias = "Callable[[Cell], tuple[str, str]]"
 CALL = ("call_torch", "one call of torch does what these operations do")
 LOOP = "loop_over_blocks"
 
 
-def tell_calls(plan: Plan, old: Costs, new: Costs) -> list[Entry]:
+def tell_calls(plan: Plan, old: Costs, new: Costs, write: WriteCell) -> list[Entry]:
     """An entry for each call; the last one has the costs of them all."""
     found = []
     for step in plan.steps:
         for op in walk_ops(step.op):
             if isinstance(op, Cell):
                 target = to_step_equation(step).target if op is step.op else None
-                remarks = (f"by {_write_call(op)}", *_tell_condition(op))
+                call, condition = write(op)
+                remarks = (
+                    f"by {call}",
+                    *([f"where {condition}, else as above"] if condition else []),
+                )
                 entry = Entry(*CALL, step.name, to_expr(op), target=target, remarks=remarks)
                 found.append(entry)
     if not found:
@@ -252,24 +256,6 @@ def tell_calls(plan: Plan, old: Costs, new: Costs) -> list[Entry]:
         *CALL, last.equation, last.before, target=last.target, old=old, new=new, remarks=remarks
     )
     return [*before, counted]
-
-
-def _tell_condition(cell: Cell) -> tuple[str, ...]:
-    return (f"where {_fill(cell.when, cell.args)}, else as above",) if cell.when else ()
-
-
-def _write_call(cell: Cell) -> str:
-    return _fill(cell.call, cell.args)
-
-
-def _fill(text: str, args: Sequence[Op]) -> str:
-    """The text of a call with its arguments as expressions."""
-
-    def write(found: re.Match[str]) -> str:
-        word = found[1]
-        return to_text(to_expr(args[int(word)])) if word.isdigit() else word
-
-    return re.sub(r"\{(\w+)\}", write, text)
 
 
 def tell_loop(whole: Plan, plan: Plan, old: Costs, new: Costs, most: int | None = None) -> Entry:
@@ -382,8 +368,11 @@ class Derivation:
     entries: tuple[Entry, ...]
 
 
-def find_derivation(plan: Plan, request: Request) -> Derivation:
-    """All that led to a plan, which the search found for this request."""
+def find_derivation(plan: Plan, request: Request, write: WriteCell) -> Derivation:
+    """All that led to a plan, which the search found for this request.
+
+    `write` gives the texts of a cell's call and of its condition.
+    """
     start, _ = prepare(plan.system)
     told = _tell_rules(plan, start)
     written = plan.system if told else start
@@ -393,7 +382,7 @@ def find_derivation(plan: Plan, request: Request) -> Derivation:
     entries += [tell_order(order, plan.sizes) for order in plain.orders]
     whole = lower_system(forms[-1], plan.sizes, cells=request.cells)
     before, after = (count_costs(each, request.machine) for each in (plain, whole))
-    entries += tell_calls(whole, before, after)
+    entries += tell_calls(whole, before, after, write)
     if plan.tile is not None:
         costs = count_costs(plan, request.machine)
         entries.append(tell_loop(whole, plan, after, costs, request.elements))

@@ -19,7 +19,7 @@ name axes that its argument lacks; they have size 1 there and broadcast.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from derive.ir.nodes import (
     Access,
@@ -208,22 +208,80 @@ class Cast:
 
 
 @node
-class Cell:
-    """One call of torch that computes what several operations do.
+class Given:
+    """An argument of a cell in its call, by its number."""
 
-    `call` is its text, with {0}, {1}, .. for the arguments; `whole` are the operations, in terms of
-    the arguments. Where torch's function does not take all that the operations do, `when` is the
-    text of a condition: without it, the operations are written out beside the call. Where torch's
-    function does less than the operations, it walks over the indices of `volume`. What a reader
-    has to know of it stands in `note`. Each entry of `scratch` has the indices of a tensor that
-    torch's function makes beside its result.
+    place: int
+
+
+@node
+class Local:
+    """What a printed function knows by itself, by its name.
+
+    `like` is the tensor that new ones are made like, `device` its device, `dtype` that of the
+    formula; a loop brings along others.
     """
 
-    call: str
+    name: str
+
+
+@node
+class Pick:
+    """Subscripts: ":" for all of a place, None for a new one, numbers."""
+
+    arg: Operand
+    at: tuple[str | int | None, ...]
+
+
+@node
+class Extents:
+    """The extents of the places from one to another, each an argument of its own."""
+
+    arg: Operand
+    start: int
+    stop: int | None
+
+
+@node
+class Largest:
+    """The largest finite number of a dtype."""
+
+    dtype: Operand
+
+
+@node
+class TorchCall:
+    """A function of torch, a method where its name begins with a dot, or a sign between two."""
+
+    function: str
+    args: tuple[Operand, ...]
+    keywords: tuple[tuple[str, Operand], ...] = ()
+
+
+# In a call a text stands for itself, in quotes; a tuple is one argument.
+Operand: TypeAlias = (
+    "Given | Local | Pick | Extents | Largest | TorchCall | tuple[Operand, ...] | str | int | float"
+)
+# The formula's dtype is float32 or float64; it is of real numbers; the argument is no tensor.
+Condition: TypeAlias = Literal["wide", "real"] | Given
+
+
+@node
+class Cell:
+    """One call of torch that computes what several operations do, `whole`, on the arguments.
+
+    Where torch's function does not take all that the operations do, it is used `when` the
+    conditions hold, and the operations are written out beside it. Where torch's function does less
+    than the operations, it walks over the indices of `volume`. What a reader has to know of it
+    stands in `note`. Each entry of `scratch` has the indices of a tensor that torch's function
+    makes beside its result.
+    """
+
+    call: Operand
     args: tuple[Op, ...]
     whole: Op
     axes: tuple[Index, ...]
-    when: str = ""
+    when: tuple[Condition, ...] = ()
     volume: tuple[Index, ...] = ()
     note: str = ""
     scratch: tuple[tuple[Index, ...], ...] = ()
@@ -253,6 +311,21 @@ Op: TypeAlias = (
 )
 
 VIEWS = (Source, Select, Slice, Unflatten, Diagonal, Flatten, Arrange, Expand)
+
+
+def count_given(call: Operand, place: int) -> int:
+    """How often a call has this argument of its cell."""
+    match call:
+        case Given():
+            return int(call.place == place)
+        case tuple():
+            return sum(count_given(part, place) for part in call)
+        case TorchCall(_, args, keywords):
+            return count_given(args, place) + count_given(tuple(v for _, v in keywords), place)
+        case Pick(arg) | Extents(arg):
+            return count_given(arg, place)
+        case _:
+            return 0
 
 
 def axes_of(op: Op) -> tuple[Index, ...]:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from strategies import formulas
 
 from derive.backend.to_latex import escape, to_align, to_latex, to_name
+from derive.backend.to_torch import write_cell
 from derive.cli.derivation import to_derivation_data
 from derive.ir.text import to_lines
 from derive.plan.build import make_plan
@@ -110,7 +111,7 @@ def test_latex_is_balanced(name):
 def test_latex_of_random_formulas_is_balanced(drawn):
     system = read(drawn.text, drawn.empty_row)
     plan = make_plan(system, dict(drawn.sizes))
-    entries = find_derivation(plan, Request()).entries
+    entries = find_derivation(plan, Request(), write_cell).entries
     check_latex(to_align(system, entries))
     assert all(e.old and e.new for e in entries if e.system is not None)
 

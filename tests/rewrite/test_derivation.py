@@ -10,6 +10,7 @@ from strategies import formulas
 from test_random_formulas import check_close, draw_inputs
 
 from derive import build, evaluate_loops, parse, show
+from derive.backend.to_torch import write_cell
 from derive.errors import DeriveError, Diagnostic
 from derive.formulas import find_formula
 from derive.frontend.system import to_system
@@ -321,7 +322,9 @@ def test_a_loop_for_memory_says_what_may_be_alive():
 def test_a_plan_without_a_search_has_nothing_to_tell_of_it():
     plan = make_plan(read(CHAIN), {"K": 2, "L": 3, "M": 4, "N": 5})
     assert plan.log == ()
-    assert [entry.name for entry in find_derivation(plan, Request()).entries] == ["contract_in_pairs"]
+    assert [entry.name for entry in find_derivation(plan, Request(), write_cell).entries] == [
+        "contract_in_pairs"
+    ]
 
 
 WRITTEN = {

@@ -40,10 +40,14 @@ from derive.plan.ops import (
     Einsum,
     Expand,
     Fill,
+    Given,
+    Largest,
+    Local,
     Num,
     Op,
     Reduction,
     Source,
+    TorchCall,
     args_of,
     arrange,
     axes_of,
@@ -360,7 +364,7 @@ class _Fold:
         scores = self._show(self.members.scores[step.name], f"{step.name}_logits")
         peak = self._follow(scores, (self.index,))
         weights = self._add("weights", Cast(_raise(scores, peak.peak)))
-        call = f"{{0}}.sum(-1, dtype={self.wide})"
+        call = TorchCall(".sum", (Given(0), -1), (("dtype", Local(self.wide)),))
         part = Reduction("sum", weights, (self.index,))
         self._accumulate(peak.total, Cell(call, (weights,), part, peak.total.axes), peak)
         self.peaks[step.name] = peak
@@ -380,11 +384,12 @@ class _Fold:
         zeros = self.scope.empty_row == "zeros" or clamp
         total = self._run("total", rows, "zero" if zeros else "empty")
         peak = self._run("peak", rows, "lowest")
-        places = [axes_of(scores).index(i) - len(axes_of(scores)) for i in over]
-        where = str(places[0]) if len(places) == 1 else f"({', '.join(map(str, places))})"
-        call = f"torch.maximum({{0}}, {{1}}.detach().amax({where}))"
+        places = tuple(axes_of(scores).index(i) - len(axes_of(scores)) for i in over)
+        where = places[0] if len(places) == 1 else places
+        largest = TorchCall(".amax", (TorchCall(".detach", (Given(1),)), where))
+        call = TorchCall("torch.maximum", (Given(0), largest))
         if clamp:  # a score of oo leaves a sum of oo
-            call += f".clamp(max=torch.finfo({self.wide}).max)"
+            call = TorchCall(".clamp", (call,), (("max", Largest(Local(self.wide))),))
         whole = Apply("max", (peak, Reduction("max", scores, over)), rows)
         higher = self._add("higher", Cell(call, (peak, scores), whole, rows), "wide")
         rescale = self._add("rescale", Apply("exp", (Apply("-", (peak, higher), rows),), rows))

@@ -30,6 +30,7 @@ from derive.plan.ops import (
     Source,
     args_of,
     axes_of,
+    count_given,
     exchange,
     walk_ops,
     with_args,
@@ -116,7 +117,7 @@ def _find_unnamed(whole: Op) -> Op | None:
         if not isinstance(cell, Cell):
             continue
         for place, arg in enumerate(cell.args):
-            is_repeated = cell.when or cell.call.count(f"{{{place}}}") > 1
+            is_repeated = cell.when or count_given(cell.call, place) > 1
             if is_repeated and not isinstance(arg, (*VIEWS, Num)):
                 return arg
         if cell.when and cell is not whole:

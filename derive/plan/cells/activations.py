@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from derive.ir.nodes import ZERO, Scalar
 from derive.ir.walk import walk
 from derive.plan.cells.matching import is_same, strip
-from derive.plan.ops import Apply, Cell, Choose, Num, Op, arrange, axes_of
+from derive.plan.ops import Apply, Cell, Choose, Given, Num, Op, TorchCall, arrange, axes_of
 
 if TYPE_CHECKING:
     from derive.plan.cells.matching import Opener
@@ -34,7 +34,7 @@ def match_leaky_relu(op: Op, opener: Opener) -> Op | None:
         if isinstance(slope, Num) and is_same(tested, then) and is_same(scaled, then):
             arg = strip(then)
             has_scalar = any(isinstance(part, Scalar) for part in walk(slope.value))
-            when = "isinstance({1}, float)" if has_scalar else ""
-            call = Cell(f"{LEAKY}({{0}}, {{1}})", (arg, slope), op, axes_of(arg), when)
-            return arrange(call, axes)
+            call = TorchCall(LEAKY, (Given(0), Given(1)))
+            when = (Given(1),) if has_scalar else ()
+            return arrange(Cell(call, (arg, slope), op, axes_of(arg), when), axes)
     return None

@@ -20,9 +20,13 @@ from derive.plan.ops import (
     Einsum,
     Fill,
     Flatten,
+    Given,
     Num,
     Op,
+    Operand,
+    Pick,
     Source,
+    TorchCall,
     Triangle,
     Unflatten,
     arrange,
@@ -214,24 +218,29 @@ def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, opener: Op
     if merged is not None:
         query = Flatten(query, 1, 2, merged)
     pad = 4 - len(axes_of(query))
-    shared = ":, None" if group and len(batch) == 1 else ", ".join(["None"] * (2 - len(batch)))
+    shared = (":", None) if group and len(batch) == 1 else (2 - len(batch)) * (None,)
     args: list[Op] = [query, key, worth]
-    made = [_pick(pad * ["None"]), _pick([shared]), _pick([shared])]
-    texts = [f"{{{k}}}{_need_rows(args[k], opener)}{text}" for k, text in enumerate(made)]
+    operands = [
+        _pick(_make_rows(k, args[k], opener), at)
+        for k, at in enumerate((pad * (None,), shared, shared))
+    ]
+    keywords: list[tuple[str, Operand]] = []
     masked = heads[:-1] if merged is not None else heads  # no mask has an index of merged heads
     mask = None if scores.causal else _make_mask(scores, (*masked, places.row, places.column))
     if scores.causal:
-        texts.append("is_causal=True")
+        keywords.append(("is_causal", True))
     elif mask is not None:
         args.append(mask)
-        texts.append(f"attn_mask={{3}}{_pick(['None'] * (_count_places(mask) in (1, 3)))}")
-    texts.append("scale=1.0")  # a scale out of sizes would be a constant in a traced graph
+        keywords.append(
+            ("attn_mask", _pick(Given(3), (None,) if _count_places(mask) in (1, 3) else ()))
+        )
+    keywords.append(("scale", 1.0))  # one out of sizes would be a constant in a traced graph
     if group is not None:
-        texts.append("enable_gqa=True")
+        keywords.append(("enable_gqa", True))
     axes = (*heads, places.row, places.result)
     if merged is not None:
         axes = (batch[0], merged, places.row, places.result)
-    call = f"{NAME}({', '.join(texts)}){_pick(pad * ['0'])}"
+    call = _pick(TorchCall(NAME, tuple(operands), tuple(keywords)), pad * (0,))
     if group is not None and merged is not None:
         plain = Unflatten(query, 1, (batch[1], group))
     soft = _spell_weights(scores, (plain, key), places, mask)
@@ -261,16 +270,16 @@ def _may_be_endless(bias: Op | None, opener: Opener) -> bool:
     return False
 
 
-def _need_rows(op: Op, opener: Opener) -> str:
+def _make_rows(place: int, op: Op, opener: Opener) -> Operand:
     """A copy, where the features do not lie side by side: torch falls back to plain steps there."""
-    strides = find_strides(op, opener.memory)
-    return "" if strides[-1] == 1 or opener.memory.extent(axes_of(op)[-1]) == 1 else ".contiguous()"
+    is_near = find_strides(op, opener.memory)[-1] == 1
+    if is_near or opener.memory.extent(axes_of(op)[-1]) == 1:
+        return Given(place)
+    return TorchCall(".contiguous", (Given(place),))
 
 
-def _pick(parts: list[str]) -> str:
-    """`[None, None]`, or nothing."""
-    text = ", ".join(part for part in parts if part)
-    return f"[{text}]" if text else ""
+def _pick(arg: Operand, at: tuple[str | int | None, ...]) -> Operand:
+    return Pick(arg, at) if at else arg
 
 
 def _make_mask(scores: Scores, order: tuple[Index, ...]) -> Op | None:

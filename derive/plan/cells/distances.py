@@ -15,9 +15,13 @@ from derive.plan.cells.matching import is_same, strip
 from derive.plan.ops import (
     Apply,
     Cell,
+    Given,
+    Local,
     Num,
     Op,
+    Operand,
     Reduction,
+    TorchCall,
     arrange,
     axes_of,
     is_whole,
@@ -32,9 +36,7 @@ if TYPE_CHECKING:
     from derive.plan.cells.matching import Opener
 
 NAME = "torch.cdist"
-MODE = 'compute_mode="donot_use_mm_for_euclid_dist"'
-WIDE = "{dtype} in (torch.float32, torch.float64)"
-REAL = "{dtype}.is_floating_point"
+MODE = ("compute_mode", "donot_use_mm_for_euclid_dist")
 NOTE = f"{NAME}: it has no second and no forward derivatives; what --no-cells builds has them"
 TWO = Number(Fraction(2))
 
@@ -45,9 +47,9 @@ def match_distance(op: Op, opener: Opener) -> Op | None:
     """A root of a sum of squared differences, or that sum, where nothing else reads its parts."""
     match op:
         case Apply("sqrt", (arg,)):
-            total, power = opener.peel(arg), ""
+            total, is_square = opener.peel(arg), False
         case Reduction("sum") as total:
-            power = "**2"
+            is_square = True
         case _:
             return None
     if not isinstance(total, Reduction) or not opener.is_alone(total, axes_of(op)):
@@ -57,7 +59,7 @@ def match_distance(op: Op, opener: Opener) -> Op | None:
         return None  # torch takes no integers
     if _is_self(*found) and opener.has_any(_is_steep):
         return None
-    return arrange(_make_cell(*found, power), axes_of(op))
+    return arrange(_make_cell(*found, is_square=is_square), axes_of(op))
 
 
 def _is_self(one: Op, other: Op, axes: tuple[Index, ...], _: tuple[Index, ...]) -> bool:
@@ -119,15 +121,21 @@ def _spell(one: Op, other: Op, axes: tuple[Index, ...], summed: tuple[Index, ...
 
 
 def _make_cell(
-    one: Op, other: Op, axes: tuple[Index, ...], summed: tuple[Index, ...], power: str
+    one: Op, other: Op, axes: tuple[Index, ...], summed: tuple[Index, ...], *, is_square: bool
 ) -> Cell:
     """The call for the distances; where it does not do they are computed as they are spelled."""
     *batch, row, column = axes
     points = (arrange(one, (*batch, row, *summed)), arrange(other, (*batch, column, *summed)))
     square = _spell(*points, axes, summed)
-    whole: Op = square if power else Apply("sqrt", (square,), axes)
-    scratch = (axes,) if power else ()
-    narrow = f"({NAME}({{0}}.float(), {{1}}.float(), {MODE}){power})"
-    whole = Cell(f"{narrow}.to({{dtype}})", points, whole, axes, REAL, note=NOTE, scratch=scratch)
-    call = f"{NAME}({{0}}, {{1}}, {MODE}){power}"
-    return Cell(call, points, whole, axes, WIDE, note=NOTE, scratch=scratch)
+    whole: Op = square if is_square else Apply("sqrt", (square,), axes)
+    scratch = (axes,) if is_square else ()
+
+    def call(*given: Operand) -> TorchCall:
+        distance = TorchCall(NAME, given, (MODE,))
+        return TorchCall("**", (distance, 2)) if is_square else distance
+
+    wide = call(Given(0), Given(1))
+    narrow = call(*(TorchCall(".float", (Given(k),)) for k in (0, 1)))
+    cast = TorchCall(".to", (narrow, Local("dtype")))
+    whole = Cell(cast, points, whole, axes, ("real",), note=NOTE, scratch=scratch)
+    return Cell(wide, points, whole, axes, ("wide",), note=NOTE, scratch=scratch)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from derive.ir.nodes import Index, Number
 from derive.plan.cells.matching import Signed, join_sum, split_scale, split_sum
 from derive.plan.cost import find_true_axes
-from derive.plan.ops import Apply, Cell, Einsum, Num, Op, align, arrange, axes_of
+from derive.plan.ops import Apply, Cell, Einsum, Given, Num, Op, TorchCall, align, arrange, axes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +120,8 @@ def _write_linear(product: Product, bias: Op) -> Cell:
     weight = arrange(product.other, (*product.columns, product.summed))
     arg = arrange(product.one, (*product.rows, product.summed))
     whole = Apply("+", align((Einsum((arg, weight), axes), bias), axes), axes)
-    return Cell(f"{LINEAR}({{0}}, {{1}}, {{2}})", (arg, weight, bias), whole, axes)
+    call = TorchCall(LINEAR, (Given(0), Given(1), Given(2)))
+    return Cell(call, (arg, weight, bias), whole, axes)
 
 
 def _write_sum(product: Product, added: Op, beta: Fraction, alpha: Fraction) -> Cell:
@@ -131,14 +132,15 @@ def _write_sum(product: Product, added: Op, beta: Fraction, alpha: Fraction) -> 
         arrange(product.other, (*product.batch, product.summed, *product.columns)),
     )
     args: list[Op] = [arrange(added, axes), *matrices]
-    texts = ["{0}", "{1}", "{2}"]
+    keywords = []
     terms = []
     for name, op, number in (("beta", added, beta), ("alpha", Einsum(matrices, axes), alpha)):
         if number != 1:
-            texts.append(f"{name}={{{len(args)}}}")
+            keywords.append((name, Given(len(args))))
             args.append(Num(Number(number)))
         size = Num(Number(abs(number)))
         scaled = op if abs(number) == 1 else Apply("*", (op, size), axes_of(op))
         terms.append(Signed(scaled, number < 0))
     name = "torch.baddbmm" if product.batch else "torch.addmm"
-    return Cell(f"{name}({', '.join(texts)})", tuple(args), join_sum(terms, axes), axes)
+    call = TorchCall(name, (Given(0), Given(1), Given(2)), tuple(keywords))
+    return Cell(call, tuple(args), join_sum(terms, axes), axes)

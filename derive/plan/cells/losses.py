@@ -14,9 +14,13 @@ from derive.plan.ops import (
     Apply,
     Cell,
     Diagonal,
+    Given,
+    Local,
     Num,
     Op,
+    Operand,
     Reduction,
+    TorchCall,
     args_of,
     arrange,
     axes_of,
@@ -74,7 +78,7 @@ def _find_given(whole: Op, logarithms: Op, along: Along) -> Iterator[Op]:
 def _list_losses(
     given: Op, logarithms: Op, rows: tuple[Index, ...], index: Index
 ) -> Iterator[tuple[str, Op]]:
-    """The end of the call, and the losses. Without classes torch's own mean is nan, theirs is 0."""
+    """What is made of the losses of the rows, and the losses."""
     axes = (*rows, index)
     pair = (arrange(given, axes), arrange(logarithms, axes))
     each = Reduction("sum", Apply("*", pair, axes), (index,))
@@ -83,9 +87,9 @@ def _list_losses(
 
 
 def _list_ends(each: Op, rows: tuple[Index, ...]) -> Iterator[tuple[str, Op]]:
-    yield '"none")', each
-    yield '"sum")', Reduction("sum", each, rows)
-    yield '"none").mean()', Reduction("mean", each, rows)
+    yield "none", each
+    yield "sum", Reduction("sum", each, rows)
+    yield "mean", Reduction("mean", each, rows)
 
 
 def _match_diagonal(whole: Op, axes: tuple[Index, ...]) -> Cell | None:
@@ -103,9 +107,8 @@ def _match_diagonal(whole: Op, axes: tuple[Index, ...]) -> Cell | None:
         each = Apply("-", (Reduction("logsumexp", logits, (column,)), own), (row,))
         for end, loss in _list_ends(each, (row,)):
             if axes_of(loss) == axes and is_same(whole, loss):
-                classes = "torch.arange({1}, device={like}.device)"
-                given = ")" if end.endswith("mean()") else f", reduction={end}"
-                call = f"{NAME}({{0}}, {classes}{given}"
+                classes = TorchCall("torch.arange", (Given(1),), (("device", Local("device")),))
+                call = _make_call(classes, "" if end == "mean" else end)
                 scratch = ((row, column),)
                 return Cell(call, (logits, Num(row.extent)), loss, axes, scratch=scratch)
     return None
@@ -125,6 +128,13 @@ def _make_cell(end: str, along: Along, given: Op, rows: tuple[Index, ...]) -> Ce
     axes = (*rows, along.index)
     logits, target = arrange(strip(along.arg), axes), arrange(given, axes)
     losses = dict(_list_losses(target, Along(along.kind, logits, along.index), rows, along.index))
-    call = f"{NAME}({{0}}, {{1}}, reduction={end}"
+    # Without classes torch's own mean is nan, that of the rows is 0.
+    each = _make_call(Given(1), "none" if end == "mean" else end)
+    call = TorchCall(".mean", (each,)) if end == "mean" else each
     scratch = (axes, axes)  # the logarithms, and their product with the probabilities
     return Cell(call, (logits, target), losses[end], axes_of(losses[end]), scratch=scratch)
+
+
+def _make_call(target: Operand, reduction: str) -> TorchCall:
+    keywords = (("reduction", reduction),) if reduction else ()
+    return TorchCall(NAME, (Given(0), target), keywords)

@@ -28,10 +28,14 @@ from derive.plan.cost import find_strides
 from derive.plan.ops import (
     Apply,
     Cell,
+    Condition,
+    Given,
     Num,
     Op,
+    Operand,
     Reduction,
     Source,
+    TorchCall,
     align,
     arrange,
     axes_of,
@@ -45,7 +49,6 @@ if TYPE_CHECKING:
     from derive.plan.cells.matching import Opener
 
 LAYER = "torch.nn.functional.layer_norm"
-WIDE = "{dtype} in (torch.float32, torch.float64)"
 RMS = "torch.nn.functional.rms_norm"
 SIGNS = {"weight": "*", "bias": "+"}
 TWO = Number(Fraction(2))
@@ -197,24 +200,23 @@ def _write_call(norm: Norm, axes: tuple[Index, ...], weight: Op | None, bias: Op
     affine = {"weight": weight, "bias": bias}
     given = {name: arrange(part, norm.over) for name, part in affine.items() if part is not None}
     args: list[Op] = [arrange(norm.arg, axes), *(Num(index.extent) for index in norm.over)]
-    shape = ", ".join(f"{{{k}}}" for k in range(1, len(args)))
-    texts = ["{0}", f"({shape},)" if len(norm.over) == 1 else f"({shape})"]
-    places = {name: f"{{{len(args) + k}}}" for k, name in enumerate(given)}
-    eps = f"{{{len(args) + len(given)}}}"
+    plain: tuple[Operand, ...] = (Given(0), tuple(Given(k) for k in range(1, len(args))))
+    places = {name: Given(len(args) + k) for k, name in enumerate(given)}
+    eps = Given(len(args) + len(given))
     args += [*given.values(), Num(norm.eps)]
     whole = _join_affine(_spell(norm, args[0], axes), given, axes)
-    conditions = [f"isinstance({eps}, float)"] if isinstance(norm.eps, Scalar) else []
+    when: tuple[Condition, ...] = (eps,) if isinstance(norm.eps, Scalar) else ()
     if given and norm.call == LAYER:
         # On a CPU torch adds up the gradients of weight and bias in their own dtype, which is too
         # narrow if that is half precision: there they come after the call.
-        after = "".join(f" {SIGNS[name]} {place}" for name, place in places.items())
-        call = f"{norm.call}({', '.join([*texts, f'eps={eps}'])}){after}"
-        whole = Cell(call, tuple(args), whole, axes, " and ".join(conditions))
-        conditions.append(WIDE)
-    named = [*(f"{name}={place}" for name, place in places.items()), f"eps={eps}"]
-    call = f"{norm.call}({', '.join([*texts, *named])})"
+        call = TorchCall(norm.call, plain, (("eps", eps),))
+        for name, place in places.items():
+            call = TorchCall(SIGNS[name], (call, place))
+        whole = Cell(call, tuple(args), whole, axes, when)
+        when = (*when, "wide")
+    call = TorchCall(norm.call, plain, (*places.items(), ("eps", eps)))
     scratch = (axes,) if norm.call == RMS else ()
-    return Cell(call, tuple(args), whole, axes, " and ".join(conditions), scratch=scratch)
+    return Cell(call, tuple(args), whole, axes, when, scratch=scratch)
 
 
 def _join_affine(op: Op, given: dict[str, Op], axes: tuple[Index, ...]) -> Op:

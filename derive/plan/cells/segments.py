@@ -20,12 +20,16 @@ from derive.plan.ops import (
     Choose,
     Einsum,
     Expand,
+    Extents,
+    Given,
     Iota,
+    Local,
     Num,
     NumTensor,
     Op,
     Reduction,
     Source,
+    TorchCall,
     align,
     arrange,
     axes_of,
@@ -35,7 +39,6 @@ if TYPE_CHECKING:
     from derive.ir.nodes import Index
     from derive.plan.cells.matching import Opener
 
-WIDE = "{dtype} in (torch.float32, torch.float64)"
 FEW = 8  # segments below which a product with the mask is as fast
 
 
@@ -115,16 +118,16 @@ def _write(found: Segments, value: Op | None, order: tuple[Index, ...]) -> Op | 
     whole = Einsum((Cast(found.mask), arg), exchanged)
     place = axes.index(index)
     is_count = isinstance(arg, Expand)  # ones, which are not there yet
-    zeros = "{like}.new_zeros({2}, dtype={dtype})" if is_count else _write_zeros(place, len(axes))
-    call = f"{zeros}.index_add({place}, {{1}}, {{0}})"
+    zeros = _make_zeros(place, len(axes))
+    if is_count:
+        zeros = TorchCall(".new_zeros", (Local("like"), Given(2)), (("dtype", Local("dtype")),))
+    call = TorchCall(".index_add", (zeros, place, Given(1), Given(0)))
     args = (arg, found.numbers, Num(found.segment.extent))
-    return arrange(Cell(call, args, whole, exchanged, WIDE, axes), order)
+    return arrange(Cell(call, args, whole, exchanged, ("wide",), axes), order)
 
 
-def _write_zeros(place: int, count: int) -> str:
+def _make_zeros(place: int, count: int) -> TorchCall:
     """Zeros as many as the argument has, but in one place as many as there are segments."""
-    if count == 1:
-        return "{0}.new_zeros({2})"
-    before = f"*{{0}}.shape[:{place}], " if place else ""
-    after = f", *{{0}}.shape[{place + 1}:]" if place + 1 < count else ""
-    return f"{{0}}.new_zeros({before}{{2}}{after})"
+    before = (Extents(Given(0), 0, place),) if place else ()
+    after = (Extents(Given(0), place + 1, None),) if place + 1 < count else ()
+    return TorchCall(".new_zeros", (Given(0), *before, Given(2), *after))

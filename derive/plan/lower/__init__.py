@@ -56,13 +56,16 @@ from derive.plan.ops import (
     Einsum,
     Expand,
     Flatten,
+    Given,
     Num,
     NumTensor,
     Op,
+    Operand,
     Reduction,
     Select,
     Slice,
     Source,
+    TorchCall,
     Unflatten,
     align,
     arrange,
@@ -311,8 +314,8 @@ def _cut(op: Op, at: int, index: Index) -> Op:
     missing = Polynomial.of(index.extent) - Polynomial.of(axes[at].extent)
     if is_nonnegative(missing * Polynomial.of(MINUS_ONE)):
         return cut
-    pairs = ", ".join(["0, 0"] * (len(axes) - 1 - at) + ["0, {1}"])
-    call = f"torch.nn.functional.pad({{0}}, ({pairs}))"
+    pairs: tuple[Operand, ...] = (*[0, 0] * (len(axes) - 1 - at), 0, Given(1))
+    call = TorchCall("torch.nn.functional.pad", (Given(0), pairs))
     return Cell(call, (op, Num(missing.to_expr())), cut, axes_of(cut))
 
 
