@@ -19,7 +19,7 @@ name axes that its argument lacks; they have size 1 there and broadcast.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from derive.ir.nodes import (
     Access,
@@ -310,6 +310,7 @@ Op: TypeAlias = (
     | Cell
 )
 
+OPS = get_args(Op)
 VIEWS = (Source, Select, Slice, Unflatten, Diagonal, Flatten, Arrange, Expand)
 
 
@@ -394,40 +395,22 @@ def args_of(op: Op) -> tuple[Op, ...]:
 
 def with_args(op: Op, args: tuple[Op, ...]) -> Op:
     """The same operation on other arguments of the same axes."""
+    if not args_of(op):
+        return op
+    values: dict[str, Any] = {name: getattr(op, name) for name in op.__match_args__}
     match op:
-        case Einsum(_, axes):
-            return Einsum(args, axes)
-        case Apply(function, _, axes):
-            return Apply(function, args, axes)
-        case Choose(_, _, _, axes):
-            return Choose(*args, axes)  # type: ignore[call-arg, arg-type]
-        case Fill(_, _, value, where):
-            return Fill(args[0], args[1], value, where)
-        case Source() | Num() | NumTensor() | Iota() | Triangle():
-            return op
-        case Select(_, place, at):
-            return Select(args[0], place, at)
-        case Slice(_, place, index):
-            return Slice(args[0], place, index)
-        case Unflatten(_, place, parts):
-            return Unflatten(args[0], place, parts)
-        case Diagonal(_, first, second):
-            return Diagonal(args[0], first, second)
-        case Flatten(_, start, end, index):
-            return Flatten(args[0], start, end, index)
-        case Arrange(_, axes):
-            return Arrange(args[0], axes)
-        case Expand(_, axes):
-            return Expand(args[0], axes)
-        case Reduction(kind, _, over):
-            return Reduction(kind, args[0], over)
-        case Along(kind, _, index):
-            return Along(kind, args[0], index)
-        case Cast():
-            return Cast(args[0])
-        case Cell(call, _, whole, axes, when, volume, note, scratch):
+        case Einsum() | Apply():
+            values["args"] = args
+        case Cell():
             new = dict(zip(op.args, args, strict=True))
-            return Cell(call, args, exchange(whole, new), axes, when, volume, note, scratch)
+            values |= {"args": args, "whole": exchange(op.whole, new)}
+        case Choose():
+            values |= zip(("condition", "then", "other"), args, strict=True)
+        case Fill():
+            values |= zip(("arg", "mask"), args, strict=True)
+        case _:
+            values["arg"] = args[0]
+    return type(op)(*values.values())
 
 
 def exchange(op: Op, new: Mapping[Op, Op]) -> Op:
@@ -439,46 +422,16 @@ def exchange(op: Op, new: Mapping[Op, Op]) -> Op:
 
 
 def rename_indices(op: Op, new: Mapping[Index, Index]) -> Op:
-    """The operation under other letters."""
+    """The operation under other indices."""
 
-    def each(axes: tuple[Index, ...]) -> tuple[Index, ...]:
-        return tuple(new.get(i, i) for i in axes)
+    def each(value: Any) -> Any:
+        if isinstance(value, Index):
+            return new.get(value, value)
+        if isinstance(value, tuple):
+            return tuple(map(each, value))
+        return rename_indices(value, new) if isinstance(value, OPS) else value
 
-    args = tuple(rename_indices(arg, new) for arg in args_of(op))
-    if isinstance(op, Cell):
-        whole = rename_indices(op.whole, new)
-        volume, scratch = each(op.volume), tuple(map(each, op.scratch))
-        return Cell(op.call, args, whole, each(op.axes), op.when, volume, op.note, scratch)
-    op = with_args(op, args)
-    match op:
-        case Source(name, axes, kind):
-            return Source(name, each(axes), kind)
-        case Einsum(_, axes):
-            return Einsum(args, each(axes))
-        case Apply(function, _, axes):
-            return Apply(function, args, each(axes))
-        case Choose(condition, then, other, axes):
-            return Choose(condition, then, other, each(axes))
-        case Arrange(arg, axes):
-            return Arrange(arg, each(axes))
-        case Expand(arg, axes):
-            return Expand(arg, each(axes))
-        case Slice(arg, place, index):
-            return Slice(arg, place, new.get(index, index))
-        case Unflatten(arg, place, parts):
-            return Unflatten(arg, place, each(parts))
-        case Flatten(arg, start, end, index):
-            return Flatten(arg, start, end, new.get(index, index))
-        case Iota(index):
-            return Iota(new.get(index, index))
-        case Triangle(rows, columns, offset, upper):
-            return Triangle(new.get(rows, rows), new.get(columns, columns), offset, upper)
-        case Reduction(kind, arg, over):
-            return Reduction(kind, arg, each(over))
-        case Along(kind, arg, index):
-            return Along(kind, arg, new.get(index, index))
-        case _:
-            return op
+    return type(op)(*(each(getattr(op, name)) for name in op.__match_args__))
 
 
 def walk_ops(op: Op) -> Iterator[Op]:

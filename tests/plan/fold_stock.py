@@ -5,9 +5,8 @@ from derive.backend.to_module import Header, to_module
 from derive.compiler import Built
 from derive.frontend.system import to_system
 from derive.ir.walk import find_sizes
-from derive.plan.blocks import find_indices, make_tiled, open_scope
-from derive.plan.blocks.groups import find_group
-from derive.plan.blocks.running import find_fold
+from derive.plan.blocks import find_indices, make_tiled, open_region
+from derive.plan.blocks.body import find_body
 from derive.plan.build import make_plan
 
 SCORES = "q[N, D]; k[M, D]; v[M, E]\ns[i,j] = sum[d](tanh(q[i,d] + k[j,d]))\n"
@@ -139,10 +138,9 @@ def build_loops(text, indices, *, empty_row="nan", length=2):
     system = to_system(formula)
     plan = make_plan(system, dict.fromkeys(find_sizes(system), 64))
     for index in indices:
-        scope = open_scope(plan)
+        scope = open_region(plan)
         (each,) = [i for i in find_indices(plan) if i.name == index.removesuffix("*")]
-        find = find_fold if index.endswith("*") else find_group
-        group = find(scope, each, whole=True)
+        group = find_body(scope, each, is_summed=index.endswith("*"), longest=True)
         plan = make_tiled(plan, group, length)
     source = to_module(plan, system.name, Header("", "", "a formula", "derive build"))
     return Built(system.name, formula, system, plan, source)

@@ -11,8 +11,8 @@ from derive.errors import DeriveError
 from derive.frontend.system import to_system
 from derive.ir.walk import find_sizes
 from derive.judge.samples import draw_inputs
-from derive.plan.blocks import find_indices, make_tiled, open_scope, tile
-from derive.plan.blocks.running import find_fold
+from derive.plan.blocks import find_indices, make_tiled, open_region, tile
+from derive.plan.blocks.body import find_body
 from derive.plan.build import make_plan
 from derive.plan.machine import DEFAULT
 
@@ -34,7 +34,7 @@ def find_folds(text):
     plan = make_plan(system, dict.fromkeys(find_sizes(system), 64))
     found = {}
     for index in find_indices(plan):
-        group = find_fold(open_scope(plan), index, whole=True)
+        group = find_body(open_region(plan), index, is_summed=True, longest=True)
         if group is not None and make_tiled(plan, group, 2) is not None:
             peaks = sum(each.start == "lowest" for each in group.running)
             found[index.name] = f"{index.name}*{peaks}" if peaks else index.name

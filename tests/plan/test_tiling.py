@@ -7,8 +7,8 @@ from derive import build, parse
 from derive.backend.to_module import Header, to_module
 from derive.compiler import Built
 from derive.frontend.system import to_system
-from derive.plan.blocks import find_indices, make_tiled, open_scope
-from derive.plan.blocks.groups import find_group
+from derive.plan.blocks import find_indices, make_tiled, open_region
+from derive.plan.blocks.body import find_body
 from derive.plan.build import make_plan
 
 ROWS = "x[N, D]; y[M, D]\nd[i,j] = sum[k](tanh(x[i,k] - y[j,k]))"
@@ -55,7 +55,9 @@ def test_a_loop_in_a_loop_joins_what_both_leave():
     plan = make_plan(system, dict.fromkeys("BNMD", 64))
     for letter in "bi":
         (index,) = [i for i in find_indices(plan) if i.name == letter]
-        plan = make_tiled(plan, find_group(open_scope(plan), index, whole=True), 2)
+        plan = make_tiled(
+            plan, find_body(open_region(plan), index, is_summed=False, longest=True), 2
+        )
     assert [len(tile.joined) for tile in plan.tiles] == [2, 2]
     source = to_module(plan, "scores", Header("", "", "a formula", "derive build"))
     Built("scores", parse(text), system, plan, source).judge(2)

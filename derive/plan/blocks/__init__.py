@@ -1,6 +1,6 @@
 """Loops over blocks of an index, so that what their steps make stays near.
 
-A block of an index that every step of a group keeps (no step of it sums over it, nor normalises
+A block of an index that every step of a body keeps (no step of it sums over it, nor normalises
 along it) is computed by the same lines as the whole. Large intermediates then never exist as a
 whole; and where a block is one position, its index no longer keeps the batch indices of a
 contraction from being merged, so that torch copies no operand. Over an index that is summed, a loop
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from derive.errors import refuse
 from derive.ir.nodes import MINUS_ONE, Index, Pow, Size
 from derive.ir.polynomial import Polynomial
-from derive.plan.blocks.groups import Group, Scope, find_group
-from derive.plan.blocks.running import find_fold
+from derive.plan.blocks.body import Body, find_body
+from derive.plan.blocks.members import Region
 from derive.plan.cost import (
     Memory,
     count_elements,
@@ -33,7 +33,7 @@ from derive.plan.ops import args_of, axes_of, find_reads, walk_ops
 from derive.plan.steps import Tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from derive.plan.machine import Machine
     from derive.plan.plan import Plan
@@ -44,7 +44,7 @@ OUTER = tuple(1 << k for k in range(39, 2, -2))  # of a loop around another, whi
 MOST_OPERATIONS = 5000  # times indices: of a long plan loops over fewer indices are looked at
 SAME = 1.05  # of the best time: among those the smaller block is taken
 GAIN = 0.75  # of the time without a loop, above which a loop is not worth its lines
-KINDS = (find_group, find_fold)  # of loops: over an index that is kept, over one that is summed
+KINDS = (False, True)  # of loops: over an index that is kept, over one that is summed
 
 
 def tile(plan: Plan, machine: Machine, most: int | None = None) -> Plan:
@@ -56,8 +56,8 @@ def tile(plan: Plan, machine: Machine, most: int | None = None) -> Plan:
     if most is not None and plan.peak > most:
         return _fit(plan, machine, most)
     best = plan
-    for find in KINDS:
-        found = list(_find_tiled(plan, find, TARGETS if most is None else LEAN, most))
+    for is_summed in KINDS:
+        found = list(_find_tiled(plan, is_summed, TARGETS if most is None else LEAN, most))
         found = [each for each in found if most is None or each.peak <= most]
         best = _choose_faster(best, found, machine)
     return best
@@ -77,7 +77,7 @@ def _fit(plan: Plan, machine: Machine, most: int) -> Plan:
     """A plan that keeps to a budget: one loop, or one inside another where that is faster."""
     least, leanest = plan.peak, plan
     best: Plan | None = None
-    kinds = [_find_tiled(plan, find, LEAN, most) for find in KINDS]
+    kinds = [_find_tiled(plan, is_summed, LEAN, most) for is_summed in KINDS]
     for kind in [*kinds, _find_nested(plan, most)]:
         found = [(each.peak, each) for each in kind]
         fitting = [each for count, each in found if count <= most]
@@ -93,7 +93,7 @@ def _fit(plan: Plan, machine: Machine, most: int) -> Plan:
 
 def _find_tiled(
     plan: Plan,
-    find: Callable[..., Group | None],
+    is_summed: bool,
     targets: Sequence[int],
     most: int | None,
 ) -> Iterator[Plan]:
@@ -101,10 +101,11 @@ def _find_tiled(
 
     Under a budget also with as many steps in the loop as can be.
     """
-    scope = open_scope(plan)
-    for index, whole in product(find_indices(plan), (False,) if most is None else (False, True)):
-        group = find(scope, index, whole=whole)
-        made = None if group is None else make_tiled(plan, group, targets[0])
+    region = open_region(plan)
+    lengths = (False,) if most is None else (False, True)
+    for index, longest in product(find_indices(plan), lengths):
+        body = find_body(region, index, is_summed=is_summed, longest=longest)
+        made = None if body is None else make_tiled(plan, body, targets[0])
         if made is not None:
             yield from (_aim(made, target) for target in targets)
 
@@ -119,16 +120,17 @@ def _aim(plan: Plan, *targets: int) -> Plan:
 
 def _find_nested(plan: Plan, most: int) -> Iterator[Plan]:
     """The plan with a loop in a loop, for each pair of indices, by the largest blocks that fit."""
-    scope = open_scope(plan)
-    for index, whole in product(find_indices(plan), (False, True)):
-        group = find_group(scope, index, whole=whole)
-        around = None if group is None else make_tiled(plan, group, OUTER[0])
+    region = open_region(plan)
+    for index, longest in product(find_indices(plan), (False, True)):
+        body = find_body(region, index, is_summed=False, longest=longest)
+        around = None if body is None else make_tiled(plan, body, OUTER[0])
         if around is None:
             continue
         lengths = _find_lengths(around)
         around = _aim(around, lengths[0])
-        for other, find in product(find_indices(around), KINDS):
-            inside = find(open_scope(around), other, whole=whole)
+        for other, is_summed in product(find_indices(around), KINDS):
+            region_in = open_region(around)
+            inside = find_body(region_in, other, is_summed=is_summed, longest=longest)
             made = None if inside is None else make_tiled(around, inside, LEAN[0])
             if made is not None:
                 yield from _fit_nested(made, lengths, most)
@@ -162,14 +164,14 @@ def _fit_nested(plan: Plan, around: Sequence[int], most: int) -> Iterator[Plan]:
         yield _aim(plan, length, target)
 
 
-def open_scope(plan: Plan) -> Scope:
+def open_region(plan: Plan) -> Region:
     """The steps of a plan, or of its loop, as those among which another is looked for."""
     taken = {*plan.names, *(name for tile in plan.tiles for name in tile.names)}
     steps, read = plan.steps, {name for op in plan.results for name in find_reads(op)}
     if plan.tile is not None:
         steps = steps[plan.tile.first : plan.tile.last + 1]
         read = {name for name, _, _ in plan.tile.joined}
-    return Scope(steps, read, taken, plan.complete(plan.sizes), plan.system.empty_row)
+    return Region(steps, read, taken, plan.complete(plan.sizes), plan.system.empty_row)
 
 
 def find_indices(plan: Plan) -> tuple[Index, ...]:
@@ -177,7 +179,7 @@ def find_indices(plan: Plan) -> tuple[Index, ...]:
 
     Of a long plan with many, those of the largest tensors.
     """
-    steps, memory = open_scope(plan).steps, Memory(plan.complete(plan.sizes))
+    steps, memory = open_region(plan).steps, Memory(plan.complete(plan.sizes))
     ops = [op for step in steps for op in walk_ops(step.op)]
     found = [i for step in steps for i in step.axes]
     found += [i for op in ops for arg in args_of(op) for i in axes_of(arg)]
@@ -191,40 +193,40 @@ def find_indices(plan: Plan) -> tuple[Index, ...]:
     return tuple(indices)
 
 
-def make_tiled(plan: Plan, group: Group, target: int) -> Plan | None:
-    """The plan whose group runs in a loop over blocks of at most `target` elements.
+def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
+    """The plan whose body runs in a loop over blocks of at most `target` elements.
 
-    None for a group that makes nothing new. In a plan that has a loop, the group is one of its
+    None for a body that makes nothing new. In a plan that has a loop, the body is one of its
     steps, and its loop is inside.
     """
     around = plan.tile
-    taken = open_scope(plan).taken | group.names
+    taken = open_region(plan).taken | body.names
     block = free_name("block" if around is None else "inner_block", taken)
     taken = {*taken, block}
-    steps = group.cut(Index(group.index.name, Size(block)))
-    unit = _find_unit(group, plan)
-    if unit is None or not group.sliced:
+    steps = body.cut(Index(body.index.name, Size(block)))
+    unit = _find_unit(body, plan)
+    if unit is None or not body.sliced:
         return None
     joined = []
-    for step in group.inside:
-        if step.name in group.joined:
+    for step in body.inside:
+        if step.name in body.joined:
             name = free_name(f"{step.name}_blocks", taken)
             taken.add(name)
-            joined.append((step.name, name, step.axes.index(group.index)))
-    first = len(group.before) + (0 if around is None else around.first)
+            joined.append((step.name, name, step.axes.index(body.index)))
+    first = len(body.before) + (0 if around is None else around.first)
     made = Tile(
-        group.index,
+        body.index,
         block,
         first,
         first + len(steps) - 1,
-        group.sliced,
+        body.sliced,
         tuple(joined),
         unit,
         target,
-        group.running,
-        group.wide,
+        body.running,
+        body.wide,
     )
-    steps = (*group.before, *steps, *group.after)
+    steps = (*body.before, *steps, *body.after)
     if around is None:
         return replace(plan, steps=steps, tile=made)
     last = around.first + len(steps) - 1
@@ -232,20 +234,20 @@ def make_tiled(plan: Plan, group: Group, target: int) -> Plan | None:
     return replace(plan, steps=whole, tile=replace(around, last=last, inner=made))
 
 
-def _find_unit(group: Group, plan: Plan) -> Polynomial | None:
+def _find_unit(body: Body, plan: Plan) -> Polynomial | None:
     """The elements that one position adds to the largest tensor made, or copied, in a block.
 
     None where nothing is made.
     """
     memory = Memory(plan.complete(plan.sizes))
-    one = Polynomial.of(Pow(group.index.extent, MINUS_ONE))
-    for step in (*group.before, *group.inside):
+    one = Polynomial.of(Pow(body.index.extent, MINUS_ONE))
+    for step in (*body.before, *body.inside):
         memory.strides[step.name] = find_strides(step.op, memory)
-    work = [op for step in group.inside for op in walk_ops(step.op)]
-    kept = [find_kept(op) for op in work if group.index in find_true_axes(op)]
+    work = [op for step in body.inside for op in walk_ops(step.op)]
+    kept = [find_kept(op) for op in work if body.index in find_true_axes(op)]
     kept = [count for count in kept if count.terms]
     copied = [arg for op in work for arg in find_copied(op, memory)]
-    kept += [count_elements(axes_of(arg)) for arg in copied if group.index in axes_of(arg)]
+    kept += [count_elements(axes_of(arg)) for arg in copied if body.index in axes_of(arg)]
     return max(kept, key=plan.at_sizes) * one if kept else None
 
 

@@ -1,0 +1,309 @@
+"""The body of a loop over blocks of an index: its steps, and values that run from block to block.
+
+    sum_j x_j = ((x_1 + x_2) + x_3) + ..             likewise prod, max, min
+    sum_j softmax_j(s_j) v_j = acc / total           where, block by block,
+        higher = max(peak, max_j s_j)                rescale = exp(peak - higher)
+        total' = total * rescale + sum_j exp(s_j - higher)
+        acc' = acc * rescale + sum_j exp(s_j - higher) v_j
+
+Milakov, Gimelshein 2018; Rabe, Staats 2021; Dao et al. 2022. A peak begins at the lowest finite
+number, not at -oo: a block of nothing but -oo then has the weights exp(-oo) = 0, not nan. It is no
+part of the value, so no gradient flows through it. Sums run in float32 at least, whatever the
+formula's dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import ONE, ZERO, Expr, Index, Mul
+from derive.plan.blocks.members import Members, Region, find_blocks, find_members, open_calls
+from derive.plan.naming import free_name, name_op
+from derive.plan.ops import (
+    VIEWS,
+    Apply,
+    Cast,
+    Cell,
+    Fill,
+    Given,
+    Largest,
+    Local,
+    Num,
+    Op,
+    Reduction,
+    Source,
+    TorchCall,
+    arrange,
+    axes_of,
+    exchange,
+    find_reads,
+    rename_indices,
+    walk_ops,
+)
+from derive.plan.steps import Running, Start, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence, Set
+
+EXTREMES: dict[str, Start] = {"max": "-oo", "min": "oo"}  # and where they begin
+_ANY = Index("_", ONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Steps of a loop over blocks of `index`, those before and after it, and what crosses over."""
+
+    index: Index
+    before: tuple[Step, ...]
+    inside: tuple[Step, ...]
+    after: tuple[Step, ...]
+    sliced: tuple[tuple[str, Op], ...]  # the name in the loop, and what it is a block of
+    joined: tuple[str, ...]  # steps that are read after the loop
+    running: tuple[Running, ...] = ()  # values carried from block to block
+    wide: str = ""  # what their dtype is called
+
+    @property
+    def names(self) -> set[str]:
+        """All names of its own: of blocks, steps and running values."""
+        steps = {step.name for step in (*self.before, *self.inside, *self.after)}
+        return {self.wide, *steps, *(name for name, _ in self.sliced)}
+
+    def cut(self, short: Index) -> tuple[Step, ...]:
+        """The steps on blocks: the index is exchanged for one of a block's extent."""
+        names = {_to_leaf_key(op, self.index): name for name, op in self.sliced}
+        inside = find_places(self.inside, self.index)
+
+        def cut_step(step: Step) -> Step:
+            leaves = find_blocks(step.op, self.index, inside)
+            new = {leaf: _to_block(leaf, names[_to_leaf_key(leaf, self.index)]) for leaf in leaves}
+            return Step(step.name, rename_indices(exchange(step.op, new), {self.index: short}))
+
+        return tuple(map(cut_step, self.inside))
+
+
+def find_places(steps: Iterable[Step], index: Index) -> dict[str, int]:
+    """The steps that keep an index, by name, and the place in which they have it."""
+    return {step.name: step.axes.index(index) for step in steps if index in step.axes}
+
+
+def _to_block(leaf: Op, name: str) -> Source:
+    return Source(name, axes_of(leaf), leaf.kind if isinstance(leaf, Source) else "real")
+
+
+def _to_leaf_key(op: Op, index: Index) -> Op:
+    """The leaf; a tensor cut at the same place is the same under whatever letters."""
+    if not isinstance(op, Source):
+        return op
+    return Source(op.name, tuple(i if i is index else _ANY for i in op.axes), op.kind)
+
+
+def find_body(
+    region: Region, index: Index, *, is_summed: bool, longest: bool = False
+) -> Body | None:
+    """The loop worth having, or the longest one, over an index that is kept or summed, or None."""
+    opened = open_calls(region, index) if is_summed else region
+    members = find_members(opened, index, is_summed=is_summed, longest=longest)
+    return None if members is None else _Loop(region, index, members).make(opened.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The names that belong to one softmax."""
+
+    peak: Source
+    rescale: Source
+    total: Source
+    weights: Source | None = None
+
+
+@dataclass
+class _Loop:
+    """A loop in the making."""
+
+    region: Region
+    index: Index
+    members: Members
+    taken: set[str] = field(default_factory=set)
+    before: list[Step] = field(default_factory=list)
+    inside: list[Step] = field(default_factory=list)
+    after: list[Step] = field(default_factory=list)
+    running: list[Running] = field(default_factory=list)
+    peaks: dict[str, Peak] = field(default_factory=dict)  # by the name of the softmax
+    renamed: dict[str, str] = field(default_factory=dict)
+    wide: str = ""
+
+    def make(self, opened: Sequence[Step]) -> Body:
+        """The steps in and around the loop; `opened` are all steps, without calls that sum."""
+        members = self.members
+        self.taken = set(self.region.taken)
+        self.wide = self._name("wide") if members.is_summed else ""
+        for step, plain in zip(self.region.steps, opened, strict=True):
+            if step.name in members.rows:
+                self._soften(plain)
+            elif step.name in members.inside:
+                self._keep(Step(step.name, self._read(plain.op)))
+            elif step.name in members.closing:
+                sums = {op: self._close(op, step.name) for op in members.closing[step.name]}
+                self.after.append(Step(step.name, exchange(plain.op, sums)))
+            else:
+                (self.after if step.name in members.later else self.before).append(step)
+        inside = tuple(self.inside)
+        sliced = name_leaves(inside, self.index, self.taken)
+        read = {*self.region.read, *(name for step in self.after for name in find_reads(step.op))}
+        made = () if members.is_summed else tuple(s.name for s in inside if s.name in read)
+        steps = (tuple(self.before), inside, tuple(self.after))
+        return Body(self.index, *steps, sliced, made, tuple(self.running), self.wide)
+
+    def _name(self, wish: str) -> str:
+        name = free_name(wish, self.taken)
+        self.taken.add(name)
+        return name
+
+    def _add(self, wish: str, op: Op, kind: str = "real") -> Source:
+        """A step of the loop."""
+        name = self._name(wish)
+        self.inside.append(Step(name, op))
+        return Source(name, axes_of(op), kind)
+
+    def _run(self, wish: str, axes: tuple[Index, ...], start: Start) -> Source:
+        """A running value, which some step has to make anew."""
+        name = self._name(wish)
+        self.running.append(Running(name, axes, start))
+        return Source(name, axes, "real" if start in EXTREMES.values() else "wide")
+
+    def _keep(self, step: Step) -> None:
+        """A step of blocks; one that is left with nothing but the weights has their name."""
+        if isinstance(step.op, Source) and step.op.name in self.renamed.values():
+            self.renamed[step.name] = step.op.name
+        else:
+            self.inside.append(step)
+
+    def _read(self, op: Op) -> Op:
+        """The operation with the weights in place of what they are proportional to.
+
+        Weights are 0 where a score is -oo: no zeros have to be put there.
+        """
+        parts = [part for part in walk_ops(op) if isinstance(part, Source)]
+        new: dict[Op, Op] = {
+            part: Source(self.renamed[part.name], part.axes)
+            for part in parts
+            if part.name in self.renamed
+        }
+        fills = [part for part in walk_ops(op) if isinstance(part, Fill) and part.arg in new]
+        return exchange(op, new | {part: new[part.arg] for part in fills})
+
+    def _soften(self, step: Step) -> None:
+        """The weights of a block, and their sum so far."""
+        scores = self._show(self.members.scores[step.name], f"{step.name}_logits")
+        peak = self._follow(scores, (self.index,))
+        weights = self._add("weights", Cast(_raise(scores, peak.peak)))
+        call = TorchCall(".sum", (Given(0), -1), (("dtype", Local(self.wide)),))
+        part = Reduction("sum", weights, (self.index,))
+        self._accumulate(peak.total, Cell(call, (weights,), part, peak.total.axes), peak)
+        self.peaks[step.name] = peak
+        self.renamed[step.name] = weights.name
+        if self.region.empty_row == "zeros":
+            self.after.append(_fill_empty(peak.total))
+
+    def _show(self, op: Op, wish: str) -> Op:
+        """The operation by a name, unless it is a view."""
+        if all(isinstance(part, VIEWS) for part in walk_ops(op)):
+            return op
+        return self._add(wish, op)
+
+    def _follow(self, scores: Op, over: tuple[Index, ...], *, clamp: bool = False) -> Peak:
+        """The peak so far, and what the sums so far have to be scaled by."""
+        rows = tuple(i for i in axes_of(scores) if i not in over)
+        zeros = self.region.empty_row == "zeros" or clamp
+        total = self._run("total", rows, "zero" if zeros else "empty")
+        peak = self._run("peak", rows, "lowest")
+        places = tuple(axes_of(scores).index(i) - len(axes_of(scores)) for i in over)
+        where = places[0] if len(places) == 1 else places
+        largest = TorchCall(".amax", (TorchCall(".detach", (Given(1),)), where))
+        call = TorchCall("torch.maximum", (Given(0), largest))
+        if clamp:  # a score of oo leaves a sum of oo
+            call = TorchCall(".clamp", (call,), (("max", Largest(Local(self.wide))),))
+        whole = Apply("max", (peak, Reduction("max", scores, over)), rows)
+        higher = self._add("higher", Cell(call, (peak, scores), whole, rows), "wide")
+        rescale = self._add("rescale", Apply("exp", (Apply("-", (peak, higher), rows),), rows))
+        self.inside.append(Step(peak.name, higher))
+        return Peak(peak, rescale, total)
+
+    def _accumulate(self, sums: Source, part: Op, peak: Peak | None, function: str = "+") -> None:
+        """The running value with what the block adds to it."""
+        before: Op = sums
+        if peak is not None:
+            scale = arrange(peak.rescale, sums.axes)
+            before = Apply("*", (sums, scale), sums.axes)
+        self.inside.append(Step(sums.name, Apply(function, (before, part), sums.axes)))
+
+    def _close(self, closer: Op, name: str) -> Op:
+        """What to read after the loop for an operation that sums over its index."""
+        closer = self._read(closer)
+        axes = axes_of(closer)
+        count: Expr | None = None
+        match closer:
+            case Reduction("logsumexp", arg, over):
+                return self._close_logarithm(arg, over, name)
+            case Reduction("max" | "min" as kind):
+                value = self._run(f"{name}_{kind}", axes, EXTREMES[kind])
+                self._accumulate(value, closer, None, kind)
+                return value
+            case Reduction("prod"):
+                value = self._run(f"{name}_product", axes, "one")
+                self._accumulate(value, closer, None, "*")
+                return Cast(value)
+            case Reduction("mean", arg, over):
+                closer, count = Reduction("sum", arg, over), Mul(tuple(i.extent for i in over))
+        peak = self._find_peak(closer)
+        value = self._run(f"{name}_sum", axes, "zero")
+        self._accumulate(value, closer, peak)
+        found: Op = value
+        if peak is not None:
+            found = Apply("/", (found, arrange(peak.total, axes)), axes)
+        if count is not None:
+            found = Apply("/", (found, Num(count)), axes)
+        return Cast(found)
+
+    def _close_logarithm(self, arg: Op, over: tuple[Index, ...], name: str) -> Op:
+        """The logarithm of a sum of exponentials, from its peak on."""
+        scores = self._show(arg, f"{name}_logits")
+        peak = self._follow(scores, over, clamp=True)
+        rows = peak.total.axes
+        self._accumulate(peak.total, Reduction("sum", _raise(scores, peak.peak), over), peak)
+        logarithm = Apply("log", (peak.total,), rows)
+        return Cast(Apply("+", (peak.peak, logarithm), rows))
+
+    def _find_peak(self, closer: Op) -> Peak | None:
+        """That of the softmax whose weights an operation reads."""
+        reads = find_reads(closer)
+        roots = {name: root for name, root in self.members.roots.items() if root in self.peaks}
+        found = [root for name, root in roots.items() if self.renamed.get(name, name) in reads]
+        return self.peaks[found[0]] if found else None
+
+
+def _raise(scores: Op, peak: Op) -> Op:
+    """The exponentials of the scores, of which the largest so far is 1."""
+    axes = axes_of(scores)
+    return Apply("exp", (Apply("-", (scores, arrange(peak, axes)), axes),), axes)
+
+
+def _fill_empty(total: Source) -> Step:
+    """Rows of nothing but -oo are 0 / 1."""
+    is_empty = Apply("==", (total, Num(ZERO)), total.axes)
+    return Step(total.name, Fill(total, is_empty, Num(ONE), True))
+
+
+def name_leaves(group: Sequence[Step], index: Index, taken: Set[str]) -> tuple[tuple[str, Op], ...]:
+    """A name for each leaf in the loop: `q_h` for the blocks of q along h."""
+    found: dict[Op, tuple[str, Op]] = {}
+    inside = find_places(group, index)
+    for step in group:
+        for leaf in find_blocks(step.op, index, inside):
+            key = _to_leaf_key(leaf, index)
+            if key not in found:
+                name = free_name(f"{name_op(leaf, group[-1].name)}_{index.name}", taken)
+                found[key] = name, leaf
+                taken = taken | {name}
+    return tuple(found.values())

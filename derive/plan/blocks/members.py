@@ -1,0 +1,382 @@
+"""Which steps run in a loop over blocks of an index: those that keep it, or sum over it at last.
+
+A step in the loop has the index among those of its result, and computes a block of that from
+blocks. Where the loop is to sum over the index, the last steps of it need not have it; what a
+softmax over it gives may be read by nothing that is not proportional to it and summed in the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import MINUS_INFINITY, ZERO, Index
+from derive.plan.cost import Memory, find_copies, find_strides, find_true_axes
+from derive.plan.ops import (
+    VIEWS,
+    Along,
+    Apply,
+    Arrange,
+    Cell,
+    Diagonal,
+    Einsum,
+    Expand,
+    Fill,
+    Num,
+    Op,
+    Reduction,
+    Source,
+    args_of,
+    axes_of,
+    exchange,
+    find_reads,
+    is_truth,
+    is_whole,
+    walk_ops,
+)
+from derive.plan.steps import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+
+LARGE = 1 << 19  # elements from which a tensor is worth a loop: 2 MiB of float32
+CLOSING = ("sum", "mean", "prod", "max", "min", "logsumexp")
+
+
+@dataclass(frozen=True)
+class Region:
+    """Steps among which a loop is looked for: those of a plan, or those of a loop."""
+
+    steps: tuple[Step, ...]
+    read: Set[str]  # what is read after them
+    taken: Set[str]  # names
+    sizes: Mapping[str, int]
+    empty_row: str  # what a softmax of nothing is: zeros, nan
+
+    @cached_property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """Of each step the elements that it copies, and those of the largest tensor it makes."""
+        memory, found = Memory(self.sizes), {}
+        for step in self.steps:
+            parts = list(walk_ops(step.op))
+            copied = max(find_copies(op, memory) for op in parts)
+            made = [op for op in parts if not isinstance(op, VIEWS)]
+            most = max((memory.count(find_true_axes(op)) for op in made), default=0)
+            found[step.name] = copied, most
+            memory.strides[step.name] = find_strides(step.op, memory)
+        return found
+
+
+class BoundError(Exception):
+    """An operation sums over the index, normalises along it, or reads it under another letter."""
+
+
+@dataclass
+class Members:
+    """What the steps around a loop over an index do; those in none of these come before it."""
+
+    ops: dict[str, Op]  # of all steps
+    is_summed: bool  # may the last steps sum over the index?
+    empty_row: str  # where rows of nothing are nan, zeros put there would be lost in a quotient
+    inside: dict[str, int] = field(default_factory=dict)  # the place in which each has the index
+    rows: dict[str, tuple[Index, ...]] = field(default_factory=dict)  # of each softmax, its rows
+    scores: dict[str, Op] = field(default_factory=dict)  # what it is the softmax of
+    roots: dict[str, str] = field(default_factory=dict)  # what is proportional to which softmax
+    axes: dict[str, tuple[Index, ...]] = field(default_factory=dict)  # of those
+    closing: dict[str, tuple[Op, ...]] = field(default_factory=dict)  # what sums over it, in a step
+    later: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def late(self) -> set[str]:
+        """What does not exist before the loop has ended."""
+        return {*self.later, *self.closing}
+
+
+def find_members(
+    region: Region, index: Index, *, is_summed: bool, longest: bool = False
+) -> Members | None:
+    """The members of the loop worth having, or of the longest one; None where there is none."""
+    if is_summed:
+        banned: dict[str, None] = {}
+        while True:
+            found = _sort_steps(region, index, banned, is_summed=True)
+            out = dict.fromkeys(_find_needed(region, found))
+            if not out and not longest:
+                out = dict.fromkeys(_find_idle(region, found))
+            if not out:
+                return found if found.closing else None
+            banned |= out
+    found = _sort_steps(region, index, {}, is_summed=False)
+    core = find_core(region, found.inside)
+    shared = _find_shared(region.steps, found)
+    if shared:  # these before the loop may let more of the others into it
+        others = _sort_steps(region, index, shared, is_summed=False)
+        wider = find_core(region, others.inside)
+        if len(wider) > len(core):
+            found, core = others, wider
+    if not found.inside or not (core or longest):
+        return None
+    if not longest:
+        _trim(region.steps, found, core)
+    return found
+
+
+def _sort_steps(
+    region: Region, index: Index, banned: Collection[str], *, is_summed: bool
+) -> Members:
+    ops = {step.name: step.op for step in region.steps}
+    members = Members(ops, is_summed, region.empty_row)
+    for step in region.steps:
+        try:
+            if step.name in banned:
+                raise BoundError
+            _add(step, index, members)
+        except BoundError:
+            if find_reads(step.op) & (members.late | members.inside.keys()):
+                members.later[step.name] = None
+    return members
+
+
+def _add(step: Step, index: Index, members: Members) -> None:
+    """Sort a step into the loop; BoundError where it is no part of one."""
+    if index not in step.axes:
+        if not members.is_summed:
+            raise BoundError
+        closers = tuple(dict.fromkeys(_find_closers(step.op, index)))
+        for closer in closers:
+            _check_closer(closer, index, members)
+        if not closers:
+            raise BoundError
+        members.closing[step.name] = closers
+        return
+    if find_reads(step.op) & members.late:
+        raise BoundError
+    scores = find_scores(step.op, index, members) if members.is_summed else None
+    if scores is not None:
+        find_leaves(scores, index, members.inside)
+        if find_reads(scores) & members.roots.keys():
+            raise BoundError
+        members.scores[step.name] = scores
+        members.rows[step.name] = tuple(i for i in step.axes if i is not index)
+        root: str | None = step.name
+    elif step.op in find_leaves(step.op, index, members.inside):
+        raise BoundError
+    else:
+        root = find_root(step.op, members)
+    if root is not None:
+        members.roots[step.name], members.axes[step.name] = root, step.axes
+    members.inside[step.name] = step.axes.index(index)
+
+
+def find_scores(op: Op, index: Index, members: Members) -> Op | None:
+    """What an operation is the softmax of along the index, be empty rows nan or zeros; or None."""
+    match op:
+        case Along("softmax", scores, over) if over is index:
+            return scores
+        case Fill(Along("softmax", scores, over)) if over is index and _is_own(op, scores, members):
+            return scores
+        case _:
+            return None
+
+
+def _is_own(fill: Fill, scores: Op, members: Members) -> bool:
+    """Does it put zeros where the scores are -oo, and the weights 0 anyhow?"""
+    if fill.value.value is not ZERO or members.empty_row != "zeros":
+        return False
+    if fill.where:
+        return fill.mask is Apply("==", (scores, Num(MINUS_INFINITY)), axes_of(scores))
+    bare = _strip(scores)
+    match members.ops.get(bare.name, bare) if isinstance(bare, Source) else bare:
+        case Fill(_, mask, Num(value), False) if value is MINUS_INFINITY:
+            return _strip(mask) is _strip(fill.mask)
+        case _:
+            return False
+
+
+def _strip(op: Op) -> Op:
+    while isinstance(op, (Arrange, Expand)):
+        op = op.arg
+    return op
+
+
+def find_root(op: Op, members: Members) -> str | None:
+    """The softmax that an operation is proportional to, row by row; None if it reads none.
+
+    BoundError where it reads one in another way.
+    """
+    if not find_reads(op) & members.roots.keys():
+        return None
+    roots: list[str | None]
+    match op:
+        case Source(name, axes, _) if axes == members.axes[name]:  # not under other letters
+            roots = [members.roots[name]]
+        case Arrange(arg) | Expand(arg) | Apply("neg", (arg,)) | Reduction("sum" | "mean", arg):
+            roots = [find_root(arg, members)]
+        case Fill(arg):
+            roots = [find_root(arg, members)]
+            if roots[0] is None or not _is_own(op, members.scores[roots[0]], members):
+                raise BoundError
+        case Einsum(args) | Apply("*", args):
+            roots = [root for arg in args if (root := find_root(arg, members)) is not None]
+        case Apply("/", (over, under)) if not find_reads(under) & members.roots.keys():
+            roots = [find_root(over, members)]
+        case Apply("+" | "-", args) if len({find_root(arg, members) for arg in args}) == 1:
+            roots = [find_root(args[0], members)]
+        case _:
+            raise BoundError
+    if len(roots) != 1 or roots[0] is None or not set(members.rows[roots[0]]) <= {*axes_of(op)}:
+        raise BoundError
+    return roots[0]
+
+
+def _find_closers(op: Op, index: Index) -> Iterator[Op]:
+    """The operations that sum over the index, or take a product or an extreme over it."""
+    if index in axes_of(op):
+        raise BoundError
+    if any(index in axes_of(arg) for arg in args_of(op)):
+        is_closing = isinstance(op, Einsum) or (isinstance(op, Reduction) and op.kind in CLOSING)
+        if not is_closing or is_truth(op) or is_whole(op):
+            raise BoundError
+        yield op
+    elif is_reading(op, index):
+        for arg in args_of(op):
+            yield from _find_closers(arg, index)
+
+
+def _check_closer(closer: Op, index: Index, members: Members) -> None:
+    if find_reads(closer) & members.late:
+        raise BoundError
+    for arg in args_of(closer):
+        find_leaves(arg, index, members.inside)
+    find_root(closer, members)
+
+
+def _find_needed(region: Region, members: Members) -> Iterator[str]:
+    """The members that have to exist as a whole, since others than those in the loop read them."""
+    read = set(region.read)
+    for step in region.steps:
+        if step.name in members.closing:
+            sums: dict[Op, Op] = dict.fromkeys(members.closing[step.name], Num(ZERO))
+            read |= find_reads(exchange(step.op, sums))
+        elif step.name in members.later:
+            read |= find_reads(step.op)
+    return (name for name in members.inside if name in read)
+
+
+def _find_idle(region: Region, members: Members) -> Iterator[str]:
+    """The members that have to do with nothing large."""
+    names = {*members.inside, *members.closing}
+    core = find_core(region, names)
+    kept: set[str] = set()
+    for step in region.steps:
+        if step.name in names and (step.name in core or find_reads(step.op) & kept):
+            kept.add(step.name)
+    return (step.name for step in region.steps if step.name in names - kept)
+
+
+def find_core(region: Region, inside: Collection[str]) -> set[str]:
+    """The members that copy something large, or make or read one of the largest tensors."""
+    work = region.work
+    least = max(LARGE, max(work[name][1] for name in inside) // 2) if inside else LARGE
+    large = {name for name, (_, made) in work.items() if made >= least}
+    return {
+        step.name
+        for step in region.steps
+        if step.name in inside
+        and (step.name in large or work[step.name][0] >= LARGE or find_reads(step.op) & large)
+    }
+
+
+def _find_shared(steps: Sequence[Step], members: Members) -> set[str]:
+    """The members that steps after them read, and what those members read in turn."""
+    inside = members.inside.keys()
+    later = (step for step in steps if step.name in members.later)
+    shared = {name for step in later for name in find_reads(step.op)} & inside
+    for step in reversed(steps):
+        if step.name in shared:
+            shared |= find_reads(step.op) & inside
+    return shared
+
+
+def _trim(steps: Sequence[Step], members: Members, core: Set[str]) -> None:
+    """Let go of the members at either end that have nothing to do with what is large."""
+    inside = members.inside
+    for step in steps:
+        if step.name in inside.keys() - core and not find_reads(step.op) & inside.keys():
+            del inside[step.name]
+    for step in reversed(steps):
+        reads = find_reads(step.op) & inside.keys()
+        is_read = any(step.name in find_reads(s.op) for s in steps if s.name in inside)
+        if step.name in inside.keys() - core and not is_read and len(reads) == 1:
+            del inside[step.name]
+            members.later[step.name] = None
+
+
+def find_blocks(op: Op, index: Index, inside: Mapping[str, int]) -> tuple[Op, ...]:
+    """The leaves of an operation that may also sum over the index; see `find_leaves`."""
+    if index in axes_of(op) or not is_reading(op, index):
+        return find_leaves(op, index, inside)
+    return tuple(leaf for arg in args_of(op) for leaf in find_blocks(arg, index, inside))
+
+
+def is_reading(op: Op, index: Index) -> bool:
+    """Has any part of it the index?"""
+    return index in _find_inside(op)
+
+
+@lru_cache(maxsize=1 << 14)
+def _find_inside(op: Op) -> frozenset[Index]:
+    return frozenset(index for part in walk_ops(op) for index in axes_of(part))
+
+
+def find_leaves(op: Op, index: Index, inside: Mapping[str, int]) -> tuple[Op, ...]:
+    """What of an operation is a block of something outside; BoundError where it is not pointwise.
+
+    A leaf is a tensor from outside, or a view of one, whose axes have the index. `inside` are the
+    tensors that exist in blocks alone, and the place in which each has the index.
+    """
+    if not is_reading(op, index):
+        if find_reads(op) & inside.keys():
+            raise BoundError
+        return ()
+    axes = axes_of(op)
+    if axes.count(index) != 1 or (isinstance(op, Along) and op.index is index):
+        raise BoundError
+    if isinstance(op, Source) and op.name in inside:
+        if axes.index(index) != inside[op.name]:
+            raise BoundError  # its rows are asked for, and its columns are at hand
+        return ()
+    if isinstance(op, Cell):
+        return _find_given(op, index, inside)
+    is_made_here = all(index not in axes_of(arg) for arg in args_of(op))
+    if isinstance(op, Arrange) and is_made_here:
+        return find_leaves(op.arg, index, inside)  # size 1 along the index, whatever the block
+    if isinstance(op, (Source, Diagonal)) or is_made_here:
+        if find_reads(op) & inside.keys():
+            raise BoundError
+        return (op,)
+    return tuple(leaf for arg in args_of(op) for leaf in find_leaves(arg, index, inside))
+
+
+def _find_given(cell: Cell, index: Index, inside: Mapping[str, int]) -> tuple[Op, ...]:
+    """The leaves of a call, whose operations have to be pointwise and to make nothing."""
+    given = tuple(leaf for arg in cell.args for leaf in find_leaves(arg, index, inside))
+    if not set(find_leaves(cell.whole, index, inside)) <= set(given):
+        raise BoundError
+    return given
+
+
+def open_calls(region: Region, index: Index) -> Region:
+    """The steps with the operations of every call of torch that sums over the index itself."""
+
+    def open_step(step: Step) -> Step:
+        cells = [part for part in walk_ops(step.op) if isinstance(part, Cell)]
+        new: dict[Op, Op] = {c: c.whole for c in cells if _is_closing(c, index)}
+        return Step(step.name, exchange(step.op, new)) if new else step
+
+    return replace(region, steps=tuple(map(open_step, region.steps)))
+
+
+def _is_closing(cell: Cell, index: Index) -> bool:
+    return index not in cell.axes and any(index in axes_of(arg) for arg in cell.args)
