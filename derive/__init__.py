@@ -28,6 +28,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from warnings import filterwarnings
 
+from derive.ir.functions import PUBLIC
+
 if TYPE_CHECKING:
     from derive.checker import check
     from derive.checker.verdict import Verdict
@@ -39,26 +41,6 @@ if TYPE_CHECKING:
     from derive.frontend.from_text import parse
     from derive.judge.loops import evaluate_loops, to_loops
     from derive.notation.formula import Formula
-    from derive.notation.functions import (
-        amax,
-        amin,
-        argmax,
-        clip,
-        cumsum,
-        elu,
-        gelu,
-        leaky_relu,
-        log_softmax,
-        logsumexp,
-        mean,
-        relu,
-        sample_var,
-        sigmoid,
-        silu,
-        softmax,
-        softplus,
-        var,
-    )
     from derive.notation.words import indices, sizes, tensors
 
 # Torch warns at its import where NumPy is missing, which nothing here needs.
@@ -69,38 +51,22 @@ __all__ = [
     "Diagnostic",
     "Formula",
     "Verdict",
-    "amax",
-    "amin",
-    "argmax",
     "build",
     "check",
-    "clip",
-    "cumsum",
-    "elu",
     "evaluate_loops",
     "from_einsum",
     "from_torch",
-    "gelu",
     "indices",
-    "leaky_relu",
-    "log_softmax",
-    "logsumexp",
-    "mean",
     "parse",
-    "relu",
-    "sample_var",
     "show",
-    "sigmoid",
-    "silu",
     "sizes",
-    "softmax",
-    "softplus",
     "tensors",
     "to_loops",
-    "var",
 ]
+__all__ += list(PUBLIC)  # the functions of the notation
 
-# Where each public name lives; the imports above say the same to editors and type checkers.
+# Where each public name lives; the imports above say the same to editors and type checkers, but
+# for the functions, which are made of their rows.
 _HOMES = {
     "derive.checker": "check",
     "derive.checker.verdict": "Verdict",
@@ -111,10 +77,7 @@ _HOMES = {
     "derive.frontend.from_sympy": "show",
     "derive.frontend.from_text": "parse",
     "derive.notation.formula": "Formula",
-    "derive.notation.functions": (
-        "amax amin argmax clip cumsum elu gelu leaky_relu log_softmax logsumexp mean relu "
-        "sample_var sigmoid silu softmax softplus var"
-    ),
+    "derive.notation.functions": " ".join(PUBLIC),
     "derive.notation.words": "indices sizes tensors",
     "derive.judge.loops": "evaluate_loops to_loops",
 }

@@ -10,6 +10,7 @@ from derive.analysis.places import find_unplanned
 from derive.analysis.reads import find_read_mistakes
 from derive.analysis.scopes import find_scope_mistakes
 from derive.errors import DeriveError, Diagnostic, suggest
+from derive.ir.functions import FUNCTIONS
 from derive.ir.nodes import (
     Access,
     Along,
@@ -40,26 +41,10 @@ if TYPE_CHECKING:
     from derive.ir.nodes import System
 
 
-# function: fewest and most arguments
-FUNCTIONS: dict[str, tuple[int, int]] = {
-    **dict.fromkeys(("exp", "log", "sin", "cos", "tanh", "sigmoid", "relu", "elu", "gelu"), (1, 1)),
-    **dict.fromkeys(("silu", "softplus", "erf", "abs", "sign", "floor"), (1, 1)),
-    **dict.fromkeys(("floordiv", "mod"), (2, 2)),
-    "leaky_relu": (1, 2),
-    "clip": (3, 3),
-    "max": (1, 64),
-    "min": (1, 64),
-    "pi": (0, 0),
-}
-
 _INSTEAD = {
     "Heaviside": "write the bracket [x > 0]: Piecewise((1, x > 0), (0, True))",
     "ceiling": "write -floor(-x)",
     "ln": "write log",
-    "tan": "write sin(x) / cos(x)",
-    "sinh": "write (exp(x) - exp(-x)) / 2",
-    "cosh": "write (exp(x) + exp(-x)) / 2",
-    "erfc": "write 1 - erf(x)",
 }
 
 
@@ -181,7 +166,7 @@ def _find_bad_call(
             or f"known are {', '.join(sorted(FUNCTIONS))}",
         )
         return
-    fewest, most = FUNCTIONS[function]
+    fewest, most = FUNCTIONS[function].counts
     if not fewest <= count <= most:
         wanted = to_count(fewest, "argument") if fewest == most else f"{fewest} to {most} arguments"
         yield Diagnostic(

@@ -15,6 +15,7 @@ import re
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.nodes import (
     TRUE,
     Access,
@@ -49,9 +50,7 @@ if TYPE_CHECKING:
 ANY, SUM, SIGN, PRODUCT, POWER, ATOM = range(6)  # how tightly a text holds together
 
 HALF = Fraction(1, 2)
-OWN = ("exp", "log", "sin", "cos", "tanh", "max", "min")  # functions that LaTeX knows by name
-BIG = {"sum": r"\sum", "prod": r"\prod"}
-KINDS = {"max": r"\max", "min": r"\min", "sample_var": r"\operatorname{var}"}
+BIG = ("sum", "prod")  # written before their body without parentheses
 RELATIONS = {"<=": r"\leq", ">=": r"\geq", "==": "=", "!=": r"\neq"}
 GREEK = {
     *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"),
@@ -136,7 +135,7 @@ def _write(expr: Expr) -> tuple[str, int]:
             rows = rf"{to_latex(then)} & \text{{if }} {to_latex(condition)} \\ {to_latex(other)}"
             return rf"\begin{{cases}} {rows} & \text{{otherwise}} \end{{cases}}", ATOM
         case Reduce(kind, bound, condition, body) if kind in BIG:
-            return f"{BIG[kind]}{_write_under(bound, condition)} {_put(body, SIGN)}", SIGN
+            return f"{ROWS[kind].latex}{_write_under(bound, condition)} {_put(body, SIGN)}", SIGN
         case Reduce(kind, bound, condition, body):
             return _write_function(kind, bound, condition, body), ATOM
         case Along(kind, index, condition, body):
@@ -226,22 +225,14 @@ def _write_power(base: Expr, exponent: Expr) -> tuple[str, int]:
 
 
 def _write_call(function: str, arguments: Sequence[Expr]) -> tuple[str, int]:
+    if function == "mod":
+        left, right = (_put(argument, POWER) for argument in arguments)
+        return rf"{left} \bmod {right}", SUM
     texts = [to_latex(argument) for argument in arguments]
-    match function, texts:
-        case "pi", _:
-            return r"\pi", ATOM
-        case "abs", [text]:
-            return rf"\left| {text} \right|", ATOM
-        case "floor", [text]:
-            return rf"\left\lfloor {text} \right\rfloor", ATOM
-        case "floordiv", [over, under]:
-            return rf"\left\lfloor \frac{{{over}}}{{{under}}} \right\rfloor", ATOM
-        case "mod", _:
-            left, right = (_put(argument, POWER) for argument in arguments)
-            return rf"{left} \bmod {right}", SUM
-        case _:
-            name = f"\\{function}" if function in OWN else _write_operator(function)
-            return rf"{name} \left( {', '.join(texts)} \right)", ATOM
+    name = FUNCTIONS[function].latex or _write_operator(function)
+    if "{0}" in name:
+        return name.format(*texts), ATOM
+    return (rf"{name} \left( {', '.join(texts)} \right)" if texts else name), ATOM
 
 
 def _write_operator(name: str) -> str:
@@ -249,7 +240,7 @@ def _write_operator(name: str) -> str:
 
 
 def _write_function(kind: str, bound: Sequence[Index], condition: Expr, body: Expr) -> str:
-    name = KINDS.get(kind, _write_operator(kind))
+    name = ROWS[kind].latex or _write_operator(kind)
     return rf"{name}{_write_under(bound, condition)} {_wrap(to_latex(body))}"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
+from derive.ir.functions import ROWS, find_call
 from derive.ir.nodes import Add, Call, Expr, Index, Infinity, Mul, Number, Pow, Scalar, Size
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial
@@ -134,15 +136,6 @@ INFIX = {
     "or": OR,
 }
 SIGNS = {"floordiv": "//", "mod": "%", "and": "&", "or": "|"}
-FUNCTIONS = {
-    name: f"torch.{name}"
-    for name in (
-        *("sqrt", "rsqrt", "exp", "log", "sin", "cos", "tanh"),
-        *("sigmoid", "relu", "erf", "abs", "sign", "floor"),
-    )
-} | {name: f"torch.nn.functional.{name}" for name in ["leaky_relu", "elu", "gelu", "silu"]}
-METHODS = {"max": "amax", "min": "amin", "sample_var": "var"}
-CORRECTIONS = {"var": ", correction=0", "sample_var": ", correction=1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +252,6 @@ class Printer:
                 return f"~{self.text(arg, SIGN)}", SIGN
             case "pow", (base, exponent):
                 return f"{self.text(base, ATOM)}**{self.text(exponent, SIGN)}", POWER
-            case "softplus", (arg,):
-                # torch's default threshold of 20 is off by 2e-9, which float64 shows
-                return f"torch.nn.functional.softplus({self.text(arg)}, threshold=40)", ATOM
             case "max" | "min", _:
                 return self._extreme(function, args), ATOM
             case "clip", (arg, low, high):
@@ -274,8 +264,12 @@ class Printer:
                 bounds = f"{self.text(low)}, {self.text(high)}"
                 return f"{self.text(arg, ATOM)}.clamp({bounds})", ATOM
             case _:
-                parts = ", ".join(self.text(a) for a in args)
-                return f"{FUNCTIONS[function]}({parts})", ATOM
+                found = find_call(function)
+                if found is None:
+                    raise TypeError(f"no call for {function}")
+                parts = [self.text(arg) for arg in args]
+                parts += [f"{key}={json.dumps(value)}" for key, value in found.keywords.items()]
+                return f"{found.path}({', '.join(parts)})", ATOM
 
     def _extreme(self, function: str, args: tuple[Op, ...]) -> str:
         """Max or min of tensors pairwise; a number bounds."""
@@ -310,7 +304,9 @@ class Printer:
         where = _places(places, len(axes))
         if len(places) == len(axes) and op.kind in {"sum", "mean", "max", "min"}:
             where = ""
-        return f"{text}.{METHODS.get(op.kind, op.kind)}({where}{CORRECTIONS.get(op.kind, '')})"
+        row = ROWS[op.kind]
+        told = f", {row.keywords}" if row.keywords else ""
+        return f"{text}.{row.torch or op.kind}({where}{told})"
 
     def _fill(self, arg: Op, mask: Op, value: ops.Num, where: bool) -> str:
         if not _is_exact_fill(value.value):  # masked_fill would cut it off in a tensor of integers

@@ -19,6 +19,7 @@ from itertools import pairwise
 from math import ceil, prod
 from typing import TYPE_CHECKING, TypeAlias
 
+from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.nodes import Number, Size
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent
 from derive.plan.machine import WIDTH, Machine
@@ -76,8 +77,7 @@ def find_flops(op: Op) -> Polynomial:
         case Along():
             return count_elements(axes_of(op)) * Polynomial.of(SOFTMAX_FLOPS)
         case Reduction(kind, arg, _):
-            each = {"logsumexp": 4, "var": 3, "sample_var": 3}.get(kind, 1)
-            return count_elements(axes_of(arg)) * Polynomial.of(each)
+            return count_elements(axes_of(arg)) * Polynomial.of(ROWS[kind].operations)
         case Apply() | Choose() | Fill() | Cast():
             return count_elements(find_true_axes(op))
         case Cell(volume=volume) if volume:
@@ -300,8 +300,8 @@ def _is_mergeable(group: tuple[Index, ...], strides: Mapping[Index, int], memory
 
 EACH = 2  # bytes of nearby memory in whose time a call does one operation on an element
 NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
-SLOW = {"exp", "log", "tanh", "sigmoid", "erf", "gelu", "silu", "softplus", "elu", "sin", "cos"}
-SLOW |= {"pow", "logsumexp", "softmax", "log_softmax"}
+SLOW = {"pow", *(name for name, row in FUNCTIONS.items() if row.is_slow)}
+SLOW |= {word for word, row in ROWS.items() if row.is_slow}
 
 
 def find_seconds(steps: Iterable[Step], memory: Memory, machine: Machine) -> float:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.errors import DeriveError
+from derive.ir.functions import ROWS
 from derive.ir.nodes import (
     MINUS_ONE,
     TRUE,
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from derive.rewrite.derivation import Use
 
 NONE = Polynomial({})
-EACH = {"logsumexp": 4, "var": 3, "sample_var": 3}  # operations an element; of other kinds one
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _count_expr(expr: Expr) -> Polynomial:
         case Where(_, then, other):
             return _of(0 if is_bracket(expr) else 1) + _count_expr(then) + _count_expr(other)
         case Reduce(kind, bound, _, body):
-            return count_elements(bound) * (_count_expr(body) + _of(EACH.get(kind, 1)))
+            return count_elements(bound) * (_count_expr(body) + _of(ROWS[kind].operations))
         case Along(kind, _, _, body):
             return _count_expr(body) + _of(1 if kind == "cumsum" else SOFTMAX_FLOPS)
         case _:

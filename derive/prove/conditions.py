@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from derive.analysis.affine import Affine, find_range, to_affine
 from derive.analysis.affine_sizes import ONE, is_never_negative, is_positive, negate
 from derive.analysis.affine_sizes import ONE as UNIT
+from derive.ir.functions import PRIMITIVES
 from derive.ir.nodes import Call, Expr, Index, Number, Scalar, Size
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, substitute
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-_EVERYWHERE = {"sin", "cos", "erf", "abs", "floor", "sign", "whole", "share"}
+_EVERYWHERE = {row.name for row in PRIMITIVES if not row.is_partial} | {"whole", "share"}
 
 
 @lru_cache(maxsize=50000)

@@ -11,13 +11,13 @@ from fractions import Fraction
 from math import gcd
 from typing import TYPE_CHECKING
 
+from derive.ir.functions import FUNCTIONS
 from derive.ir.nodes import Index, Number
 from derive.prove.conditions import (
     Cubes,
     assume,
     by_cases,
     check_count,
-    deny,
     find_regions,
     is_above,
     is_endless,
@@ -27,7 +27,6 @@ from derive.prove.conditions import (
     is_total,
     join,
     refuse_endless,
-    to_cubes,
 )
 from derive.prove.products import collect, expand
 from derive.prove.terms import (
@@ -39,7 +38,6 @@ from derive.prove.terms import (
     Fold,
     Function,
     GivesUp,
-    Literal,
     Normal,
     Poly,
     Read,
@@ -48,7 +46,7 @@ from derive.prove.terms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 _MOST_POWER = 8
@@ -398,8 +396,6 @@ def _make_log(inner: Normal) -> Sequence[Term]:
 
 
 _HALF = Fraction(1, 2)
-_ODD = {"sin", "erf", "sign"}
-_EVEN = {"cos", "abs"}
 
 
 def scale(poly: Poly, number: Fraction | int) -> Poly:
@@ -417,14 +413,10 @@ def apply(algebra: Algebra, name: str, arguments: tuple[Poly, ...]) -> Poly:
         arguments = _drop_endless(arguments, negative=name == "max")
     for argument in arguments:
         refuse_endless(argument)
-    opened = _OPENED.get(name)
-    if opened is not None:
-        return opened(algebra, arguments)
+    if name == "share":
+        return _share(algebra, arguments)
     if name in {"max", "min"}:
         return _choose(algebra, arguments, Fraction(1 if name == "max" else -1))
-    if name == "clip":
-        value, low, high = arguments
-        return apply(algebra, "min", (apply(algebra, "max", (value, low)), high))
     if len(arguments) == 1:
         found = by_cases(algebra, arguments[0], lambda p: _apply_plainly(algebra, name, p))
         assert found is not None
@@ -438,14 +430,15 @@ def _atom(atom: Function | Fold) -> Poly:
 
 def _apply_plainly(algebra: Algebra, name: str, poly: Poly) -> Poly:
     inner = algebra.finish(poly)
-    if not inner.terms and name in {"sin", "erf", "abs", "sign", "floor"}:
+    parity = FUNCTIONS[name].parity if name in FUNCTIONS else ""
+    if not inner.terms and (parity == "odd" or name in {"abs", "floor"}):
         return ()
     if name == "abs":
         return _find_size(algebra, inner)
     sign = 1
-    if name in _ODD | _EVEN and find_sign(algebra, inner) < 0:
+    if parity and find_sign(algebra, inner) < 0:
         inner = algebra.finish(scale(inner.terms, -1))
-        sign = -1 if name in _ODD else 1
+        sign = -1 if parity == "odd" else 1
     return scale(_atom(Function(name, (inner,))), sign)
 
 
@@ -488,44 +481,6 @@ def number(value: Fraction | int) -> Poly:
     return (Term(Fraction(value)),) if value else ()
 
 
-def _sigmoid(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
-    exp = algebra.exponential(scale(arguments[0], -1))
-    return algebra.power((*ONE, *exp), Fraction(-1))
-
-
-def _tanh(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
-    exp = algebra.exponential(scale(arguments[0], 2))
-    return (*ONE, *scale(algebra.power((*ONE, *exp), Fraction(-1)), -2))
-
-
-def _silu(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
-    return algebra.multiply(arguments[0], _sigmoid(algebra, arguments))
-
-
-def _softplus(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
-    return algebra.logarithm((*ONE, *algebra.exponential(arguments[0])))
-
-
-def _relu(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
-    (value,) = arguments
-    return scale((*value, *apply(algebra, "abs", (value,))), _HALF)
-
-
-def _leaky_relu(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
-    value = arguments[0]
-    slope = arguments[1] if len(arguments) > 1 else number(Fraction(1, 100))
-    positive = _relu(algebra, (value,))
-    negative = (*value, *scale(positive, -1))
-    return (*positive, *algebra.multiply(slope, negative))
-
-
-def _gelu(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
-    (value,) = arguments
-    root = algebra.power(number(2), -_HALF)
-    inner = apply(algebra, "erf", (algebra.multiply(value, root),))
-    return scale(algebra.multiply(value, (*ONE, *inner)), _HALF)
-
-
 def _share(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
     """1 / x, and 0 where x is 0, of what is never negative."""
 
@@ -546,27 +501,6 @@ def _share(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
     found = by_cases(algebra, arguments[0], act)
     assert found is not None
     return found
-
-
-def _elu(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
-    value = arguments[0]
-    slope = arguments[1] if len(arguments) > 1 else ONE
-    above = to_cubes(algebra.decide(Literal("above", algebra.finish(value))))
-    grown = algebra.multiply(slope, (*algebra.exponential(value), *number(-1)))
-    return (*algebra.guard(above, value), *algebra.guard(deny(above), grown))
-
-
-_OPENED: dict[str, Callable[[Algebra, tuple[Poly, ...]], Poly]] = {
-    "sigmoid": _sigmoid,
-    "tanh": _tanh,
-    "silu": _silu,
-    "softplus": _softplus,
-    "relu": _relu,
-    "leaky_relu": _leaky_relu,
-    "gelu": _gelu,
-    "elu": _elu,
-    "share": _share,
-}
 
 
 def fold(algebra: Algebra, kind: str, bound: tuple[Index, ...], poly: Poly, cubes: Cubes) -> Poly:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from derive.analysis.affine import Affine, divide, modulo, to_affine
 from derive.analysis.affine_sizes import ONE as UNIT
 from derive.analysis.ranges import is_integer
+from derive.ir.definitions import unfold
 from derive.ir.nodes import ONE as ONE_NODE
 from derive.ir.nodes import (
     TRUE,
@@ -260,6 +261,11 @@ class Reader:
         if expr.function in {"floordiv", "mod"}:
             raise GivesUp("a whole quotient of values")
         arguments = tuple(self.read(each, env) for each in expr.arguments)
+        meaning = unfold(expr)
+        if meaning is not None:
+            for argument in arguments:
+                refuse_endless(argument)
+            return self.read(meaning, env)
         return self.algebra.apply(expr.function, arguments)
 
     def _choose(
@@ -301,7 +307,7 @@ class Reader:
         share = step.terms[0].coefficient / gap.terms[0].coefficient
         if algebra.key(algebra.finish(scale(gap.terms, share))) != algebra.key(step):
             return None
-        return (*branches[1], *scale(algebra.apply("relu", (gap.terms,)), share))
+        return (*branches[1], *scale(algebra.apply("max", (gap.terms, ())), share))
 
 
 def split_guards(factors: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:

@@ -7,9 +7,11 @@ gradient of the branch that is not taken can be nan.
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.analysis.reads import find_brackets
+from derive.ir.functions import FUNCTIONS
 from derive.ir.nodes import (
     MINUS_ONE,
     ONE,
@@ -50,15 +52,21 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 
-PARTIAL = {"log", "exp"}  # exp overflows, and 0 * inf is nan in its gradient
+# Where a function may be infinite, 0 * inf is nan in its gradient: the argument that it gets there.
+HARMLESS = {
+    name: Number(Fraction(row.inside))
+    for name, row in FUNCTIONS.items()
+    if row.is_partial and len(row.tensors) == 1
+}
+_GUARDS = {ONE, *HARMLESS.values()}
 LINEAR = {"sum", "mean", "cumsum"}  # their gradient does not ask for the value
 
 
 def protect(expr: Expr, condition: Expr, *, whole: bool = False, zeros: bool = False) -> Expr:
     """The expression with whatever could harm where the condition is false made harmless there.
 
-    The arguments of partial functions become 1, and so does the expression itself, with `whole`: it
-    is a divisor then.
+    The arguments of partial functions become 1, or another at which they are finite. So does the
+    expression itself, with `whole`: it is a divisor then.
     What may still be infinite, or nan as the softmax of nothing is, becomes 1 wherever a gradient
     is multiplied by it. `zeros`: the softmax of nothing is 0.
     """
@@ -74,8 +82,8 @@ def protect(expr: Expr, condition: Expr, *, whole: bool = False, zeros: bool = F
         case Pow(base, exponent) if not is_natural(exponent):
             exponent = guard_unless_finite(exponent, condition, zeros=zeros)
             inside = Pow(_guard(base, condition), exponent)
-        case Call(function, (argument,)) if function in PARTIAL:
-            inside = Call(function, (_guard(argument, condition),))
+        case Call(function, (argument,)) if function in HARMLESS:
+            inside = Call(function, (_guard(argument, condition, HARMLESS[function]),))
         case Mul(factors) if sum(map(is_variable, factors)) < 2:
             pass
         case Mul() | Pow() | Call():
@@ -151,13 +159,13 @@ def is_natural(exponent: Expr) -> bool:
             return False
 
 
-def _guard(expr: Expr, condition: Expr) -> Expr:
-    return expr if is_guarded(expr, condition) else Where(condition, expr, ONE)
+def _guard(expr: Expr, condition: Expr, harmless: Expr = ONE) -> Expr:
+    return expr if is_guarded(expr, condition) else Where(condition, expr, harmless)
 
 
 def is_guarded(expr: Expr, condition: Expr) -> bool:
     """Does it stand in a guard of this condition already, at whatever layer?"""
-    while isinstance(expr, Where) and expr.other is ONE:
+    while isinstance(expr, Where) and expr.other in _GUARDS:
         if expr.condition is condition:
             return True
         expr = expr.then

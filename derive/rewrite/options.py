@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from derive.ir.functions import FUNCTIONS
 from derive.ir.nodes import (
     Access,
     Along,
@@ -32,9 +33,6 @@ from derive.rewrite.tame import find_wild, mark_wild
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-
-CALM = {"exp", "sigmoid", "softplus", "silu", "gelu", "elu", "sin", "cos", "tanh", "erf"}
 
 
 def find_steep_names(system: System) -> set[str]:
@@ -68,7 +66,8 @@ def _walk_parts(expr: Expr, is_steep: bool) -> Iterator[tuple[Expr, bool]]:
             yield base, is_steep or not is_natural(exponent)
             yield exponent, is_steep
         case Call(function, arguments):
-            inner = function == "log" or (is_steep and function not in CALM)
+            row = FUNCTIONS[function]
+            inner = bool(row.domain) or (is_steep and not row.is_smooth)
             yield from ((argument, inner) for argument in arguments)
         case Along("softmax" | "log_softmax"):
             yield from ((part, False) for part in find_children(expr))

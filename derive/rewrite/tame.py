@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.ranges import Facts, is_nonnegative
 from derive.analysis.reads import find_guarded
+from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.nodes import (
     MINUS_INFINITY,
     ONE,
@@ -49,12 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ONE = Polynomial.of(1)
-_TOTAL = (
-    *("sin", "cos", "tanh", "erf", "abs", "sign", "floor", "clip", "max", "min", "pi"),
-    *("sigmoid", "relu", "leaky_relu", "elu", "gelu", "silu", "softplus"),
-)
-_OPEN = ("exp", "log", "floordiv", "mod")  # exp overflows, the others are not defined everywhere
-_EMPTY = ("mean", "var", "sample_var", "max", "min", "logsumexp", "argmax")  # no number of nothing
+_EMPTY = {word for word, row in ROWS.items() if row.nothing not in {"0", "1"}}
 
 
 def is_readable(expr: Expr) -> bool:
@@ -126,7 +122,8 @@ class _Finite:
             case Pow(base, exponent):
                 return self._ask_power(base, exponent)
             case Call(function, arguments):
-                known = function in _TOTAL or (function in _OPEN and not self.strict)
+                row = FUNCTIONS.get(function)
+                known = row is not None and not (self.strict and row.is_partial)
                 return (known and all(map(self.ask, arguments))) or set(arguments) == {ONE}
             case Where(condition, then, other):
                 return all(map(self.ask, (condition, then, other)))

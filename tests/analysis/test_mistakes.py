@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import sympy
-from sympy import Eq, Idx, IndexedBase, Integral, Piecewise, Sum, Symbol, sinh, sqrt
+from sympy import Eq, Idx, IndexedBase, Integral, Piecewise, Sum, Symbol, sqrt
 
 from derive import DeriveError, Formula, mean, parse, softmax
 from derive.analysis.names import check_system, find_unplanned
@@ -176,12 +176,12 @@ unknown-name: etta is not declared
   help: did you mean eta?""",
     ),
     "unknown function": (
-        Formula(Eq(z[i], x[i] + sinh(y[i]))),
+        Formula(Eq(z[i], x[i] + sympy.Heaviside(y[i]))),
         """
-unknown-function: there is no function sinh
-    z[i] = x[i] + sinh(y[i])
-                  ^^^^^^^^^^
-  help: write (exp(x) - exp(-x)) / 2""",
+unknown-function: there is no function Heaviside
+    z[i] = x[i] + Heaviside(y[i], 0.5)
+                  ^^^^^^^^^^^^^^^^^^^^
+  help: write the bracket [x > 0]: Piecewise((1, x > 0), (0, True))""",
     ),
     "misspelt function": (
         Formula(Eq(z[i], sympy.Function("sigmoyd")(x[i]))),

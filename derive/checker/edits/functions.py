@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from derive.checker.edits.kind import kind
 from derive.checker.edits.scales import is_number
 from derive.checker.edits.sites import Change, World, is_value, show
+from derive.ir.functions import FUNCTIONS, find_confused
 from derive.ir.nodes import (
     MINUS_ONE,
     ONE,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HALF, TWO = Number(Fraction(1, 2)), Number(Fraction(2))
-_FUNCTIONS = ("relu", "gelu", "silu", "sigmoid", "tanh", "softplus", "elu", "leaky_relu", "exp")
-_ODD = ("abs", "sign", "floor", "erf", "sin", "cos", "log", *_FUNCTIONS)
 
 
 @kind(
@@ -88,15 +87,12 @@ def find_other_functions(world: World, number: int) -> Iterator[Change]:
         if not isinstance(node, Call) or not is_value(site) or not find_accesses(node):
             continue
         name, inner = node.function, node.arguments[0]
-        if name in _ODD:
-            for other in _ODD:
-                if other != name:
-                    yield world.change(site, Call(other, (inner,)), f"{name.upper()}, not {other}")
+        for other in find_confused(name):
+            taken = node.arguments[: len(FUNCTIONS[name].tensors)]
+            if FUNCTIONS[other].counts[0] <= len(taken) <= FUNCTIONS[other].counts[1]:
+                yield world.change(site, Call(other, taken), f"{name.upper()}, not {other}")
         if name == "exp":
             yield world.change(site, Pow(TWO, inner), "EXP, not exp2")
-        if name == "gelu":
-            words = "GELU by erf, not its approximation by tanh"
-            yield world.change(site, _approximate_gelu(inner), words)
         if name == "log":
             for base in (2, 10):
                 under = Pow(Call("log", (Number(Fraction(base)),)), MINUS_ONE)
@@ -106,13 +102,6 @@ def find_other_functions(world: World, number: int) -> Iterator[Change]:
             other = "min" if name == "max" else "max"
             words = f"{name.upper()}, not {other}"
             yield world.change(site, Call(other, node.arguments), words)
-
-
-def _approximate_gelu(inner: Expr) -> Expr:
-    """x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
-    cube = Mul((Number(Fraction(44715, 10**6)), Pow(inner, Number(Fraction(3)))))
-    root = Pow(Mul((TWO, Pow(Call("pi", ()), MINUS_ONE))), HALF)
-    return Mul((HALF, inner, Add((ONE, Call("tanh", (Mul((root, Add((inner, cube)))),))))))
 
 
 @kind(

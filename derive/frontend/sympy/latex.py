@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from sympy import Idx
 from sympy.printing.latex import LatexPrinter
 
+from derive.ir.functions import ROWS
 from derive.notation.functions import REDUCTIONS
 
 if TYPE_CHECKING:
     from derive.notation.formula import Formula
 
-_NAMES = {"amax": r"\max", "amin": r"\min"}
+_NAMES = {row.sympy: row.latex for row in ROWS.values() if row.sympy}
 
 
 class _Printer(LatexPrinter):  # type: ignore[misc]

@@ -25,6 +25,7 @@ from derive.frontend.sympy.order import (
     to_readable_sum,
 )
 from derive.frontend.sympy.sums import to_reduce
+from derive.ir.functions import ROWS
 from derive.ir.nodes import (
     FALSE,
     MINUS_INFINITY,
@@ -54,26 +55,10 @@ from derive.ir.nodes import (
 )
 from derive.ir.numbers import to_exact
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.notation.functions import FUNCTIONS, REDUCTIONS, Reduction
+from derive.notation.functions import ELEMENTWISE, WORDS, Reduction
 
-_FUNCTIONS = {
-    sympy.exp: "exp",
-    sympy.log: "log",
-    sympy.sin: "sin",
-    sympy.cos: "cos",
-    sympy.tanh: "tanh",
-    sympy.erf: "erf",
-    sympy.Abs: "abs",
-    sympy.sign: "sign",
-    sympy.floor: "floor",
-    sympy.Mod: "mod",
-    sympy.Max: "max",
-    sympy.Min: "min",
-    **{function: name for name, function in FUNCTIONS.items()},
-}
-_KINDS = {reduction: name for name, reduction in REDUCTIONS.items()}
+_FUNCTIONS = {kind: name for name, kind in ELEMENTWISE.items()}
 _TURNED = {">": "<", ">=": "<="}
-_KEEPING = {"softmax", "log_softmax", "cumsum"}
 
 
 @dataclass
@@ -370,14 +355,15 @@ def _(value: Any, context: Context) -> Expr:
 
 @to_node.register(Reduction)
 def _(value: Any, context: Context) -> Expr:
-    kind = _KINDS[value.func]
+    kind = WORDS[value.func]
     bound = tuple(find_index(index, context) for index in value.bound)
     if not bound:
         raise refuse(
             "index-wanted", f"{kind} names no index: {value}", help=f"write {kind}(expression, j)"
         )
     body, condition = to_node(value.body, context), to_node(value.condition, context)
-    if len(bound) > 1 and kind in {*_KEEPING, "argmax"}:
+    keeps = ROWS[kind].keeps
+    if len(bound) > 1 and (keeps or kind == "argmax"):
         raise refuse(
             "not-yet",
             f"{kind} runs along one index, not {len(bound)}: {value}",
@@ -385,6 +371,6 @@ def _(value: Any, context: Context) -> Expr:
             if kind == "softmax"
             else "name one index",
         )
-    if kind in _KEEPING:
+    if keeps:
         return Along(kind, bound[0], condition, body)
     return Reduce(kind, bound, condition, body)

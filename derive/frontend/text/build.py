@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sympy import (
-    Abs,
     Add,
     And,
     Eq,
@@ -21,8 +20,6 @@ from sympy import (
     KroneckerDelta,
     Le,
     Lt,
-    Max,
-    Min,
     Mod,
     Mul,
     Ne,
@@ -35,14 +32,7 @@ from sympy import (
     S,
     Sum,
     Symbol,
-    cos,
-    erf,
-    exp,
     floor,
-    log,
-    sign,
-    sin,
-    tanh,
 )
 from sympy.core.basic import Basic
 from sympy.core.containers import Tuple
@@ -51,7 +41,9 @@ from sympy.core.relational import Relational
 from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.logic.boolalg import BooleanAtom
 
-from derive.notation.functions import FUNCTIONS, REDUCTIONS
+from derive.ir.definitions import Maker, open_call
+from derive.ir.functions import FUNCTIONS, ROWS
+from derive.notation import functions
 from derive.notation.words import BooleanElement
 
 if TYPE_CHECKING:
@@ -61,8 +53,8 @@ if TYPE_CHECKING:
 RELATIONS: dict[str, Any] = {"<": Lt, "<=": Le, ">": Gt, ">=": Ge, "==": Eq, "!=": Ne}
 
 # Words with `[..](..)`: those that bind their indices, and those that keep their one index.
-BINDING = ("sum", "prod", "max", "min", "mean", "var", "logsumexp", "argmax")
-KEEPING = ("softmax", "log_softmax", "cumsum")
+BINDING = tuple(word for word, row in ROWS.items() if not row.keeps and word != "sample_var")
+KEEPING = tuple(word for word, row in ROWS.items() if row.keeps)
 
 
 def to_size(name: str) -> Any:
@@ -147,9 +139,13 @@ def choose(condition: Any, then: Any, other: Any) -> Any:
 
 def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | None) -> Any:
     """`word[bound, condition](body)` for any word of the notation."""
+    if not ROWS[word].is_kept:
+        return functions.open_row(
+            word, body, MAKER, lambda other, inner: reduce_over(other, inner, bound, condition)
+        )
     if word not in {"sum", "prod"}:
         rest = () if condition is None else (condition,)
-        return REDUCTIONS[word](body, *bound, *rest, evaluate=False)
+        return functions.REDUCTIONS[word](body, *bound, *rest, evaluate=False)
     kind, other = (Sum, S.Zero) if word == "sum" else (Product, S.One)
     limits = [Tuple(index, index.lower, index.upper) for index in bound]
     if condition is not None and _is_triangular(condition, bound):
@@ -191,53 +187,42 @@ def _logical(kind: Any, parts: Sequence[Any]) -> Any:
     return made
 
 
-def _ordered(kind: Any) -> Callable[..., Any]:
-    """Max and Min with their arguments in the order of the text."""
-
-    def build(*arguments: Any) -> Any:
-        made = Expr.__new__(kind, *arguments)
-        made._argset = frozenset(arguments)
-        return made
-
-    return build
-
-
-def _plain(kind: Any) -> Callable[..., Any]:
-    return lambda *arguments: kind(*arguments, evaluate=False)
-
-
-def _sqrt(base: Any) -> Any:
-    return power(base, Rational(1, 2))
-
-
-# name: (fewest arguments, most arguments, builder)
-ELEMENTWISE: dict[str, tuple[int, int, Callable[..., Any]]] = {
-    "exp": (1, 1, _plain(exp)),
-    "log": (1, 1, _plain(log)),
-    "sqrt": (1, 1, _sqrt),
-    "sin": (1, 1, _plain(sin)),
-    "cos": (1, 1, _plain(cos)),
-    "tanh": (1, 1, _plain(tanh)),
-    "erf": (1, 1, _plain(erf)),
-    "abs": (1, 1, _plain(Abs)),
-    "sign": (1, 1, _plain(sign)),
-    "floor": (1, 1, _plain(floor)),
-    "sigmoid": (1, 1, _plain(FUNCTIONS["sigmoid"])),
-    "relu": (1, 1, _plain(FUNCTIONS["relu"])),
-    "leaky_relu": (1, 2, _plain(FUNCTIONS["leaky_relu"])),
-    "elu": (1, 1, _plain(FUNCTIONS["elu"])),
-    "gelu": (1, 1, _plain(FUNCTIONS["gelu"])),
-    "silu": (1, 1, _plain(FUNCTIONS["silu"])),
-    "softplus": (1, 1, _plain(FUNCTIONS["softplus"])),
-    "clip": (3, 3, _plain(FUNCTIONS["clip"])),
-    "max": (2, 64, _ordered(Max)),
-    "min": (2, 64, _ordered(Min)),
-    "delta": (2, 2, _plain(KroneckerDelta)),
-}
-
-CONSTANTS: dict[str, Any] = {"pi": S.Pi, "oo": S.Infinity}
-
-
 def to_rational(value: Fraction | int) -> Any:
     """An exact number."""
     return Rational(value.numerator, value.denominator)
+
+
+def _call(name: str, arguments: Sequence[Any]) -> Any:
+    """An elementwise function of the notation."""
+    if name in CONSTANTS:
+        return CONSTANTS[name]
+    if not FUNCTIONS[name].is_kept:
+        return open_call(name, arguments, MAKER)
+    kind = functions.ELEMENTWISE[name]
+    if name in {"max", "min"}:  # in the order of the text
+        made = Expr.__new__(kind, *arguments)
+        made._argset = frozenset(arguments)
+        return made
+    return kind(*arguments, evaluate=False)
+
+
+def _builder(name: str) -> Callable[..., Any]:
+    return lambda *arguments: _call(name, arguments)
+
+
+CONSTANTS: dict[str, Any] = {"pi": S.Pi, "oo": S.Infinity}
+MAKER = Maker(
+    to_rational,
+    lambda *terms: add(terms),
+    lambda *factors: multiply(factors),
+    power,
+    compare,
+    choose,
+    _call,
+)
+# name: (fewest arguments, most arguments, builder); `//` and `%` are no words
+ELEMENTWISE: dict[str, tuple[int, int, Callable[..., Any]]] = {
+    name: (max(row.counts[0], 2 if name in {"max", "min"} else 1), row.counts[1], _builder(name))
+    for name, row in FUNCTIONS.items()
+    if name not in {"pi", "floordiv", "mod"}
+} | {"delta": (2, 2, lambda *places: KroneckerDelta(*places, evaluate=False))}

@@ -20,6 +20,7 @@ from derive.frontend.text.names import (
     RESERVED,
     Names,
     find_places,
+    is_composite,
     to_article,
 )
 from derive.frontend.text.statements import EquationLine, FunctionLine
@@ -99,7 +100,7 @@ def _find_words(node: ast.expr) -> Iterable[ast.Name]:
 
 def _define_function(names: Names, line: FunctionLine) -> None:
     name = line.name.text
-    if name in FUNCTION_WORDS:
+    if name in FUNCTION_WORDS and not is_composite(name):
         says = f"{name} is a function of the notation"
         raise names.source.refuse(
             "name-reserved", says, line.name.span, help=f"call yours {name}_of"

@@ -23,6 +23,7 @@ from derive.frontend.text.build import (
     KEEPING,
 )
 from derive.frontend.text.syntax import read_elements, walk_in_order
+from derive.ir.functions import FUNCTIONS, ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -96,6 +97,12 @@ class Names:
                 place,
                 help="give one of them another name",
             )
+
+
+def is_composite(name: str) -> bool:
+    """Is it a word that only abbreviates others, so that a user may give it another meaning?"""
+    rows = FUNCTIONS.get(name), ROWS.get(name)
+    return any(row and row.definition and (row is rows[0] or not row.is_kept) for row in rows)
 
 
 def find_places(tree: ast.expr) -> Iterable[tuple[str, int, ast.expr]]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
+from derive.ir.definitions import unfold_call
+from derive.ir.functions import FUNCTIONS, find_call
 from derive.ir.nodes import Add, Call, Expr, Mul, Pow
 from derive.judge.evaluate import places
 from derive.judge.evaluate.grid import Grid, align
@@ -15,15 +19,9 @@ if TYPE_CHECKING:
 
     from derive.judge.evaluate.grid import Evaluator
 
-_NUMBERS: dict[str, Callable[[float], float]] = {
-    "exp": math.exp,
-    "log": math.log,
-    "sin": math.sin,
-    "cos": math.cos,
-    "tanh": math.tanh,
-    "erf": math.erf,
+_NUMBERS: dict[str, Callable[..., float]] = {"exp": math.exp, "log": math.log} | {
+    name: getattr(math, name) for name, row in FUNCTIONS.items() if row.value == name
 }
-_IN_FUNCTIONAL = {"relu", "gelu", "silu", "softplus"}
 
 
 def power(evaluator: Evaluator, base: Expr, exponent: Expr) -> Grid:
@@ -59,26 +57,17 @@ def call(evaluator: Evaluator, function: str, arguments: tuple[Expr, ...]) -> Gr
     if function in {"floordiv", "mod"}:
         whole = places.integers(evaluator, Call(function, arguments))
         return Grid(whole.tensor.double(), whole.indices)
-    parts, indices = align([evaluator.find(argument) for argument in arguments])
-    found: Any
-    match function:
-        case "max" | "min":
-            act = torch.maximum if function == "max" else torch.minimum
-            found = parts[0]
-            for part in parts[1:]:
-                found = act(found, part)
-        case "clip":
-            found = torch.minimum(torch.maximum(parts[0], parts[1]), parts[2])
-        case "leaky_relu":
-            slope = parts[1] if len(parts) > 1 else 0.01
-            found = torch.where(parts[0] > 0, parts[0], parts[0] * slope)
-        case "elu":
-            found = torch.nn.functional.elu(parts[0])
-        case _ if function in _IN_FUNCTIONAL:
-            found = getattr(torch.nn.functional, function)(parts[0])
-        case _:
-            found = getattr(torch, function)(*parts)
-    return Grid(found, indices)
+    row, known = FUNCTIONS[function], find_call(function)
+    count = len(arguments) if row.is_variadic else len(row.tensors)
+    numbers = [evaluator.number(argument) for argument in arguments[count:]]
+    told = [float(number) for number in numbers if number is not None]
+    if known is None or len(told) < len(numbers) or len(told) > len(known.parameters) - 1:
+        return evaluator.find(unfold_call(function, arguments))
+    parts, indices = align([evaluator.find(argument) for argument in arguments[:count]])
+    act = attrgetter(known.path.removeprefix("torch."))(torch)
+    if row.is_variadic:
+        return Grid(reduce(act, parts), indices)
+    return Grid(act(*parts, *told, **known.keywords), indices)
 
 
 def fold_number(evaluator: Evaluator, expr: Expr) -> Fraction | float | None:
@@ -155,7 +144,7 @@ def _call(function: str, numbers: list[Fraction | float]) -> Fraction | float | 
             return Fraction(math.floor(numbers[0])) if math.isfinite(numbers[0]) else numbers[0]
         case _ if function in _NUMBERS:
             try:
-                return _NUMBERS[function](float(numbers[0]))
+                return _NUMBERS[function](*map(float, numbers))
             except (OverflowError, ValueError):
                 return None
     return None

@@ -6,13 +6,14 @@ from itertools import chain
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
+from derive.ir.functions import ROWS
 from derive.ir.nodes import ONE, TRUE, ZERO, Along, Expr, Index, Mul, Reduce, Where
 from derive.judge.evaluate.grid import Grid, align, place, spread
 
 if TYPE_CHECKING:
     from derive.judge.evaluate.grid import Evaluator
 
-_LEFT_OUT = {"sum": 0.0, "prod": 1.0, "max": -inf, "min": inf, "logsumexp": -inf, "argmax": -inf}
+_LEFT_OUT = {word: float(row.left_out.replace("oo", "inf") or 0) for word, row in ROWS.items()}
 
 
 def reduce(evaluator: Evaluator, expr: Reduce) -> Grid:

@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError
+from derive.ir.functions import FUNCTIONS
 from derive.judge.loops import numbers
 from derive.judge.loops.entries import (
     Entries,
@@ -20,7 +21,13 @@ from derive.judge.loops.entries import (
 )
 from derive.judge.loops.names import read_names
 from derive.judge.loops.numbers import INF, NAN, Value
-from derive.judge.loops.runtime import OutsideError, compile_text, make_moments, make_rows
+from derive.judge.loops.runtime import (
+    OutsideError,
+    compile_text,
+    define_functions,
+    make_moments,
+    make_rows,
+)
 from derive.judge.loops.values import bind
 from derive.notation.formula import check_formula
 
@@ -50,6 +57,7 @@ def prepare_entry(formula: Formula, name: str) -> Callable[..., float | None]:
             arithmetic = _Digits(digits)
             values = bind(formula, names, tensors, False, arithmetic.open)
             namespace = make_entry_namespace(MOST_STEPS) | arithmetic.make_namespace()
+            define_functions(namespace, exact=False)
             namespace |= {names.python[key]: arithmetic.convert(v) for key, v in values.items()}
             try:
                 exec(code, namespace)  # our own text
@@ -91,13 +99,10 @@ class _Digits:
         """What replaces the functions on floats."""
         mp, exp = self.context, self.exp
 
-        def sigmoid(value: Value) -> Value:
-            return self.divide(1, 1 + exp(-value))
+        def elementwise(name: str) -> Callable[..., Value]:
+            return lambda *values: self._real(getattr(mp, name)(*values))
 
-        def elementwise(name: str) -> Callable[[Value], Value]:
-            return lambda value: self._real(getattr(mp, name)(value))
-
-        names = ("erf", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan")
+        names = [name for name, row in FUNCTIONS.items() if row.value == name]
         return {
             "divide_": self.divide,
             "power_": self.power,
@@ -107,12 +112,6 @@ class _Digits:
             **{name: elementwise(name) for name in names},
             "floor": self._round(mp.floor),
             "ceiling": self._round(mp.ceil),
-            "sigmoid": sigmoid,
-            "softplus": lambda value: numbers.largest((value, 0)) + mp.log1p(exp(-abs(value))),
-            "gelu": lambda value: value * mp.erfc(-value / mp.sqrt(2)) / 2,
-            "silu": lambda value: value * sigmoid(value),
-            "elu": lambda value: value if value > 0 else mp.expm1(value),
-            "leaky_relu": lambda v, slope=0.01: v if v > 0 else v * slope,
             "pi": mp.pi,
             **make_rows(exp, self.log, self.divide),
             **make_moments(self.divide),

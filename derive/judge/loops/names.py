@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from sympy import Equality, Idx, Indexed, IndexedBase, Product, Sum, Symbol, expand
 
 from derive.errors import DeriveError, refuse
+from derive.ir.functions import ROWS
 from derive.judge.loops.runtime import find_names
-from derive.notation.functions import Reduction, argmax
+from derive.notation.functions import WORDS, Reduction, argmax
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
@@ -114,7 +115,7 @@ def find_letters(value: Any, names: Names) -> dict[str, None]:
 
 def is_kept(value: Reduction) -> bool:
     """Does the index stay free, as in softmax?"""
-    return type(value).__name__ in {"softmax", "log_softmax", "cumsum"}
+    return ROWS[WORDS[type(value)]].keeps
 
 
 def union_letters(parts: Iterable[Any], names: Names) -> dict[str, None]:

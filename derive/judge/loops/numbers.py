@@ -130,59 +130,14 @@ def log(value: Value) -> float:
     return math.log(value) if value > 0 else NAN
 
 
-def expm1(value: Value) -> float:
-    """`exp(x) - 1` without loss near 0."""
-    return exp(value) - 1 if value > 1 else math.expm1(value)
-
-
-def sigmoid(value: Value) -> float:
-    """`1 / (1 + exp(-x))`, exact to the last digits on both sides."""
-    if value >= 0:
-        return 1 / (1 + exp(-value))
-    grown = exp(value)
-    return grown / (1 + grown)
-
-
-def softplus(value: Value) -> Value:
-    """`log(1 + exp(x))`, finite wherever x is."""
-    return largest((value, 0.0)) + math.log1p(exp(-abs(value))) if value == value else NAN
-
-
-def gelu(value: Value) -> Value:
-    """`x * (1 + erf(x / sqrt(2))) / 2`."""
-    return value * math.erfc(-value / math.sqrt(2)) / 2
-
-
-def silu(value: Value) -> Value:
-    """`x * sigmoid(x)`."""
-    return value * sigmoid(value)
-
-
-def elu(value: Value) -> Value:
-    """X where x > 0, else exp(x) - 1."""
-    return value if value > 0 else expm1(value)
-
-
-def relu(value: Value) -> Value:
-    """`max(x, 0)`; nan stays."""
-    return largest((value, 0))
-
-
-def leaky_relu(value: Value, slope: Value = Fraction(1, 100)) -> Value:
-    """X where x > 0, else slope * x."""
-    if value > 0:
-        return value
-    return value * (float(slope) if isinstance(value, float) else slope)
+def log1p(value: Value) -> float:
+    """`log(1 + x)` without loss near 0; -inf at -1, nan below."""
+    return math.log1p(value) if value > -1 else -INF if value == -1 else NAN
 
 
 def sign(value: Value) -> Value:
     """1, 0 or -1; nan stays."""
     return value if value != value else (value > 0) - (value < 0)
-
-
-def clip(value: Value, low: Value, high: Value) -> Value:
-    """`min(max(x, low), high)`."""
-    return smallest((largest((value, low)), high))
 
 
 def largest(values: Any) -> Value:
@@ -207,16 +162,16 @@ def smallest(values: Any) -> Value:
     return best
 
 
-def guard_domain(function: Callable[[float], float]) -> Callable[[Value], float]:
+def guard_domain(function: Callable[..., float]) -> Callable[..., float]:
     """A function of `math` that answers nan outside its domain, and inf where it overflows."""
 
-    def answer(value: Value) -> float:
+    def answer(*values: Value) -> float:
         try:
-            return function(value)
+            return function(*values)
         except ValueError:
             return NAN
         except OverflowError:
-            return INF if value > 0 or function is math.cosh else -INF
+            return INF if values[0] > 0 or function is math.cosh else -INF
 
     return answer
 

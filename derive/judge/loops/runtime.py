@@ -14,10 +14,12 @@ import ast
 import math
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import refuse
+from derive.ir.functions import FUNCTIONS, is_rational
 from derive.judge.loops import numbers
 from derive.judge.loops.numbers import INF, NAN, Value, divide, divide_exactly, exp, log
 
@@ -198,9 +200,6 @@ def make_namespace(exact: bool) -> dict[str, Any]:
         "sign": numbers.sign,
         "floor": numbers.floor,
         "ceiling": numbers.ceiling,
-        "clip": numbers.clip,
-        "relu": numbers.relu,
-        "leaky_relu": numbers.leaky_relu,
         "inf": INF,
         "nan": NAN,
         "sqrt": numbers.root_exactly if exact else numbers.root,
@@ -211,24 +210,37 @@ def make_namespace(exact: bool) -> dict[str, Any]:
         "decimal_": Fraction if exact else float,
         **make_moments(divide_exactly if exact else divide),
     }
-    if exact:
-        return rational | {name: numbers.refuse_exactly(name) for name in IRRATIONAL}
-    return rational | IRRATIONAL
+    namespace = rational | {
+        name: numbers.refuse_exactly(name) if exact else value for name, value in IRRATIONAL.items()
+    }
+    define_functions(namespace, exact)
+    return namespace
+
+
+def define_functions(namespace: dict[str, Any], exact: bool) -> None:
+    """The functions that are worked out by others, as their rows say."""
+    exec(_compile_functions(exact), namespace)  # our own text
+    for name, row in FUNCTIONS.items():
+        if exact and row.text and not is_rational(name):
+            namespace[name] = numbers.refuse_exactly(name)
+
+
+@cache
+def _compile_functions(exact: bool) -> CodeType:
+    rows = [row for row in FUNCTIONS.values() if row.text and row.is_kept]
+    lines = [f"{row.name} = lambda {row.parameters}: {row.text}" for row in rows]
+    return compile_text("\n".join(lines), exact)
 
 
 IRRATIONAL: dict[str, Any] = {
-    "exp": exp,
-    "log": log,
-    "erf": math.erf,
     **{
         name: numbers.guard_domain(getattr(math, name))
-        for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan")
+        for name, row in FUNCTIONS.items()
+        if row.value == name
     },
-    "sigmoid": numbers.sigmoid,
-    "softplus": numbers.softplus,
-    "gelu": numbers.gelu,
-    "silu": numbers.silu,
-    "elu": numbers.elu,
+    "exp": exp,
+    "log": log,
+    "log1p": numbers.log1p,
     **make_rows(exp, log, divide),
     "pi": math.pi,
 }
@@ -261,6 +273,13 @@ class _Operators(ast.NodeTransformer):
         if name is None:
             return node
         return ast.copy_location(_call(name, node.left, node.right), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """A choice in place of `where`, so that one side alone is computed."""
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "where":
+            return ast.copy_location(ast.IfExp(*node.args), node)
+        return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         """A fraction in place of a decimal."""

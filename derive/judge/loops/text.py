@@ -28,8 +28,9 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
 from derive.errors import refuse, suggest
+from derive.ir.functions import ROWS
 from derive.judge.loops.names import Names, find_letters, is_kept, label_of
-from derive.notation.functions import FUNCTIONS, Reduction, argmax
+from derive.notation.functions import ELEMENTWISE, WORDS, Reduction, argmax
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,13 +42,7 @@ CHOICE, OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
 Text = tuple[str, int]
 
 
-_ROUND = ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
-_SAME = (*_ROUND, "exp", "log", "erf", "sign", "ceiling")
-_FUNCTIONS = {name: name for name in (*_SAME, *FUNCTIONS)} | {
-    "Abs": "abs",
-    "Max": "max",
-    "Min": "min",
-}
+_FUNCTIONS = {kind.__name__: name for name, kind in ELEMENTWISE.items()} | {"ceiling": "ceiling"}
 
 
 @dataclass(frozen=True)
@@ -282,7 +277,7 @@ def is_whole(value: Any, names: Names) -> bool:
         return value.exp.is_Integer and value.exp >= 0 and is_whole(value.base, names)
     if isinstance(value, sympy.floor):
         return True
-    kinds = (sympy.Add, Mul, sympy.Mod, sympy.Abs, sympy.Max, sympy.Min, FUNCTIONS["clip"])
+    kinds = (sympy.Add, Mul, sympy.Mod, sympy.Abs, sympy.Max, sympy.Min, ELEMENTWISE["clip"])
     if isinstance(value, kinds):
         return all(is_whole(part, names) for part in value.args)
     return bool(getattr(value, "is_Integer", False))
@@ -363,10 +358,6 @@ def write_all(conditions: Iterable[Any], scope: Scope) -> str:
     )
 
 
-_WORDS = {"amax": "max", "amin": "min"}
-_LEFT_OUT = {"cumsum": "0", "softmax": "-inf", "log_softmax": "-inf", "argmax": "-inf"}
-
-
 @write.register(sympy.Sum)
 def _(value: Any, scope: Scope) -> Text:
     return _write_or_recall(value, scope)
@@ -411,7 +402,8 @@ def write_reduction(value: Any, scope: Scope) -> str:
     """The text of a reduction over its loops."""
     if not isinstance(value, Reduction):
         return _write_sum(value, scope)
-    kind = type(value).__name__
+    kind = WORDS[type(value)]
+    row = ROWS[kind]
     loops = "".join(
         f" for {scope.names.python[label_of(index)]} in "
         f"range({put(scope.names.letters[label_of(index)], scope)})"
@@ -420,13 +412,14 @@ def write_reduction(value: Any, scope: Scope) -> str:
     inside = scope.enter(label_of(index) for index in value.bound)
     body, tail = put(value.body, inside), ""
     if value.condition != sympy.true:
-        if kind in _LEFT_OUT:
+        if row.keeps or kind == "argmax":  # which name a place of the row
             body = put(value.body, inside, OR)
-            body += f" if {put(value.condition, inside, OR)} else {_LEFT_OUT[kind]}"
+            left_out = row.left_out.replace("oo", "inf")
+            body += f" if {put(value.condition, inside, OR)} else {left_out}"
         else:
             tail = f" if {put(value.condition, inside, OR)}"
     if not is_kept(value):
-        return f"{_WORDS.get(kind, kind)}({body}{loops}{tail})"
+        return f"{kind}({body}{loops}{tail})"
     empty = ", empty=0" if kind == "softmax" and scope.empty_row == "zeros" else ""
     return f"{kind}([{body}{loops}{tail}]{empty})"
 

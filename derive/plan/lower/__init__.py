@@ -7,11 +7,14 @@ of their own.
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from derive.analysis.ranges import is_nonnegative
 from derive.errors import refuse
+from derive.ir.definitions import PLAIN, Maker, bind
+from derive.ir.definitions import read as read_definition
+from derive.ir.functions import FUNCTIONS, ROWS, find_call
 from derive.ir.nodes import (
     MINUS_INFINITY,
     MINUS_ONE,
@@ -223,12 +226,25 @@ def lower_power(base: Expr, exponent: Expr, context: Context, order: tuple[Index
 def lower_call(
     function: str, arguments: Sequence[Expr], context: Context, order: tuple[Index, ...]
 ) -> Op:
-    """An elementwise function; numbers among its arguments stay numbers where torch takes them."""
+    """An elementwise function; numbers among its arguments stay numbers where torch takes them.
+
+    One that torch has no call for is lowered by its definition.
+    """
+    row, call = FUNCTIONS[function], find_call(function)
+    numbers = arguments[len(row.tensors) :] if row.defaults else ()
+    taken = function == "clip" or (call is not None and len(arguments) <= len(call.parameters))
+    if row.definition and not (taken and all(map(is_python_number, numbers))):
+        make = _make_ops(order)
+        values = bind(row, [lower(a, context, order) for a in arguments], make)
+        found: Op = read_definition(
+            row.text or row.definition, values, make
+        )  # a value keeps the digits
+        return found
     ops = [lower(a, context, order) for a in arguments]
     if function in {"max", "min"}:
         ops.sort(key=lambda op: isinstance(op, Num))  # a tensor first: numbers are bounds to it
-    if isinstance(ops[0], Num):
-        ops[0] = NumTensor(ops[0].value)
+    wanted = len(row.tensors) if call else 1  # as tensors: that of a bound is a number as well
+    ops[:wanted] = [NumTensor(op.value) if isinstance(op, Num) else op for op in ops[:wanted]]
     match function, ops:
         case "floordiv" | "mod", [_, Num(under)] if not is_positive(arguments[1]):
             ops[1] = NumTensor(under)  # torch divides whole numbers by 0 with an error
@@ -238,10 +254,6 @@ def lower_call(
         source = context.add_step(args[0])
         is_nan = Apply("!=", (source, source), axes)  # whose sign is 0 to torch
         return Choose(is_nan, source, Apply(function, (source,), axes), axes)
-    if function == "leaky_relu" and not all(map(is_python_number, arguments[1:])):
-        arg, slope = args  # torch takes no tensor as slope, and a scalar may be one
-        scaled = Apply("*", (slope, arg), axes)
-        return Choose(Apply(">", (arg, Num(ZERO)), axes_of(arg)), arg, scaled, axes)
     return Apply(function, args, axes)
 
 
@@ -249,6 +261,55 @@ def is_python_number(expr: Expr) -> bool:
     """Is it a number for sure? A scalar may be given as a tensor."""
     known = not any(isinstance(part, (Scalar, Access, Index)) for part in walk(expr))
     return known and is_steady(expr)
+
+
+def _make_ops(order: tuple[Index, ...]) -> Maker:
+    """The parts of a definition as operations on what is lowered already."""
+
+    def apply(function: str, *args: Op) -> Op:
+        values = [arg.value for arg in args if isinstance(arg, Num)]
+        if function in {"+", "*"} and len(values) == len(args):
+            return Num((PLAIN.add if function == "+" else PLAIN.multiply)(*values))
+        match function, args:
+            case ("*", (Num(number), arg)) if number is ONE:
+                return arg
+            case ("*", (Num(number), arg)) if number is MINUS_ONE:
+                return Apply("neg", (arg,), axes_of(arg))
+            case "*", (arg, Num(Pow(under, exponent))) if exponent is MINUS_ONE:
+                return apply("/", arg, Num(under))
+            case "+", (arg, Apply("neg", (other,))):
+                return apply("-", arg, other)
+        parts = align(args, order)
+        return Apply(function, parts, find_union(parts, order))
+
+    def power(base: Op, exponent: Op) -> Op:
+        if isinstance(base, Num) and isinstance(exponent, Num):
+            return Num(PLAIN.power(base.value, exponent.value))
+        if isinstance(exponent, Num) and exponent.value is MINUS_ONE:
+            return apply("/", Num(ONE), base)
+        return apply("pow", base, exponent)
+
+    def choose(condition: Op, then: Op, other: Op) -> Op:
+        condition, then, other = align((condition, then, other), order)
+        return Choose(condition, then, other, find_union((condition, then, other), order))
+
+    def call(function: str, args: tuple[Op, ...]) -> Op:
+        row, known = FUNCTIONS[function], find_call(function)
+        if not row.definition or (known and len(args) <= len(known.parameters)):
+            return apply(function, *args)
+        found: Op = read_definition(row.text or row.definition, bind(row, args, make), make)
+        return found
+
+    make = Maker(
+        lambda value: Num(Number(value)),
+        partial(apply, "+"),
+        partial(apply, "*"),
+        power,
+        apply,
+        choose,
+        call,
+    )
+    return make
 
 
 @lru_cache(maxsize=1 << 14)
@@ -373,13 +434,8 @@ def _not_yet(access: Access, place: Expr) -> Exception:
 
 
 TWO = Number(Fraction(2))
-NEUTRAL: dict[str, Expr] = {
-    "max": MINUS_INFINITY,
-    "argmax": MINUS_INFINITY,
-    "logsumexp": MINUS_INFINITY,
-    "min": Infinity(False),
-    "prod": ONE,
-}
+_NEUTRAL: dict[str, Expr] = {"0": ZERO, "1": ONE, "-oo": MINUS_INFINITY, "oo": Infinity(False)}
+NEUTRAL = {word: _NEUTRAL[row.left_out] for word, row in ROWS.items() if row.left_out}
 
 
 def lower_reduce(reduce: Reduce, context: Context, order: tuple[Index, ...]) -> Op:
@@ -426,8 +482,7 @@ def lower_along(along: Along, context: Context, order: tuple[Index, ...]) -> Op:
     mask = None
     if along.condition is not TRUE:
         mask = lower_condition(along.condition, context, inner)
-        left_out: Expr = ZERO if along.kind == "cumsum" else MINUS_INFINITY
-        arg = fill(arg, mask, Num(left_out), False, inner)
+        arg = fill(arg, mask, Num(NEUTRAL[along.kind]), False, inner)
     arg = spread(arg, (index,), inner)
     arg = arrange(arg, sort_axes(axes_of(arg), inner))
     result: Op = AlongOp(along.kind, arg, index)

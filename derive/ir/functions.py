@@ -1,0 +1,379 @@
+"""Every function of the notation, one row each: all that any room knows of it stands here.
+
+    Function     elementwise: `silu(x) = x*sigmoid(x)`
+    Reduction    over indices that it binds, `mean[j](x)`, or along one, `softmax[j](x)`
+
+A row without a definition is a primitive: the prover and the exact fields know it. All others are
+unfolded to primitives where meaning counts, and called by name where code is printed. Definitions,
+values and derivatives are texts over other rows, in the notation; `ir.definitions` reads them.
+
+A new function is a new row. Its examples are what the tests of every room take it from.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """A call of torch's: its path, the parameters that it takes in order, what else it is told."""
+
+    path: str
+    parameters: tuple[str, ...]
+    keywords: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """An elementwise function."""
+
+    name: str
+    parameters: str = "x"  # those with a default are numbers; `*rest`: two or more alike
+    definition: str = ""
+    value: str = ""  # how floats keep its digits; its own name where Python's math does
+    derivative: str = ""  # by the first parameter, where the definition's would lose digits
+    torch: str = ""  # the call that is printed; none: the definition is
+    spellings: str = ""  # names of torch's functions, methods and operations
+    least: Mapping[str, float] = field(default_factory=dict)  # torch's arguments without a meaning
+    sympy: str = ""  # SymPy's own class; none: one of ours, under this name
+    latex: str = ""  # the command, or a template of its arguments; none: \operatorname
+    domain: str = ""  # where it is defined
+    range: tuple[float | None, float | None] = (None, None)
+    parity: str = ""  # odd | even
+    is_partial: bool = False  # not finite for all finite arguments: undefined there, or too large
+    inside: str = "1"  # an argument at which it is finite, and its derivative too
+    is_smooth: bool = False  # an argument that rounding moves past 0 does no harm
+    is_slow: bool = True  # takes as long as an exponential
+    is_rational: bool = False  # fractions to fractions, of a primitive
+    is_kept: bool = True  # no: another way to write its definition, and written so as it is read
+    confused: str = ""  # functions that people take it for
+    examples: tuple[str, ...] = ()  # torch code: `x[S]: x.exp()`
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The parameters that stand for elements."""
+        return tuple(name for name, default in _split(self.parameters) if default is None)
+
+    @property
+    def defaults(self) -> dict[str, str]:
+        """The parameters that are numbers, and the text of what they are if not given."""
+        return {name: default for name, default in _split(self.parameters) if default is not None}
+
+    @property
+    def is_variadic(self) -> bool:
+        """Does it take two or more alike?"""
+        return self.parameters.startswith("*")
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The fewest and the most arguments."""
+        if self.is_variadic:
+            return 1, 64
+        return len(self.tensors), len(self.tensors) + len(self.defaults)
+
+    @property
+    def text(self) -> str:
+        """How the value is worked out: none where it is the machine's."""
+        return "" if self.value == self.name else self.value or self.definition
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A function of the entries of a row: over indices that it binds, or along one."""
+
+    name: str
+    definition: str = ""  # of x over j
+    keeps: bool = False  # does its index stay free
+    left_out: str = ""  # the entry that counts for nothing; none: it is not counted
+    nothing: str = "nan"  # what it is of no entry
+    sympy: str = ""  # the class under another name
+    torch: str = ""  # the method under another name
+    keywords: str = ""
+    spellings: str = ""
+    latex: str = ""
+    operations: int = 1  # for each entry
+    is_slow: bool = False
+    is_kept: bool = True
+    says: str = ""
+
+
+def _split(parameters: str) -> tuple[tuple[str, str | None], ...]:
+    """The parameters, each with its default."""
+    found = []
+    for each in filter(None, map(str.strip, parameters.split(","))):
+        name, sign, default = each.partition("=")
+        found.append((name, default if sign else None))
+    return tuple(found)
+
+
+_NN = "torch.nn.functional"
+_CURVED = "relu gelu silu sigmoid tanh softplus elu leaky_relu exp"
+_ODD_ONES = f"abs sign floor erf sin cos log {_CURVED}"
+_GATES = "relu gelu silu softplus elu leaky_relu"
+
+# fmt: off
+PRIMITIVES: tuple[Function, ...] = (
+    Function("exp", derivative="exp(x)", torch="torch.exp", spellings="exp", sympy="exp",
+        latex=r"\exp", range=(0, None), is_partial=True, is_smooth=True, confused=_ODD_ONES,
+        examples=("x[S]: x.exp()",)),
+    Function("log", derivative="1/x", torch="torch.log", spellings="log", sympy="log",
+        latex=r"\log", domain="x > 0", is_partial=True, confused=_ODD_ONES,
+        examples=("x[S]: x.log()",)),
+    Function("sin", value="sin", derivative="cos(x)", torch="torch.sin", spellings="sin",
+        sympy="sin", latex=r"\sin", range=(-1, 1), parity="odd", is_smooth=True, confused=_ODD_ONES,
+        examples=("x[S]: x.sin()",)),
+    Function("cos", value="cos", derivative="-sin(x)", torch="torch.cos", spellings="cos",
+        sympy="cos", latex=r"\cos", range=(-1, 1), parity="even", is_smooth=True,
+        confused=_ODD_ONES, examples=("x[S]: x.cos()",)),
+    Function("erf", value="erf", derivative="2/sqrt(pi)*exp(-x**2)", torch="torch.erf",
+        spellings="erf special_erf", sympy="erf", range=(-1, 1), parity="odd", is_smooth=True,
+        confused=_ODD_ONES, examples=("x[S]: x.erf()",)),
+    Function("asin", value="asin", derivative="1/sqrt(1 - x**2)", torch="torch.asin",
+        spellings="asin arcsin", sympy="asin", latex=r"\arcsin", domain="abs(x) <= 1", inside="1/2",
+        range=(-1.5708, 1.5708), parity="odd", is_partial=True, confused="acos sin",
+        examples=("x[S]: x.tanh().asin()",)),
+    Function("atan", value="atan", derivative="1/(1 + x**2)", torch="torch.atan",
+        spellings="atan arctan", sympy="atan", latex=r"\arctan", range=(-1.5708, 1.5708),
+        parity="odd", is_smooth=True, confused="tanh tan", examples=("x[S]: x.atan()",)),
+    Function("atan2", "y, x", value="atan2", derivative="x/(x**2 + y**2); -y/(x**2 + y**2)",
+        torch="torch.atan2", spellings="atan2 arctan2", sympy="atan2", range=(-3.1416, 3.1416),
+        examples=("x, y[S]: torch.atan2(x, y)",)),
+    Function("abs", derivative="sign(x)", torch="torch.abs", spellings="abs absolute", sympy="Abs",
+        latex=r"\left| {0} \right|", range=(0, None), parity="even", is_slow=False,
+        is_rational=True, confused=_ODD_ONES, examples=("x[S]: x.abs()",)),
+    Function("sign", derivative="0", torch="torch.sign", spellings="sign sgn", sympy="sign",
+        range=(-1, 1), parity="odd", is_slow=False, is_rational=True, confused=_ODD_ONES,
+        examples=("x[S]: x.sign()",)),
+    Function("floor", derivative="0", torch="torch.floor", spellings="floor", sympy="floor",
+        latex=r"\left\lfloor {0} \right\rfloor", is_slow=False, is_rational=True,
+        confused=_ODD_ONES, examples=("x[S]: (3 * x).floor()",)),
+    Function("max", "*x", torch="torch.maximum", spellings="maximum", sympy="Max", latex=r"\max",
+        is_slow=False, is_rational=True, examples=("x[B, S]; y[S]: torch.maximum(x, y)",)),
+    Function("min", "*x", torch="torch.minimum", spellings="minimum", sympy="Min", latex=r"\min",
+        is_slow=False, is_rational=True, examples=("x[B, S]; y[S]: torch.minimum(x, y)",)),
+    Function("pi", "", sympy="pi", latex=r"\pi"),
+    Function("floordiv", "a, b", sympy="floor",
+        latex=r"\left\lfloor \frac{{{0}}}{{{1}}} \right\rfloor", is_partial=True, is_slow=False,
+        is_rational=True),
+    Function("mod", "a, b", sympy="Mod", is_partial=True, is_slow=False, is_rational=True),
+)
+
+COMPOSITES: tuple[Function, ...] = (
+    # trigonometry, hyperbolas, logarithms
+    Function("tan", definition="sin(x)/cos(x)", value="tan", derivative="1 + tan(x)**2",
+        torch="torch.tan", spellings="tan", sympy="tan", latex=r"\tan", parity="odd",
+        is_partial=True, confused="tanh atan sin", examples=("x[S]: x.tan()",)),
+    Function("acos", definition="pi/2 - asin(x)", value="acos", derivative="-1/sqrt(1 - x**2)",
+        torch="torch.acos", spellings="acos arccos", sympy="acos", latex=r"\arccos",
+        domain="abs(x) <= 1", inside="1/2", range=(0, 3.1416), is_partial=True, confused="asin cos",
+        examples=("x[S]: x.tanh().acos()",)),
+    Function("sinh", definition="(exp(x) - exp(-x))/2", value="sinh", derivative="cosh(x)",
+        torch="torch.sinh", spellings="sinh", sympy="sinh", latex=r"\sinh", parity="odd",
+        is_partial=True, is_smooth=True, confused="cosh sin asinh tanh",
+        examples=("x[S]: x.sinh()",)),
+    Function("cosh", definition="(exp(x) + exp(-x))/2", value="cosh", derivative="sinh(x)",
+        torch="torch.cosh", spellings="cosh", sympy="cosh", latex=r"\cosh", range=(1, None),
+        parity="even", is_partial=True, is_smooth=True, confused="sinh cos acosh",
+        examples=("x[S]: x.cosh()",)),
+    Function("tanh", definition="1 - 2/(1 + exp(2*x))", value="tanh", derivative="1 - tanh(x)**2",
+        torch="torch.tanh", spellings="tanh", sympy="tanh", latex=r"\tanh", range=(-1, 1),
+        parity="odd", is_smooth=True, confused=_ODD_ONES, examples=("x[S]: x.tanh()",)),
+    Function("asinh", definition="log(x + sqrt(x**2 + 1))", value="asinh",
+        derivative="1/sqrt(x**2 + 1)", torch="torch.asinh", spellings="asinh arcsinh",
+        sympy="asinh", parity="odd", is_smooth=True, confused="sinh acosh atanh",
+        examples=("x[S]: x.asinh()",)),
+    Function("acosh", definition="log(x + sqrt(x - 1)*sqrt(x + 1))", value="acosh",
+        derivative="1/(sqrt(x - 1)*sqrt(x + 1))", torch="torch.acosh", spellings="acosh arccosh",
+        sympy="acosh", domain="x >= 1", inside="2", range=(0, None), is_partial=True,
+        confused="cosh asinh", examples=("x[S]: (1 + x.abs()).acosh()",)),
+    Function("atanh", definition="log((1 + x)/(1 - x))/2", value="(log1p(x) - log1p(-x))/2",
+        derivative="1/(1 - x**2)", torch="torch.atanh", spellings="atanh arctanh", sympy="atanh",
+        domain="abs(x) < 1", inside="1/2", parity="odd", is_partial=True, confused="tanh asinh",
+        examples=("x[S]: (x.tanh() / 2).atanh()",)),
+    Function("expm1", definition="exp(x) - 1", value="expm1", derivative="exp(x)",
+        torch="torch.expm1", spellings="expm1 special_expm1", range=(-1, None), is_partial=True,
+        is_smooth=True, confused="exp log1p", examples=("x[S]: x.expm1()",)),
+    Function("log1p", definition="log(1 + x)", value="log1p", derivative="1/(1 + x)",
+        torch="torch.log1p", spellings="log1p special_log1p", domain="x > -1", is_partial=True,
+        confused="log expm1", examples=("x[S]: x.log1p()",)),
+    Function("erfc", definition="1 - erf(x)", value="erfc", derivative="-2/sqrt(pi)*exp(-x**2)",
+        torch="torch.erfc", spellings="erfc special_erfc", sympy="erfc", range=(0, 2),
+        is_smooth=True, confused="erf", examples=("x[S]: x.erfc()",)),
+    Function("logaddexp", "a, b", definition="log(exp(a) + exp(b))",
+        value="max(a, b) + log1p(exp(-abs(a - b)))", torch="torch.logaddexp", spellings="logaddexp",
+        is_smooth=True, confused="max", examples=("x[S]; y[S]: torch.logaddexp(x, y)",)),
+    Function("hypot", "a, b", definition="sqrt(a**2 + b**2)", value="hypot", torch="torch.hypot",
+        spellings="hypot", range=(0, None), examples=("x, y[S]: x.hypot(y)",)),
+    # bounds and steps
+    Function("clip", "x, low, high", definition="min(max(x, low), high)", is_slow=False),
+    Function("trunc", definition="sign(x)*floor(abs(x))", torch="torch.trunc",
+        spellings="trunc fix", parity="odd", is_slow=False, confused="floor",
+        examples=("x[S]: (3 * x).trunc()",)),
+    # gates and activations
+    Function("sigmoid", definition="1/(1 + exp(-x))", derivative="sigmoid(x)*sigmoid(-x)",
+        torch="torch.sigmoid", spellings="sigmoid special_expit", range=(0, 1), is_smooth=True,
+        confused=_ODD_ONES, examples=("x[S]: x.sigmoid()",)),
+    Function("relu", definition="max(x, 0)", derivative="where(x > 0, 1, 0)", torch="torch.relu",
+        spellings="relu", range=(0, None), is_slow=False, confused=_ODD_ONES,
+        examples=("x[S]: (x - 1).relu()",)),
+    Function("relu6", definition="min(max(x, 0), 6)", torch=f"{_NN}.relu6", spellings="relu6",
+        range=(0, 6), is_slow=False, confused="relu hardtanh",
+        examples=(f"x[S]: {_NN}.relu6(5 * x)",)),
+    Function("leaky_relu", "x, negative_slope=0.01", definition="where(x > 0, x, negative_slope*x)",
+        torch=f"{_NN}.leaky_relu", spellings="leaky_relu", is_slow=False, confused=_ODD_ONES,
+        examples=(f"x[S]: {_NN}.leaky_relu(x - 1, 0.2)", f"x[S]: {_NN}.leaky_relu(x - 1)")),
+    Function("elu", "x, alpha=1, scale=1, input_scale=1",
+        definition="scale*where(x > 0, x, alpha*expm1(input_scale*x))",
+        torch=f"{_NN}.elu(x, alpha)", spellings="elu", is_smooth=True, confused=_ODD_ONES,
+        examples=(f"x[S]: {_NN}.elu(x - 1)", f"x[S]: {_NN}.elu(x - 1, alpha=0.5)")),
+    Function("celu", "x, alpha=1", definition="elu(x, alpha, 1, 1/alpha)", torch=f"{_NN}.celu",
+        spellings="celu", is_smooth=True, confused="elu selu relu",
+        examples=(f"x[S]: {_NN}.celu(x - 1, 2.0)",)),
+    Function("selu", definition="elu(x, 1.6732632423543772, 1.0507009873554805)",
+        torch=f"{_NN}.selu", spellings="selu", is_smooth=True, confused="elu celu relu gelu",
+        examples=(f"x[S]: {_NN}.selu(x - 1)",)),
+    Function("gelu", definition="x*(1 + erf(x/sqrt(2)))/2", value="x*erfc(-x/sqrt(2))/2",
+        derivative="erfc(-x/sqrt(2))/2 + x*exp(-x**2/2)/sqrt(2*pi)",
+        torch=f"{_NN}.gelu", spellings="gelu", is_smooth=True,
+        confused=f"{_ODD_ONES} gelu_tanh", examples=(f"x[S]: {_NN}.gelu(x)",)),
+    Function("gelu_tanh", definition="x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))/2",
+        value="x*sigmoid(2*sqrt(2/pi)*(x + 0.044715*x**3))",
+        torch=f"{_NN}.gelu(x, approximate='tanh')", spellings="gelu", is_smooth=True,
+        confused="gelu", examples=(f"x[S]: {_NN}.gelu(x, approximate='tanh')",)),
+    Function("silu", definition="x*sigmoid(x)", torch=f"{_NN}.silu", spellings="silu swish",
+        is_smooth=True, confused=_ODD_ONES, examples=(f"x[S]: {_NN}.silu(x)",)),
+    Function("softplus", "x, beta=1", definition="log(1 + exp(beta*x))/beta",
+        value="(max(beta*x, 0) + log1p(exp(-abs(beta*x))))/beta", derivative="sigmoid(beta*x)",
+        torch=f"{_NN}.softplus(x, beta, threshold=40)", spellings="softplus",
+        least={"threshold": 20}, range=(0, None), is_smooth=True, confused=_ODD_ONES,
+        examples=(f"x[S]: {_NN}.softplus(x)", f"x[S]: {_NN}.softplus(x, 2.0)")),
+    Function("mish", definition="x*tanh(softplus(x))", torch=f"{_NN}.mish", spellings="mish",
+        is_smooth=True, confused=_GATES, examples=(f"x[S]: {_NN}.mish(x)",)),
+    Function("logsigmoid", definition="-softplus(-x)", derivative="sigmoid(-x)",
+        torch=f"{_NN}.logsigmoid", spellings="logsigmoid log_sigmoid", range=(None, 0),
+        is_smooth=True, confused="sigmoid softplus", examples=(f"x[S]: {_NN}.logsigmoid(x)",)),
+    Function("softsign", definition="x/(1 + abs(x))", derivative="1/(1 + abs(x))**2",
+        torch=f"{_NN}.softsign", spellings="softsign", range=(-1, 1), parity="odd", is_slow=False,
+        confused="tanh sign", examples=(f"x[S]: {_NN}.softsign(x)",)),
+    Function("tanhshrink", definition="x - tanh(x)", derivative="tanh(x)**2",
+        torch=f"{_NN}.tanhshrink", spellings="tanhshrink", parity="odd", is_smooth=True,
+        confused="tanh softshrink hardshrink", examples=(f"x[S]: {_NN}.tanhshrink(x)",)),
+    Function("softshrink", "x, lambd=0.5", definition="x - min(max(x, -lambd), lambd)",
+        torch=f"{_NN}.softshrink", spellings="softshrink", is_slow=False,
+        confused="hardshrink tanhshrink", examples=(f"x[S]: {_NN}.softshrink(x)",)),
+    Function("hardshrink", "x, lambd=0.5", definition="where(abs(x) <= lambd, 0, x)",
+        torch=f"{_NN}.hardshrink", spellings="hardshrink", is_slow=False,
+        confused="softshrink tanhshrink", examples=(f"x[S]: {_NN}.hardshrink(x)",)),
+    Function("threshold", "x, threshold, value", definition="where(x <= threshold, value, x)",
+        spellings="threshold", is_slow=False, is_kept=False,
+        examples=(f"x[S]: {_NN}.threshold(x, 1.0, 0.5)",)),
+    Function("hardtanh", "x, min_val=-1, max_val=1", definition="min(max(x, min_val), max_val)",
+        torch=f"{_NN}.hardtanh", spellings="hardtanh", is_slow=False,
+        confused="tanh relu6 hardsigmoid",
+        examples=(f"x[S]: {_NN}.hardtanh(x)", f"x[S]: {_NN}.hardtanh(x, 0.5, 0.9)")),
+    Function("hardsigmoid", definition="min(max(x + 3, 0), 6)/6", torch=f"{_NN}.hardsigmoid",
+        spellings="hardsigmoid", range=(0, 1), is_slow=False, confused="sigmoid hardtanh",
+        examples=(f"x[S]: {_NN}.hardsigmoid(x)",)),
+    Function("hardswish", definition="x*hardsigmoid(x)", torch=f"{_NN}.hardswish",
+        spellings="hardswish", is_slow=False, confused="silu relu hardsigmoid",
+        examples=(f"x[S]: {_NN}.hardswish(x)",
+            f"x[S]: y = x + 1; {_NN}.hardswish(y, inplace=True); y")),
+    # other ways to write powers, quotients and logarithms
+    Function("sqrt", definition="x**(1/2)", torch="torch.sqrt", spellings="sqrt", sympy="sqrt",
+        is_kept=False),
+    Function("rsqrt", definition="1/sqrt(x)", torch="torch.rsqrt", spellings="rsqrt",
+        is_kept=False),
+    Function("reciprocal", definition="1/x", spellings="reciprocal", is_kept=False),
+    Function("square", definition="x**2", spellings="square", is_kept=False),
+    Function("exp2", definition="2**x", spellings="exp2 special_exp2", is_kept=False),
+    Function("log2", definition="log(x)/log(2)", spellings="log2", is_kept=False),
+    Function("log10", definition="log(x)/log(10)", spellings="log10", is_kept=False),
+    Function("ceil", definition="-floor(-x)", spellings="ceil", is_kept=False),
+    Function("frac", definition="x - trunc(x)", spellings="frac", is_kept=False),
+)
+
+REDUCTIONS: tuple[Reduction, ...] = (
+    Reduction("sum", left_out="0", nothing="0", latex=r"\sum"),
+    Reduction("prod", left_out="1", nothing="1", latex=r"\prod"),
+    Reduction("max", left_out="-oo", nothing="-oo", sympy="amax", torch="amax", latex=r"\max"),
+    Reduction("min", left_out="oo", nothing="oo", sympy="amin", torch="amin", latex=r"\min"),
+    Reduction("mean", definition="sum[j](x)/sum[j](1)",
+        says="the sum over j, over the number of entries"),
+    Reduction("var", definition="mean[j]((x - mean[j](x))**2)", keywords="correction=0",
+        operations=3,
+        says="the mean square deviation from the mean (divides by the number of entries)"),
+    Reduction("sample_var", definition="sum[j]((x - mean[j](x))**2)/(sum[j](1) - 1)", torch="var",
+        keywords="correction=1", latex=r"\operatorname{var}", operations=3,
+        says="the variance that divides by one less than the number of entries"),
+    Reduction("logsumexp", definition="log(sum[j](exp(x)))", left_out="-oo", nothing="-oo",
+        operations=4, is_slow=True),
+    Reduction("argmax", left_out="-oo", says="the place of the first of the largest entries"),
+    Reduction("softmax", "exp(x)/sum[j](exp(x))", keeps=True, left_out="-oo", is_slow=True),
+    Reduction("log_softmax", "x - logsumexp[j](x)", keeps=True, left_out="-oo", is_slow=True),
+    Reduction("cumsum", keeps=True, left_out="0", nothing="0"),
+    # other ways to write them
+    Reduction("amax", "max[j](x)", is_kept=False),
+    Reduction("amin", "min[j](x)", is_kept=False),
+    Reduction("norm", "sqrt(sum[j](x**2))", is_kept=False),
+    Reduction("softmin", "softmax[j](-x)", keeps=True, is_kept=False),
+)
+# fmt: on
+
+FUNCTIONS: dict[str, Function] = {row.name: row for row in (*PRIMITIVES, *COMPOSITES)}
+ROWS: dict[str, Reduction] = {row.name: row for row in REDUCTIONS}
+# What a person imports beside SymPy's own.
+PUBLIC: tuple[str, ...] = tuple(
+    dict.fromkeys(
+        [
+            *(row.name for row in FUNCTIONS.values() if not row.sympy),
+            *(row.sympy or row.name for row in REDUCTIONS if row.name not in {"sum", "prod"}),
+        ]
+    )
+)
+
+
+@cache
+def find_call(name: str) -> Torch | None:
+    """The call of torch's that gives the function; None where its definition is printed."""
+    row = FUNCTIONS[name]
+    if not row.torch:
+        return None
+    tree = ast.parse(row.torch, mode="eval").body
+    if not isinstance(tree, ast.Call):
+        return Torch(row.torch, (*row.tensors, *row.defaults), {})
+    taken = tuple(part.id for part in tree.args if isinstance(part, ast.Name))
+    told = {part.arg or "": ast.literal_eval(part.value) for part in tree.keywords}
+    return Torch(ast.unparse(tree.func), taken, told)
+
+
+@cache
+def find_inner(text: str) -> tuple[str, ...]:
+    """The functions that a definition calls."""
+    tree = ast.parse(text or "0", mode="eval")
+    calls = (part.func for part in ast.walk(tree) if isinstance(part, ast.Call))
+    return tuple(dict.fromkeys(name.id for name in calls if isinstance(name, ast.Name)))
+
+
+@cache
+def is_rational(name: str) -> bool:
+    """Does the function give a fraction for fractions? A root of a square does."""
+    row = FUNCTIONS.get(name)
+    if row is None or row.is_rational or name in {"where", "sqrt"}:
+        return True
+    if "pi" in row.text or "**x" in row.text:
+        return False
+    return bool(row.text) and all(map(is_rational, find_inner(row.text)))
+
+
+def find_confused(name: str) -> tuple[str, ...]:
+    """The functions that people take it for, either way round."""
+    own = FUNCTIONS[name].confused.split()
+    others = (row.name for row in FUNCTIONS.values() if name in row.confused.split())
+    return tuple(other for other in dict.fromkeys((*own, *others)) if other != name)
