@@ -41,6 +41,7 @@ class Function:
     derivative: str = ""  # by the first parameter, where the definition's would lose digits
     torch: str = ""  # the call that is printed; none: the definition is
     spellings: str = ""  # names of torch's functions, methods and operations
+    backward: str = ""  # torch's operation for its gradient, of the arguments of the function
     least: Mapping[str, float] = field(default_factory=dict)  # torch's arguments without a meaning
     sympy: str = ""  # SymPy's own class; none: one of ours, under this name
     latex: str = ""  # the command, or a template of its arguments; none: \operatorname
@@ -252,12 +253,14 @@ COMPOSITES: tuple[Function, ...] = (
     Function("softplus", "x, beta=1", definition="log(1 + exp(beta*x))/beta",
         value="(max(beta*x, 0) + log1p(exp(-abs(beta*x))))/beta", derivative="sigmoid(beta*x)",
         torch=f"{_NN}.softplus(x, beta, threshold=40)", spellings="softplus",
+        backward="softplus_backward",
         least={"threshold": 20}, range=(0, None), is_smooth=True, confused=_ODD_ONES,
         examples=(f"x[S]: {_NN}.softplus(x)", f"x[S]: {_NN}.softplus(x, 2.0)")),
     Function("mish", definition="x*tanh(softplus(x))", torch=f"{_NN}.mish", spellings="mish",
         is_smooth=True, confused=_GATES, examples=(f"x[S]: {_NN}.mish(x)",)),
     Function("logsigmoid", definition="-softplus(-x)", derivative="sigmoid(-x)",
-        torch=f"{_NN}.logsigmoid", spellings="logsigmoid log_sigmoid", range=(None, 0),
+        torch=f"{_NN}.logsigmoid", spellings="logsigmoid log_sigmoid",
+        backward="log_sigmoid_backward", range=(None, 0),
         is_smooth=True, confused="sigmoid softplus", examples=(f"x[S]: {_NN}.logsigmoid(x)",)),
     Function("softsign", definition="x/(1 + abs(x))", derivative="1/(1 + abs(x))**2",
         torch=f"{_NN}.softsign", spellings="softsign", range=(-1, 1), parity="odd", is_slow=False,
@@ -377,3 +380,23 @@ def find_confused(name: str) -> tuple[str, ...]:
     own = FUNCTIONS[name].confused.split()
     others = (row.name for row in FUNCTIONS.values() if name in row.confused.split())
     return tuple(other for other in dict.fromkeys((*own, *others)) if other != name)
+
+
+@cache
+def _list_spellings() -> dict[str, tuple[Function, ...]]:
+    found: dict[str, list[Function]] = {}
+    for row in FUNCTIONS.values():
+        for name in row.spellings.split():
+            found.setdefault(name, []).append(row)
+    return {name: tuple(rows) for name, rows in found.items()}
+
+
+def find_spelt(name: str, told: Mapping[str, Any]) -> Function | None:
+    """The function that torch has under a name, with the words that it is told, if any."""
+    rows = _list_spellings().get(name, ())
+    for row in rows:
+        call = find_call(row.name)
+        words = {k: v for k, v in call.keywords.items() if isinstance(v, str)} if call else {}
+        if words and all(told.get(key) == word for key, word in words.items()):
+            return row
+    return rows[0] if rows else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from derive.ir.functions import FUNCTIONS
 from derive.judge.fields import algebra
 from derive.judge.fields import numbers as modular
 from derive.judge.fields.numbers import UNKNOWN
@@ -24,7 +25,6 @@ from derive.judge.fields.parts import (
     Usage,
     broadcast,
     build,
-    fill,
     find_signs,
     find_small,
 )
@@ -32,9 +32,7 @@ from derive.judge.fields.parts import (
 if TYPE_CHECKING:
     from derive.judge.fields.tower import Tower
 
-ODD = frozenset(["erf", "sin", "tan", "atan", "asin", "asinh", "atanh", "erfinv"])
-EVEN = frozenset(["cos"])
-_HALF = Fraction(1, 2)
+_PARITIES = {"erfinv": "odd"}  # of what the notation has no word for
 
 
 def exp(tower: Tower, usage: Usage, parts: Parts) -> Parts:
@@ -157,7 +155,8 @@ def opaque(tower: Tower, usage: Usage, name: str, *given: Parts) -> Parts:
     given = broadcast(*given)
     firsts = [each.residues[0] for each in given]
     sign: torch.Tensor | None = None
-    if len(given) == 1 and name in ODD | EVEN:
+    parity = FUNCTIONS[name].parity if name in FUNCTIONS else _PARITIES.get(name, "")
+    if len(given) == 1 and parity:
         centered = modular.center(firsts[0], tower.primes[0])
         sign, firsts = centered.sign(), [centered.abs()]
     states = [each.state.long() for each in given]
@@ -165,38 +164,13 @@ def opaque(tower: Tower, usage: Usage, name: str, *given: Parts) -> Parts:
     residues = []
     for level, prime in enumerate(tower.primes):
         found = modular.hash_residues(tower.key ^ (number + level), *firsts, *states) % prime
-        if sign is not None and name in ODD:
+        if sign is not None and parity == "odd":
             found = sign * found % prime
         residues.append(modular.keep_unknown(found, *(each.residues[0] for each in given)))
     state = torch.zeros_like(given[0].state)
     for each in given:
         state = torch.where(each.state == NAN, NAN, state)
     return build(residues, state.to(torch.int8))
-
-
-def sinh(tower: Tower, usage: Usage, parts: Parts, sign: int = -1) -> Parts:
-    """sinh(x) = (exp(x) - exp(-x)) / 2; cosh has the other sign."""
-    other = exp(tower, usage, algebra.negate(tower, parts))
-    other = other if sign > 0 else algebra.negate(tower, other)
-    return algebra.scale(tower, algebra.add(tower, exp(tower, usage, parts), other), _HALF)
-
-
-def tanh(tower: Tower, usage: Usage, parts: Parts) -> Parts:
-    """tanh(x) = 1 - 2 / (exp(2 x) + 1)."""
-    one = _make(tower, 1)
-    twice = exp(tower, usage, algebra.scale(tower, parts, Fraction(2)))
-    part = algebra.divide(tower, _make(tower, -2), algebra.add(tower, twice, one))
-    return algebra.add(tower, one, part)
-
-
-def sigmoid(tower: Tower, usage: Usage, parts: Parts) -> Parts:
-    """sigmoid(x) = 1 / (1 + exp(-x))."""
-    below = algebra.add(tower, _make(tower, 1), exp(tower, usage, algebra.negate(tower, parts)))
-    return algebra.invert(tower, below)
-
-
-def _make(tower: Tower, number: Fraction | int) -> Parts:
-    return fill(tower, (), tower.embed(number))
 
 
 def softmax(tower: Tower, usage: Usage, parts: Parts, dim: int) -> Parts:

@@ -214,17 +214,6 @@ def _softmax_backward(run: Run, grad: Any, output: Any, dim: int, *_: Any) -> Pa
     return run.subtract(weighted, run.multiply(run.parts(output), total))
 
 
-def _softplus_backward(run: Run, grad: Any, value: Any, beta: Any, _: Any) -> Parts:
-    """The threshold beyond which torch takes softplus for its argument is no part of it."""
-    inner = run.scale(run.parts(value), beta)
-    return run.multiply(run.parts(grad), functions.sigmoid(run.tower, run.usage, inner))
-
-
-def _log_sigmoid_backward(run: Run, grad: Any, value: Any, _: Any) -> Parts:
-    negated = algebra.negate(run.tower, run.parts(value))
-    return run.multiply(run.parts(grad), functions.sigmoid(run.tower, run.usage, negated))
-
-
 def _cross_entropy(run: Run, value: Any, target: Any, weight: Any = None, how: int = 1) -> Parts:
     """Of probabilities; that torch bounds logarithms by -100 is no part of it."""
     parts, goal = run.parts(value), run.parts(target)
@@ -330,10 +319,8 @@ ARITHMETIC: dict[str, Handler] = {
     "_log_softmax": _log_softmax,
     "logsumexp": _log_sum_exp,
     "_softmax_backward_data": _softmax_backward,
-    "softplus_backward": _softplus_backward,
     "binary_cross_entropy": _cross_entropy,
     "binary_cross_entropy_backward": _cross_entropy_backward,
-    "log_sigmoid_backward": _log_sigmoid_backward,
     "_cdist_forward": _distances,
     "_euclidean_dist": _distances,
     "_cdist_backward": _distances_backward,

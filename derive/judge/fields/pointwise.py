@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
+from functools import partial, reduce
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from derive.ir.definitions import Maker, bind, open_call, read
+from derive.ir.functions import FUNCTIONS, find_call, find_spelt
 from derive.judge.fields import algebra, functions, order
-from derive.judge.fields.constants import embed_logarithm
+from derive.judge.fields.constants import embed_logarithm, to_fraction
 from derive.judge.fields.numbers import raise_each
 from derive.judge.fields.parts import (
     FINITE,
@@ -28,36 +32,9 @@ if TYPE_CHECKING:
 
     from derive.judge.fields.run import Handler, Run
 
-_HALF = Fraction(1, 2)
-_LEAST_THRESHOLD = 20
-_OPAQUE = (
-    "erf erfinv sin cos tan asin acos atan asinh acosh atanh atan2 floor ceil "
-    "round trunc frac fmod remainder lgamma digamma floor_divide i0 sinc heaviside hypot copysign"
-)
-
-
-def _exp(run: Run, parts: Parts) -> Parts:
-    return functions.exp(run.tower, run.usage, parts)
-
-
-def _log(run: Run, parts: Parts) -> Parts:
-    return functions.log(run.tower, run.usage, parts)
-
-
-def _root(run: Run, parts: Parts) -> Parts:
-    return functions.root(run.tower, run.usage, parts)
-
-
-def _invert(run: Run, parts: Parts) -> Parts:
-    return algebra.invert(run.tower, parts)
-
-
-def _sigmoid(run: Run, parts: Parts) -> Parts:
-    return functions.sigmoid(run.tower, run.usage, parts)
-
-
-def _tanh(run: Run, parts: Parts) -> Parts:
-    return functions.tanh(run.tower, run.usage, parts)
+_OPAQUE = "erfinv ceil round fmod remainder lgamma digamma floor_divide i0 sinc heaviside copysign"
+_RELATIONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+Value = Parts | Fraction | float
 
 
 def _opaque(name: str) -> Handler:
@@ -73,47 +50,123 @@ def _unary(act: Callable[[Run, Parts], Parts]) -> Handler:
     return lambda run, value: act(run, run.parts(value))
 
 
-def _sinh(sign: int) -> Callable[[Run, Parts], Parts]:
-    return lambda run, parts: functions.sinh(run.tower, run.usage, parts, sign)
+def _exp(run: Run, parts: Parts) -> Parts:
+    return functions.exp(run.tower, run.usage, parts)
 
 
-def _erfc(run: Run, parts: Parts) -> Parts:
-    return run.subtract(run.number(1), functions.opaque(run.tower, run.usage, "erf", parts))
+def _log(run: Run, parts: Parts) -> Parts:
+    return functions.log(run.tower, run.usage, parts)
 
 
-def _silu(run: Run, parts: Parts) -> Parts:
-    return run.multiply(parts, _sigmoid(run, parts))
+def _sign(run: Run, parts: Parts) -> Parts:
+    ranks = order.find_ranks(run.tower, run.usage, parts)
+    return run.parts(ranks.sign().masked_fill(parts.state == NAN, 0))  # as torch has it
 
 
-def _gelu(run: Run, value: Any, *, approximate: str = "none") -> Parts:
-    parts = run.parts(value)
-    if approximate == "none":
-        inner = functions.opaque(
-            run.tower, run.usage, "erf", run.multiply(parts, run.parts(0.5**0.5))
-        )
-    else:
-        cube = functions.power(run.tower, run.usage, parts, Fraction(3))
-        outer = run.add(parts, run.multiply(cube, run.parts(0.044715)))
-        two_over_pi = (2 / 3.141592653589793) ** 0.5
-        inner = _tanh(run, run.multiply(outer, run.parts(two_over_pi)))
-    return run.scale(run.multiply(parts, run.add(inner, run.number(1))), _HALF)
+def _find_end(run: Run, given: tuple[Parts, ...], *, least: bool) -> Parts:
+    return reduce(partial(order.find_larger, run.tower, run.usage, least=least), given)
 
 
-def _softplus(run: Run, value: Any, beta: Any = 1, threshold: Any = 20) -> Parts:
-    """Beyond the threshold torch takes it for its argument, which rounding does not tell."""
-    if threshold < _LEAST_THRESHOLD:
-        raise NotModelledError("softplus with a small threshold")
-    inner = run.scale(run.parts(value), beta)
-    found = _log(run, run.add(_exp(run, inner), run.number(1)))
-    return run.divide(found, beta)
+_PRIMITIVES: dict[str, Callable[..., Parts]] = {
+    "exp": _exp,
+    "log": _log,
+    "abs": lambda run, parts: order.find_size(run.tower, run.usage, parts),
+    "sign": _sign,
+    "max": lambda run, *parts: _find_end(run, parts, least=False),
+    "min": lambda run, *parts: _find_end(run, parts, least=True),
+}
 
 
-def _log_of_shifted(run: Run, parts: Parts) -> Parts:
-    return _log(run, run.add(parts, run.number(1)))
+def make_parts(run: Run) -> Maker:
+    """The parts of a definition over a tower; numbers stay numbers as long as they can."""
+
+    def to_parts(value: Value) -> Parts:
+        if isinstance(value, Parts):
+            return value
+        return run.number(value) if isinstance(value, Fraction) else run.parts(value)
+
+    def add(one: Value, other: Value) -> Value:
+        if isinstance(one, Parts) or isinstance(other, Parts):
+            return run.add(to_parts(one), to_parts(other))
+        return one + other
+
+    def multiply(one: Value, other: Value) -> Value:
+        if isinstance(one, Parts) and isinstance(other, Parts):
+            return run.multiply(one, other)
+        if isinstance(other, Parts):
+            return run.scale(other, one)
+        return run.scale(one, other) if isinstance(one, Parts) else one * other
+
+    def power(base: Value, exponent: Value) -> Value:
+        if isinstance(exponent, Parts):
+            assert isinstance(base, Fraction)
+            return raise_number(run, base, exponent)
+        if not isinstance(base, Parts):
+            return base**exponent
+        if exponent == -1:
+            return algebra.invert(run.tower, base)
+        return functions.power(run.tower, run.usage, base, Fraction(exponent))
+
+    def compare(relation: str, one: Value, other: Value) -> torch.Tensor:
+        sides = to_parts(one), to_parts(other)
+        return order.compare(run.tower, run.usage, _RELATIONS[relation], *sides)
+
+    def call(name: str, given: tuple[Value, ...]) -> Value:
+        if name == "pi":
+            return math.pi
+        if FUNCTIONS[name].definition:
+            found: Value = open_call(name, given, make)
+            return found
+        parts = [to_parts(each) for each in given]
+        if name in _PRIMITIVES:
+            return _PRIMITIVES[name](run, *parts)
+        return functions.opaque(run.tower, run.usage, name, *parts)
+
+    make = Maker(
+        lambda value: value,
+        add,
+        multiply,
+        power,
+        compare,
+        lambda condition, one, other: order.choose(condition, to_parts(one), to_parts(other)),
+        call,
+    )
+    return make
 
 
-def _exp_of_two(run: Run, parts: Parts) -> Parts:
-    return raise_number(run, Fraction(2), parts)
+def _row(spelling: str, *, is_slope: bool = False) -> Handler:
+    """A function by its definition; or its derivative, times a gradient."""
+
+    def act(run: Run, *given: Any, **named: Any) -> Parts:
+        row = find_spelt(spelling, named)
+        assert row is not None
+        grad, given = (given[0], given[1:]) if is_slope else (None, given)
+        names, count = (*row.tensors, *row.defaults), len(row.tensors)
+        known = find_call(row.name)
+        words = dict(known.keywords) if known else {}
+        limits = zip(given[len(names) :], row.least.values(), strict=False)
+        if any(value < least for value, least in limits) or any(
+            value not in {None, "none", words.get(name)}
+            for name, value in named.items()
+            if name not in names
+        ):
+            raise NotModelledError(f"{spelling} with such arguments")
+        make = make_parts(run)
+        elements = [run.parts(each) for each in given[: None if row.is_variadic else count]]
+        if row.is_variadic or not row.definition:
+            found: Parts = make.call(row.name, tuple(elements))
+            return found
+        numbers = [_to_number(each) for each in given[count : len(names)]]
+        values = bind(row, [*elements, *numbers], make)
+        values |= {name: _to_number(named[name]) for name in row.defaults if name in named}
+        found = read(row.derivative if is_slope else row.definition, values, make)
+        return run.multiply(run.parts(grad), found) if is_slope else found
+
+    return act
+
+
+def _to_number(value: Any) -> Value:
+    return to_fraction(value) or float(value)
 
 
 def raise_number(run: Run, base: Fraction, parts: Parts) -> Parts:
@@ -130,14 +183,6 @@ def raise_number(run: Run, base: Fraction, parts: Parts) -> Parts:
 
 def _log_number(run: Run, number: Fraction | int) -> Parts:
     return fill(run.tower, (), embed_logarithm(run.tower, Fraction(number)))
-
-
-def _log_to_base(base: int) -> Callable[[Run, Parts], Parts]:
-    return lambda run, parts: algebra.divide(run.tower, _log(run, parts), _log_number(run, base))
-
-
-def _log_of_two(run: Run, one: Any, other: Any) -> Parts:
-    return _log(run, run.add(_exp(run, run.parts(one)), _exp(run, run.parts(other))))
 
 
 def _log_of_sums(run: Run, value: Any, dim: int) -> Parts:
@@ -169,9 +214,7 @@ def _logit_backward(run: Run, grad: Any, value: Any, eps: Any = None) -> Parts:
 
 
 def _log_sigmoid(run: Run, value: Any) -> tuple[Parts, Parts]:
-    parts = run.parts(value)
-    below = run.add(run.number(1), _exp(run, algebra.negate(run.tower, parts)))
-    return algebra.negate(run.tower, _log(run, below)), parts
+    return _row("logsigmoid")(run, value), run.parts(value)
 
 
 def _larger(run: Run, one: Any, other: Any, *, least: bool) -> Parts:
@@ -184,28 +227,6 @@ def _clamp(run: Run, value: Any, low: Any = None, high: Any = None) -> Parts:
         if bound is not None:
             parts = order.find_larger(run.tower, run.usage, parts, run.parts(bound), least=least)
     return parts
-
-
-def _rectify(run: Run, parts: Parts) -> Parts:
-    return order.find_larger(run.tower, run.usage, parts, run.number(0), least=False)
-
-
-def _leaky(run: Run, value: Any, slope: Any = 0.01) -> Parts:
-    parts = run.parts(value)
-    negative = order.find_ranks(run.tower, run.usage, parts) <= 0
-    return order.choose(negative, run.scale(parts, slope), parts)
-
-
-def _sign(run: Run, parts: Parts) -> Parts:
-    ranks = order.find_ranks(run.tower, run.usage, parts)
-    return run.parts(ranks.sign().masked_fill(parts.state == NAN, 0))  # as torch has it
-
-
-def _elu(run: Run, value: Any, alpha: Any = 1, scale: Any = 1, inner: Any = 1) -> Parts:
-    parts = run.parts(value)
-    positive = order.find_ranks(run.tower, run.usage, parts) > 0
-    curved = run.subtract(_exp(run, run.scale(parts, inner)), run.number(1))
-    return run.scale(order.choose(positive, parts, run.scale(curved, alpha)), scale)
 
 
 def _extreme(
@@ -280,43 +301,19 @@ def _compare(relation: str) -> Handler:
     )
 
 
+_SPELLINGS = {name: None for row in FUNCTIONS.values() for name in row.spellings.split()}
+
 POINTWISE: dict[str, Handler] = {
     **{name: _opaque(name) for name in _OPAQUE.split()},
-    **{name: _compare(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{name: _row(name) for name in _SPELLINGS},
+    **{row.backward: _row(row.name, is_slope=True) for row in FUNCTIONS.values() if row.backward},
+    **{name: _compare(name) for name in _RELATIONS.values()},
     "neg": _unary(lambda run, parts: algebra.negate(run.tower, parts)),
-    "reciprocal": _unary(_invert),
-    "exp": _unary(_exp),
-    "expm1": _unary(lambda run, parts: run.subtract(_exp(run, parts), run.number(1))),
-    "exp2": _unary(_exp_of_two),
-    "log": _unary(_log),
-    "log2": _unary(_log_to_base(2)),
-    "log10": _unary(_log_to_base(10)),
-    "logaddexp": _log_of_two,
     "logcumsumexp": _log_of_sums,
     "logit": _logit,
     "logit_backward": _logit_backward,
     "xlogy": _times_log,
-    "log1p": _unary(_log_of_shifted),
-    "sqrt": _unary(_root),
-    "rsqrt": _unary(lambda run, parts: _invert(run, _root(run, parts))),
-    "square": _unary(lambda run, parts: run.multiply(parts, parts)),
-    "tanh": _unary(_tanh),
-    "sinh": _unary(_sinh(-1)),
-    "cosh": _unary(_sinh(1)),
-    "erfc": _unary(_erfc),
-    "sigmoid": _unary(_sigmoid),
-    "silu": _unary(_silu),
-    "gelu": _gelu,
-    "softplus": _softplus,
     "log_sigmoid_forward": _log_sigmoid,
-    "relu": _unary(_rectify),
-    "leaky_relu": _leaky,
-    "elu": _elu,
-    "abs": _unary(lambda run, parts: order.find_size(run.tower, run.usage, parts)),
-    "sign": _unary(_sign),
-    "sgn": _unary(_sign),
-    "maximum": lambda run, one, other: _larger(run, one, other, least=False),
-    "minimum": lambda run, one, other: _larger(run, one, other, least=True),
     "clamp": _clamp,
     "clamp_min": _clamp,
     "clamp_max": lambda run, value, high: _clamp(run, value, None, high),
