@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from derive.frontend.torch.call import Call, op
+from derive.frontend.torch.call import Call, composite, op
+from derive.frontend.torch.carry import apply_to
 from derive.frontend.torch.exprs import (
-    HALF,
     add,
     all_of,
     any_of,
@@ -23,17 +23,17 @@ from derive.frontend.torch.exprs import (
     to_condition,
     to_number,
 )
-from derive.frontend.torch.numbers import SymbolicFloat, to_expr
+from derive.frontend.torch.numbers import to_expr
 from derive.frontend.torch.trace import Shadow, at
-from derive.ir.nodes import MINUS_ONE, ONE, ZERO, Expr, Infinity, Number, Truth
+from derive.ir.definitions import Maker, open_call, read
+from derive.ir.functions import FUNCTIONS, find_spelt
 from derive.ir.nodes import Call as Function
+from derive.ir.nodes import Expr, Infinity, Number, Truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Act = Callable[..., Expr]
-
-_TWO = Number(Fraction(2))
 
 
 def apply(call: Call, act: Act, *values: Any) -> Shadow:
@@ -53,10 +53,6 @@ def _map(act: Act, count: int = 1) -> Callable[[Call], Shadow]:
         return apply(call, act, *(call.get(k, names[k]) for k in range(count)))
 
     return run
-
-
-def _function(name: str) -> Callable[[Call], Shadow]:
-    return _map(lambda value: Function(name, (value,)))
 
 
 def _scaled(call: Call, act: Act, backward: bool = False) -> Shadow:
@@ -164,23 +160,6 @@ def _convert(call: Call) -> Shadow:
     return trace.make(letters, value, "real")
 
 
-def _sigmoid(value: Expr) -> Expr:
-    return Function("sigmoid", (value,))
-
-
-def _gelu(call: Call) -> Shadow:
-    if call.get(99, "approximate", "none") == "none":
-        return _function("gelu")(call)
-
-    def act(value: Expr) -> Expr:
-        cube = multiply(Number(Fraction("0.044715")), power(value, Number(Fraction(3))))
-        root = power(multiply(_TWO, power(to_expr(3.141592653589793), MINUS_ONE)), HALF)
-        inner = Function("tanh", (multiply(root, add(value, cube)),))
-        return multiply(HALF, value, add(ONE, inner))
-
-    return _map(act)(call)
-
-
 def _clamp(call: Call) -> Shadow:
     low, high = call.get(1, "min"), call.get(2, "max")
     if call.name == "clamp_max":
@@ -199,33 +178,6 @@ def _clamp(call: Call) -> Shadow:
         return value
 
     return apply(call, act, *values)
-
-
-def _slope(call: Call, name: str, default: float) -> Shadow:
-    slope = call.get(1, name, default)
-    if not isinstance(slope, SymbolicFloat) and slope == default:
-        return _function(call.name.rstrip("_"))(call)
-    factor = to_expr(slope)
-
-    def act(value: Expr) -> Expr:
-        if call.name == "elu":
-            other = multiply(factor, subtract(Function("exp", (value,)), ONE))
-        else:
-            other = multiply(factor, value)
-        return choose(compare(">", value, ZERO), value, other)
-
-    return _map(act)(call)
-
-
-def _softplus(call: Call) -> Shadow:
-    """Torch gives x itself where beta * x is above its threshold; at 20 nothing is lost by that."""
-    beta, threshold = call.get(1, "beta", 1), call.get(2, "threshold", 20)
-    if threshold < 20:
-        raise call.trace.refuse("lift-op", "softplus with a threshold below 20 is not known")
-    if not isinstance(beta, SymbolicFloat) and beta == 1:
-        return _function("softplus")(call)
-    factor = to_expr(beta)
-    return _map(lambda v: divide(Function("softplus", (multiply(factor, v),)), factor))(call)
 
 
 def _is_infinite(call: Call) -> Shadow:
@@ -258,31 +210,75 @@ def _add_product(call: Call) -> Shadow:
     return apply(call, lambda a, b, c: add(a, multiply(factor, act(b, c))), *given)
 
 
-def _exp2(value: Expr) -> Expr:
-    return power(_TWO, value)
+def _elementwise(call: Call) -> Shadow:
+    """A function of the notation, under a name that torch has for it."""
+    row = find_spelt(call.name, call.named)
+    assert row is not None
+    names = ("input", "other") if row.is_variadic or len(row.tensors) == 2 else row.tensors
+    elements = [call.get(k, word if k else "input") for k, word in enumerate(names)]
+    told = [call.get(len(names) + k, word) for k, word in enumerate(row.defaults)]
+    numbers = [read(text, {}, _EXPRS) for text in row.defaults.values()]
+    for k, (word, least) in enumerate(row.least.items(), len(names) + len(told)):
+        if call.get(k, word, least) < least:
+            says = f"{call.name} with a {word} below {least} is not known"
+            raise call.trace.refuse("lift-op", says)
+    pairs = zip(told, numbers, strict=True)
+    given = [default if value is None else to_expr(value) for value, default in pairs]
+    while given and given[-1] is numbers[len(given) - 1]:
+        given.pop()
+    return apply(call, lambda *values: _EXPRS.call(row.name, (*values, *given)), *elements)
 
 
-def _inverse_root(value: Expr) -> Expr:
-    return power(value, Number(Fraction(-1, 2)))
+def _call(name: str, arguments: tuple[Expr, ...]) -> Expr:
+    if FUNCTIONS[name].is_kept:
+        return Function(name, arguments)
+    found: Expr = open_call(name, arguments, _EXPRS)
+    return found
 
 
-def _shifted_exp(value: Expr) -> Expr:
-    return subtract(Function("exp", (value,)), ONE)
+_EXPRS = Maker(Number, add, multiply, power, compare, choose, _call)
 
 
-def _shifted_log(value: Expr) -> Expr:
-    return Function("log", (add(ONE, value),))
+def _prelu(input: Any, weight: Any) -> Any:
+    import torch
+
+    slope = weight
+    if weight.dim() == 1 and input.dim() > 1:
+        slope = weight.reshape(-1, *([1] * (input.dim() - 2)))
+    return torch.where(input > 0, input, slope * input)
 
 
-def _sum_of_exps(one: Expr, other: Expr) -> Expr:
-    return Function("log", (add(Function("exp", (one,)), Function("exp", (other,))),))
+def _gate(input: Any, dim: int = -1) -> Any:
+    one, other = input.chunk(2, dim)
+    return one * other.sigmoid()
 
 
-def _pair(name: str) -> Callable[[Call], Shadow]:
-    return _map(lambda one, other: Function(name, (one, other)), 2)
+def _log_times(input: Any, other: Any) -> Any:
+    """0 where the input is 0, whatever the other is, but for nan."""
+    import torch
 
+    if not hasattr(other, "log"):
+        return input * apply_to("log", math.log, other)
+    if not hasattr(input, "dim"):
+        return input * other.log() if input else torch.where(other == other, 0.0, other)
+    whole = input * other.log()
+    return torch.where((input == 0) & (other == other), 0.0, whole)
+
+
+def _logit(input: Any, eps: float | None = None) -> Any:
+    if eps is not None:
+        input = input.clamp(eps, 1 - eps)
+    return (input / (1 - input)).log()
+
+
+_NN = "torch.nn.functional"
 
 OPS = (
+    *(
+        op(row.spellings, _elementwise, *row.examples)
+        for row in FUNCTIONS.values()
+        if row.spellings
+    ),
     op("add", partial(_scaled, act=add), "x[B, S]; y[S]: x + y", "x[S]: 1 + x"),
     op("sub subtract", partial(_scaled, act=subtract), "x[B, S]; y[S]: x - y"),
     op(
@@ -298,52 +294,7 @@ OPS = (
     op("rpow", _map(lambda a, b: power(b, a), 2), "x[S]: 3.0 ** x"),
     op("floor_divide remainder", _whole, "x[S]: x[torch.arange(x.shape[0]) // 2]"),
     op("neg negative", _map(flip_sign), "x[S]: -x"),
-    op("abs absolute", _function("abs"), "x[S]: x.abs()"),
-    op("square", _map(lambda v: power(v, _TWO)), "x[S]: x.square()"),
-    op("reciprocal", _map(lambda v: power(v, MINUS_ONE)), "x[S]: x.reciprocal()"),
-    op("sqrt", _map(lambda v: power(v, HALF)), "x[S]: x.sqrt()"),
-    op("rsqrt", _map(_inverse_root), "x[S]: x.rsqrt()"),
-    op("exp", _function("exp"), "x[S]: x.exp()"),
-    op("expm1", _map(_shifted_exp), "x[S]: x.expm1()"),
-    op("exp2", _map(_exp2), "x[S]: x.exp2()"),
-    op("log", _function("log"), "x[S]: x.log()"),
-    op("log1p", _map(_shifted_log), "x[S]: x.log1p()"),
-    op("logaddexp", _map(_sum_of_exps, 2), "x[S]; y[S]: torch.logaddexp(x, y)"),
-    op("sin", _function("sin"), "x[S]: x.sin()"),
-    op("cos", _function("cos"), "x[S]: x.cos()"),
-    op("tanh", _function("tanh"), "x[S]: x.tanh()"),
-    op("erf", _function("erf"), "x[S]: x.erf()"),
-    op("sign sgn", _function("sign"), "x[S]: x.sign()"),
-    op("floor", _function("floor"), "x[S]: (3 * x).floor()"),
-    op("sigmoid", _map(_sigmoid), "x[S]: x.sigmoid()"),
-    op("relu", _function("relu"), "x[S]: (x - 1).relu()"),
-    op("silu swish", _function("silu"), "x[S]: torch.nn.functional.silu(x)"),
-    op(
-        "gelu",
-        _gelu,
-        "x[S]: torch.nn.functional.gelu(x)",
-        "x[S]: torch.nn.functional.gelu(x, approximate='tanh')",
-    ),
-    op(
-        "softplus",
-        _softplus,
-        "x[S]: torch.nn.functional.softplus(x)",
-        "x[S]: torch.nn.functional.softplus(x, 2.0)",
-    ),
-    op(
-        "leaky_relu",
-        partial(_slope, name="negative_slope", default=0.01),
-        "x[S]: torch.nn.functional.leaky_relu(x - 1, 0.2)",
-        "x[S]: torch.nn.functional.leaky_relu(x - 1)",
-    ),
-    op(
-        "elu",
-        partial(_slope, name="alpha", default=1.0),
-        "x[S]: torch.nn.functional.elu(x - 1)",
-    ),
     op("clamp clip clamp_min clamp_max", _clamp, "x[S]: x.clamp(0.7, 1.2)", "x[S]: x.clamp(min=1)"),
-    op("maximum", _pair("max"), "x[B, S]; y[S]: torch.maximum(x, y)"),
-    op("minimum", _pair("min"), "x[B, S]; y[S]: torch.minimum(x, y)"),
     op("eq ne lt le gt ge", _compare, "x[B, S]; y[S]: torch.where(x <= y, x, 0.0)"),
     op(
         "bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor",
@@ -370,4 +321,10 @@ OPS = (
     ),
     op("lerp", _mix, "x[S]; y[S]: torch.lerp(x, y, 0.25)"),
     op("addcmul addcdiv", _add_product, "x[S]; y[S]; z[S]: torch.addcmul(x, y, z, value=2)"),
+    composite(
+        "prelu", _prelu, f"x[B, C, S]; w[C]: {_NN}.prelu(x, w)", f"x[S]; w[1]: {_NN}.prelu(x, w)"
+    ),
+    composite("glu", _gate, f"x[B, 2]; y[S]: {_NN}.glu(x, -1) * y"),
+    composite("logit special_logit", _logit, "x[S]: x.sigmoid().logit()"),
+    composite("xlogy special_xlogy", _log_times, "x, y[S]: torch.xlogy((x - 1).relu(), y.relu())"),
 )

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from derive.frontend.torch.call import Call, composite, op
-from derive.frontend.torch.ops import activations, windows
+from derive.frontend.torch.ops import windows
 from derive.frontend.torch.trace import Shadow
 
 
@@ -147,12 +147,6 @@ def _normalize(
     return input / input.norm(p=p, dim=dim, keepdim=True).clamp(min=eps)
 
 
-def _log_sigmoid(input: Any) -> Any:
-    import torch
-
-    return -torch.nn.functional.softplus(-input)
-
-
 OPS = (
     op(
         "dropout alpha_dropout feature_dropout",
@@ -206,7 +200,5 @@ OPS = (
         "x, y[B, S]: torch.nn.functional.pairwise_distance(x, y)",
     ),
     composite("normalize", _normalize, "x[B, S]: torch.nn.functional.normalize(x)"),
-    composite("logsigmoid log_sigmoid", _log_sigmoid, "x[S]: torch.nn.functional.logsigmoid(x)"),
-    *activations.OPS,
     *windows.OPS,
 )
