@@ -1,0 +1,289 @@
+"""Every row of the table of functions, taken through all rooms: one row is all that it needs."""
+
+import itertools
+import math
+from operator import attrgetter
+
+import mpmath
+import pytest
+import sympy
+import torch
+
+import derive
+from derive.backend.to_latex import to_latex
+from derive.frontend.from_sympy import from_sympy as to_system
+from derive.ir.definitions import Maker, open_call, read, unfold
+from derive.ir.functions import COMPOSITES, FUNCTIONS, REDUCTIONS, find_call, find_confused
+from derive.ir.nodes import Call
+from derive.ir.text import to_lines
+from derive.ir.walk import walk
+from derive.judge.fields import (
+    DEEPEST,
+    TooDeepError,
+    draw_field,
+    draw_tower,
+    exact,
+    find_differences,
+)
+from derive.judge.loops.runtime import make_namespace
+from derive.notation import functions as notation
+from derive.prove import prove
+
+WORDS = [row for row in FUNCTIONS.values() if row.tensors and row.name not in {"floordiv", "mod"}]
+KEPT = [row for row in COMPOSITES if row.is_kept]
+CALLED = [row for row in WORDS if find_call(row.name) and not row.is_variadic]
+EXACT = [row for row in KEPT if row.name not in {"clip"}]
+# Arguments: inside every domain of a row, and where sums of exponentials lose their digits.
+INSIDE = {"abs(x) <= 1": (-0.9, 0.3), "abs(x) < 1": (-0.9, 0.3), "x >= 1": (1.5, 30.0)}
+EVERYWHERE = (-3.3, -0.4, -1e-9, 1e-9, 0.7, 2.9)
+POSITIVE = {"x > 0": (1e-9, 0.7, 30.0), "x > -1": (-0.5, 1e-9, 30.0)}
+
+
+def each(rows):
+    return pytest.mark.parametrize("row", list(rows), ids=lambda row: row.name)
+
+
+def give(row):
+    """Arguments at which the row has a value."""
+    one = (INSIDE | POSITIVE).get(row.domain, EVERYWHERE)
+    count = 2 if row.is_variadic else len(row.tensors)
+    return list(itertools.islice(itertools.product(one, repeat=count), 40))
+
+
+def write(row, count=None):
+    """`y[i] = name(x[i], z[i])`."""
+    names = ["x", "z", "w"][: count or (2 if row.is_variadic else len(row.tensors))]
+    given = ", ".join(f"{name}[i]" for name in names)
+    domain = {"x > 0": " > 0", "abs(x) <= 1": " < 1", "abs(x) < 1": " < 1"}.get(row.domain, "")
+    return f"{', '.join(names)}[N]{domain}\ny[i] = {row.name}({given})"
+
+
+def define(row):
+    """The same with the definition in place of the name."""
+    system = to_system(derive.parse(write(row)))
+    (equation,) = system.equations
+    meaning = unfold(equation.value)
+    target = type(equation)(equation.target, meaning)
+    return type(system)(system.name, system.inputs, system.sizes, (target,), system.results)
+
+
+@each(WORDS)
+def test_the_text_is_read_and_written(row):
+    system = to_system(derive.parse(write(row)))
+    again = to_system(derive.parse("\n".join(to_lines(system))))
+    assert again.equations == system.equations
+    assert any(isinstance(e, Call) for e in walk(system.equations[0].value)) or not row.is_kept
+    assert to_latex(system.equations[0])
+
+
+@each(row for row in WORDS if row.is_kept)
+def test_the_class_of_sympy_is_the_word_of_the_text(row):
+    x, z, w = (sympy.IndexedBase(name)[sympy.Idx("i", 5)] for name in "xzw")
+    given = (x, z, w)[: 2 if row.is_variadic else len(row.tensors)]
+    kind = notation.ELEMENTWISE[row.name]
+    y = sympy.IndexedBase("y")[sympy.Idx("i", 5)]
+    formula = derive.Formula(sympy.Eq(y, kind(*given), evaluate=False))
+    assert to_system(formula).equations[0].value.function == row.name
+
+
+@each(KEPT)
+def test_the_value_is_that_of_the_definition(row):
+    """By floats in the loops, by torch, and with fifty digits."""
+    plain = make_namespace(exact=False)
+    formula = derive.parse(write(row))
+    points = give(row)
+    tensors = {
+        name: torch.tensor([point[k] for point in points], dtype=torch.float64)
+        for k, name in enumerate(["x", "z", "w"][: len(points[0])])
+    }
+    built = derive.build(formula).function(**tensors)
+    with mpmath.workdps(50):
+        for point, found in zip(points, built.tolist(), strict=True):
+            wanted = float(evaluate(row, [mpmath.mpf(each) for each in point]))
+            least = 1e-16 * max(map(abs, point)) if row.name == "tanhshrink" else 1e-300  # x - x
+            assert math.isclose(plain[row.name](*point), wanted, rel_tol=4e-15, abs_tol=least)
+            assert math.isclose(found, wanted, rel_tol=1e-8, abs_tol=1e-15)
+
+
+def evaluate(row, point):
+    """The definition with many digits."""
+
+    def call(name, given):
+        if FUNCTIONS[name].definition:
+            return open_call(name, given, make)
+        special = {"max": max, "min": min, "abs": abs, "pi": lambda: +mpmath.pi}
+        return (special.get(name) or getattr(mpmath, name))(*given)
+
+    relations = {"<": float.__lt__, "<=": float.__le__, ">": float.__gt__, "==": float.__eq__}
+    make = Maker(
+        lambda value: mpmath.mpf(value.numerator) / value.denominator,
+        lambda one, other: one + other,
+        lambda one, other: one * other,
+        lambda one, other: one**other,
+        lambda relation, one, other: relations[relation](float(one), float(other)),
+        lambda condition, one, other: one if condition else other,
+        call,
+    )
+    assert read("x", {"x": 1}, make) == 1
+    return open_call(row.name, point, make)
+
+
+@each(KEPT)
+def test_it_is_proved_to_be_its_definition_and_no_other(row):
+    system = to_system(derive.parse(write(row)))
+    proof = prove(define(row), system)
+    assert proof is not None and proof.every_size
+    for other in find_confused(row.name)[:3]:
+        names = {row.name, other}
+        if FUNCTIONS[other].counts[0] == len(row.tensors) and names != {"elu", "celu"}:
+            wrong = to_system(derive.parse(write(row).replace(f"{row.name}(", f"{other}(")))
+            assert prove(wrong, system) is None
+
+
+@each([row for row in CALLED if row.is_kept])
+def test_torch_is_lifted_and_printed_as_one_call(row):
+    call = find_call(row.name)
+    act, words = find_act(row)
+    names = ["x", "z"][: len(row.tensors)]
+    source = f"def f({', '.join(names)}):\n    return act({', '.join(names)}, **words)\n"
+    scope = {"act": act, "words": words}
+    exec(source, scope)
+    formula = derive.parse(write(row))
+    built = derive.build(formula)
+    assert f"{call.path}(" in built.source
+    verdict = derive.check(scope["f"], formula)
+    assert verdict.grade == "proved", str(verdict)
+
+
+@each(EXACT)
+def test_over_fields_it_is_its_definition_with_its_gradient(row):
+    """The values agree exactly, and what torch's autograd gives."""
+    act, words = find_act(row)
+    text = derive.build(derive.parse(write(row))).function
+    for depth in range(1, DEEPEST + 1):
+        try:
+            tower = draw_tower(5, depth)
+            found = [run(tower, row, way) for way in (lambda *g: act(*g, **words), text)]
+        except TooDeepError:
+            continue
+        assert not any(bool(find_differences(*pair).any()) for pair in zip(*found, strict=True))
+        return
+    pytest.fail("no tower is deep enough")
+
+
+def run(tower, row, act):
+    with exact(tower):
+        given = [draw_field(tower, (7,), k).requires_grad_() for k, _ in enumerate(row.tensors)]
+        found = act(*given)
+        weight = draw_field(tower, found.shape, 99)
+        gradients = torch.autograd.grad((found * weight).sum(), given)
+    return [found.detach(), *gradients]
+
+
+@each([row for row in WORDS if row.is_kept and not row.is_variadic and row.name != "clip"])
+def test_the_derivative_is_that_of_torch(row):
+    """What the row says, or what SymPy makes of its definition."""
+    act, words = find_act(row)
+    i = sympy.Idx("i", sympy.Symbol("N", integer=True, positive=True))
+    names = ["x", "z"][: len(row.tensors)]
+    points = [torch.tensor(each, dtype=torch.float64) for each in zip(*give(row), strict=True)]
+    given = [point.requires_grad_() for point in points]
+    wanted = torch.autograd.grad(act(*given, **words).sum(), given)
+    plain = sympy.symbols(names, real=True)
+    for place, slope in zip(plain, wanted, strict=True):
+        told = dict(zip(row.tensors, plain, strict=True))
+        texts = dict(zip(row.tensors, row.derivative.split(";"), strict=False))
+        if row.sympy and row.derivative:
+            found = read(texts[row.tensors[plain.index(place)]].strip(), told, notation.SYMPY)
+        else:
+            found = sympy.diff(notation.ELEMENTWISE[row.name](*plain), place)
+        elements = {each: sympy.IndexedBase(each.name, (i.upper + 1,))[i] for each in plain}
+        value = sympy.sympify(found).xreplace(elements)
+        formula = derive.Formula(sympy.Eq(sympy.IndexedBase("y")[i], value, evaluate=False))
+        tensors = {name: each.detach() for name, each in zip(names, points, strict=True)}
+        if any(value.has(element) for element in elements.values()):
+            used = {n: t for n, t in tensors.items() if value.has(sympy.IndexedBase(n).label)}
+            loops = derive.evaluate_loops(formula, used)
+            torch.testing.assert_close(loops, slope, rtol=1e-7, atol=1e-9)
+
+
+def find_act(row):
+    """Torch's function of a row, and the words that it is told."""
+    call = find_call(row.name)
+    words = {key: word for key, word in call.keywords.items() if isinstance(word, str)}
+    return attrgetter(call.path.removeprefix("torch."))(torch), words
+
+
+@each(row for row in WORDS if row.range != (None, None) or row.parity)
+def test_what_is_said_of_its_values_holds(row):
+    plain = make_namespace(exact=False)
+    low, high = row.range
+    for point in give(row):
+        value = plain[row.name](*point)
+        assert (low is None or value >= low) and (high is None or value <= high)
+        if row.parity:
+            sign = -1 if row.parity == "odd" else 1
+            assert plain[row.name](*(-each for each in point)) == pytest.approx(sign * value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("log1p", 1e-20, 1e-20),
+        ("expm1", 1e-20, 1e-20),
+        ("mish", -1e4, 0.0),
+        ("mish", 1e4, 1e4),
+        ("softplus", 1e4, 1e4),
+        ("logsigmoid", -1e4, -1e4),
+        ("gelu", -40.0, 0.0),
+        ("gelu_tanh", 1e4, 1e4),
+        ("silu", -1e4, 0.0),
+        ("selu", 1e4, 1.0507009873554805e4),
+        ("log1p", -1.0, -math.inf),
+        ("log1p", -2.0, math.nan),
+        ("expm1", 1e4, math.inf),
+        ("hypot", 1e300, 1e300),
+    ],
+)
+def test_far_out_and_near_zero(name, value, wanted):
+    """No digit is lost, and nothing overflows that has a value; gradients are finite as well."""
+    given = (value, 0.0)[: len(FUNCTIONS[name].tensors)]
+    found = make_namespace(exact=False)[name](*given)
+    built = derive.build(derive.parse(write(FUNCTIONS[name]))).function
+    tensors = [torch.tensor([each], dtype=torch.float64, requires_grad=True) for each in given]
+    (code,) = built(*tensors)
+    for each_value in (found, code.item()):
+        assert each_value == pytest.approx(wanted, rel=1e-12, abs=1e-290, nan_ok=True)
+    code.backward()
+    assert torch.isfinite(tensors[0].grad).all() or not math.isfinite(wanted)
+
+
+@each(row for row in REDUCTIONS if not row.is_kept)
+def test_another_word_for_a_reduction_is_its_definition(row):
+    bound = (
+        row.definition.replace("[j]", "[j, m[j]]")
+        .replace("x", "x[i, j]")
+        .replace("ma[i, j]", "max")
+    )
+    bound = bound.replace("softmax[i, j]", "softmax").replace("max[i, j]", "max")
+    head = f"x[M, N]; bool m[N]\n{'y[i, j]' if row.keeps else 'y[i]'} = "
+    one = to_system(derive.parse(f"{head}{row.name}[j, m[j]](x[i, j])"))
+    assert one.equations == to_system(derive.parse(head + bound)).equations
+    place = sympy.Idx("j", 5)
+    element = sympy.IndexedBase("x")[place]
+    assert getattr(derive, row.name)(element, place).has(element)
+
+
+def test_a_word_that_abbreviates_others_may_be_the_users():
+    own = derive.parse("x[N]\nmish(a) = a + 1\ny[i] = mish(x[i])")
+    assert to_lines(to_system(own))[-1] == "y[i] = x[i] + 1"
+    with pytest.raises(derive.DeriveError, match="exp is a function of the notation"):
+        derive.parse("x[N]\nexp(a) = a + 1\ny[i] = exp(x[i])")
+
+
+def test_exact_arithmetic_takes_what_is_rational():
+    half = {"x": torch.tensor([0.5], dtype=torch.float64)}
+    found = derive.evaluate_loops(derive.parse("x[N]\ny[i] = hardswish(x[i])"), half, exact=True)
+    assert found[0] == sympy.Rational(7, 24)
+    with pytest.raises(derive.DeriveError, match="mish has no exact value"):
+        derive.evaluate_loops(derive.parse("x[N]\ny[i] = mish(x[i])"), half, exact=True)
