@@ -387,10 +387,8 @@ def _make_log(inner: Normal) -> Sequence[Term]:
     return (Term(factors=(Factor(Function("log", (inner,)), Fraction(1)),)),)
 
 
-# Elementwise functions brought to a common base, and reductions that are no sums.
+# Primitive functions, and reductions that are no sums.
 #
-# sigmoid(x) = 1/(1 + exp(-x))      tanh(x) = 1 - 2/(1 + exp(2*x))     silu(x) = x * sigmoid(x)
-# softplus(x) = log(1 + exp(x))     relu(x) = (x + |x|)/2              gelu by erf
 # max(a, b) = (a + b + |a - b|)/2   min(a, b) = (a + b - |a - b|)/2
 # max_j (c*a_j + b) = c * max_j a_j + b where c > 0
 

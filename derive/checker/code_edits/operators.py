@@ -19,6 +19,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.code_edits.running import is_like, is_number
+from derive.ir.functions import FUNCTIONS, find_call, find_confused
 from derive.ir.nodes import Along, Call, Number, Reduce
 from derive.ir.walk import walk
 
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from derive.checker.code_edits.sites import Rewrite, Site
     from derive.ir.nodes import System
 
-# Functions that are taken for one another; the formula's own are tried everywhere.
+# Functions that are taken for one another, but for the activations, which their rows tell; the
+# formula's own are tried in place of these and of the first two lines.
 _ALIKE = (
     "softmax log_softmax sigmoid",
-    "relu gelu silu tanh sigmoid softplus elu leaky_relu",
     "mean sum amax amin logsumexp prod",
     "sum cumsum",
     "sin cos",
@@ -50,12 +51,18 @@ _KEYWORDS = {
     "var": ("correction=0", "correction=1"),
     "std": ("correction=0", "correction=1"),
     "scaled_dot_product_attention": ("scale=1.0", "is_causal=True"),
-    "gelu": ("approximate='tanh'",),
     "sum": ("keepdim=True",),
     "mean": ("keepdim=True",),
     "norm": ("keepdim=True",),
 }
 _UNWRITTEN = {"tril", "triu", "any", "all"}  # the notation has no such functions
+_KEYWORDS |= {  # approximations
+    row.spellings: (f"{word}={told!r}",)
+    for row in FUNCTIONS.values()
+    if (call := find_call(row.name))
+    for word, told in call.keywords.items()
+    if isinstance(told, str)
+}
 # Functions whose whole number is an axis.
 _AXES = (
     *("softmax", "log_softmax", "softmin", "mean", "sum", "amax", "amin", "logsumexp", "prod"),
@@ -292,6 +299,10 @@ def find_name(call: ast.Call) -> str:
     return "it"
 
 
+def _is_composite(name: str) -> bool:
+    return name in FUNCTIONS and bool(FUNCTIONS[name].definition and FUNCTIONS[name].torch)
+
+
 def replace_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
     """Another function of the same arguments, or of the first alone."""
     if not isinstance(site.node, ast.Call):
@@ -299,10 +310,11 @@ def replace_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
     old = find_name(site.node)
     groups = [each.split() for each in _ALIKE]
     alike = [name for group in groups if old in group for name in group]
-    known = old in {name for group in groups[:3] for name in group}
+    activations = [*filter(_is_composite, find_confused(old))] if _is_composite(old) else []
+    known = bool(activations) or old in {name for group in groups[:2] for name in group}
     mine = [name for name in stock.functions if known]
     plain = {_NAMES.get(name, name) for name in stock.functions}
-    for name in dict.fromkeys((*alike, *mine)):
+    for name in dict.fromkeys((*alike, *activations, *mine)):
         if name == old:
             continue
         cost = 1.0 if _NAMES.get(name, name) in plain or name in _UNWRITTEN else 1.6

@@ -10,6 +10,7 @@ from derive.errors import suggest
 from derive.frontend.text.build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING
 from derive.frontend.text.names import FUNCTION_WORDS, RECURRENCE_INSTEAD
 from derive.frontend.text.syntax import span
+from derive.ir.functions import FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,8 +95,10 @@ def _write_call(word: str, scope: Scope) -> str:
         return f"{word}({', '.join(parameters)})"
     if word in {*BINDING, *KEEPING}:
         return f"{word}[j](x[j])"
-    many = {"where": "condition, a, b", "clip": "x, low, high", "delta": "i, j"}
-    return f"{word}({many.get(word, 'a, b' if word in {'max', 'min'} else 'x')})"
+    row = FUNCTIONS.get(word)
+    if row is not None:
+        return f"{word}({'a, b' if row.is_variadic else ', '.join(row.tensors)})"
+    return f"{word}({'i, j' if word == 'delta' else 'condition, a, b'})"
 
 
 def check_free(letter: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
@@ -193,7 +196,7 @@ def unknown_function(call: Call, node: ast.expr, scope: Scope) -> DeriveError:
         advice = f"write {word}[..]" if kind == "tensor" else f"write {word} * (..)"
         return scope.refuse("not-a-function", says, node, help=advice)
     known = [*FUNCTION_WORDS, *names.functions]
-    other = {"ln": "log", "pow": "**", "square": "x**2", "norm": "sqrt(sum[d](x[d]**2))"}
+    other = {"ln": "log", "pow": "**"}
     advice = f"write {other[word]}" if word in other else suggest(word, known)
     return scope.refuse(
         "unknown-function",
