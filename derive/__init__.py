@@ -64,6 +64,7 @@ __all__ = [
     "to_loops",
 ]
 __all__ += list(PUBLIC)  # the functions of the notation
+__all__.sort()
 
 # Where each public name lives; the imports above say the same to editors and type checkers, but
 # for the functions, which are made of their rows.
