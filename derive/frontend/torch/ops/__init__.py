@@ -5,37 +5,19 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from derive.frontend.torch.ops import (
-    getitem,
-    index,
-    losses,
-    make,
-    math,
-    nn,
-    parts,
-    products,
-    shapes,
-    sums,
-    views,
-    writes,
-)
+from derive.frontend.torch.ops import index, make, math, nn, products, sums, views
 
 if TYPE_CHECKING:
     from derive.frontend.torch.call import Op
 
 OPS: tuple[Op, ...] = (
     *views.OPS,
-    *shapes.OPS,
-    *parts.OPS,
-    *getitem.OPS,
     *index.OPS,
     *make.OPS,
     *math.OPS,
     *sums.OPS,
     *products.OPS,
     *nn.OPS,
-    *losses.OPS,
-    *writes.OPS,
 )
 
 

@@ -1,11 +1,11 @@
-"""Tensors that code makes: of one number, counting up, the identity."""
+"""Tensors that code makes: of one number, counting up, the identity; and fills in place."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
-from derive.frontend.torch.call import Call, op
+from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import (
     add,
     choose,
@@ -17,7 +17,7 @@ from derive.frontend.torch.exprs import (
     to_condition,
     to_number,
 )
-from derive.frontend.torch.memory import find_address
+from derive.frontend.torch.memory import find_address, write
 from derive.frontend.torch.numbers import to_expr
 from derive.frontend.torch.trace import Shadow, at, is_symbolic
 from derive.ir.nodes import ONE, ZERO, Expr, Index, Truth
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from derive.frontend.torch.trace import Trace
+
 
 _MOST_PARTS = 8  # sizes in a list that is written out
 
@@ -165,6 +166,28 @@ def _open(value: Any) -> Iterator[Any]:
         yield value
 
 
+def _copy(call: Call) -> Shadow:
+    write(call.trace, call.shadow(0), call.shadow(1, "src"))
+    return call.shadow(0)
+
+
+def _fill_in_place(call: Call) -> Shadow:
+    number = 0 if call.name == "zero_" else call.get(1, "value")
+    write(call.trace, call.shadow(0), call.trace.shadow(number))
+    return call.shadow(0)
+
+
+def _alias(call: Call) -> Shadow:
+    return call.shadow(0)
+
+
+def _fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Any:
+    if wrap or x.dim() != 2:
+        raise ValueError("only the diagonal of a matrix is filled")
+    x.diagonal().fill_(fill_value)
+    return x
+
+
 OPS = (
     op(
         "zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones "
@@ -193,5 +216,18 @@ OPS = (
         "x[B, S]: x * torch.tensor([x.shape[0]])",
         "x[B, S]: torch.tensor([x.shape[0], x.shape[1]])",
         "x[B, S]: x * x.new_tensor(0.5)",
+    ),
+    op("data", _alias, "x[B, S]: y = x.clone(); y.data[0] = 4; y", is_view=True),
+    composite("fill_diagonal_", _fill_diagonal, "x[S, S]: y = x.clone(); y.fill_diagonal_(0); y"),
+    op("copy_", _copy, "x[B, S]: y = torch.zeros_like(x); y.copy_(x); y", is_write=True),
+    op(
+        "fill_ zero_",
+        _fill_in_place,
+        "x[B, S]: y = x.clone(); y[:, 0].fill_(2.0); y",
+        "x[B, S]: y = x.clone(); y[0].zero_(); y",
+        "x[B, S, D]: y = x.clone(); y.flatten(1).mul_(2); y",
+        "x[B, S]: y = x.clone(); y.view(-1)[1:].zero_(); y",
+        "x[S, S]: y = x.clone(); y.diagonal().fill_(0); y",
+        is_write=True,
     ),
 )

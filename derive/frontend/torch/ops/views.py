@@ -1,15 +1,33 @@
-"""Axes in another order, axes of length 1, axes repeated."""
+"""Axes in another order, of length 1 or repeated; reshapes; slices, pieces, diagonals, windows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from derive.frontend.torch.call import Call, op
-from derive.frontend.torch.trace import Shadow, drop_axis, expand, find_axis, insert_axis, reorder
-from derive.ir.nodes import ONE
+from derive.analysis.affine import ravel, unravel
+from derive.analysis.ranges import divide_exactly
+from derive.frontend.torch.call import Call, composite, op
+from derive.frontend.torch.exprs import add, multiply
+from derive.frontend.torch.numbers import divide_sizes, plain, to_expr, to_form
+from derive.frontend.torch.trace import (
+    Shadow,
+    at,
+    clamp,
+    drop_axis,
+    expand,
+    find_axis,
+    find_place,
+    insert_axis,
+    narrow,
+    remap,
+    reorder,
+)
+from derive.ir.nodes import ONE, Expr, Index
+from derive.ir.polynomial import Polynomial
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from derive.frontend.torch.trace import Trace
 
 
 def _permute(call: Call) -> Shadow:
@@ -83,6 +101,232 @@ def _expand(call: Call) -> Shadow:
     return expand(trace, shadow, shape)
 
 
+def _reshape(call: Call) -> Shadow:
+    shape = call.spread_args(1, "shape" if "shape" in call.named else "size")
+    if len(shape) == 1 and hasattr(shape[0], "shape"):
+        return _like(call)
+    return reshape(call.trace, call.shadow(0), shape)
+
+
+def _like(call: Call) -> Shadow:
+    return reshape(call.trace, call.shadow(0), call.trace.shadow(call.get(1, "other")).shape)
+
+
+def reshape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
+    """The elements in order under other axes; letters that stay stay themselves."""
+    extents = _fill_shape(trace, shadow, shape)
+    kept = _match_axes(shadow, extents)
+    letters: list[Index] = []
+    olds: dict[Index, Expr] = {}
+    for own, new in kept:
+        if len(own) == 1 and len(new) == 1:
+            letters.append(own[0])
+            olds[own[0]] = own[0]
+            continue
+        if len(new) == 1:
+            fresh = [trace.letter(new[0])]
+        else:
+            fresh = [trace.letter(extent) for extent in new]
+        letters += fresh
+        flat = ravel([at(letter) for letter in fresh], [letter.extent for letter in fresh])
+        places = unravel(flat, [letter.extent for letter in own])
+        olds |= {letter: place.to_expr() for letter, place in zip(own, places, strict=True)}
+    return remap(shadow, letters, [olds[letter] for letter in shadow.letters])
+
+
+def _fill_shape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> list[Expr]:
+    """The new extents, the one that is -1 found from the others."""
+    extents: list[Expr | None] = []
+    rest = Polynomial.of(1)
+    for each in shape:
+        if isinstance(each, int) and plain(each) == -1:
+            extents.append(None)
+            continue
+        extent = trace.extent(each)
+        extents.append(extent)
+        rest = rest * Polynomial.of(extent)
+    if None in extents:
+        whole = Polynomial.of(1)
+        for extent in shadow.shape:
+            whole = whole * Polynomial.of(extent)
+        return [trace.extent(divide_sizes(whole, rest)) if e is None else e for e in extents]
+    return [extent for extent in extents if extent is not None]
+
+
+def _match_axes(
+    shadow: Shadow, extents: Sequence[Expr]
+) -> list[tuple[tuple[Index, ...], tuple[Expr, ...]]]:
+    """Groups of old and new axes with the same product, as small as they can be seen to be."""
+    groups: list[tuple[tuple[Index, ...], tuple[Expr, ...]]] = []
+    old, new = list(shadow.letters), list(extents)
+    while old or new:
+        best = _find_group(old, new)
+        groups.append((tuple(old[: best[0]]), tuple(new[: best[1]])))
+        old, new = old[best[0] :], new[best[1] :]
+    return groups
+
+
+def _find_group(old: Sequence[Index], new: Sequence[Expr]) -> tuple[int, int]:
+    for total in range(1, len(old) + len(new) + 1):
+        for one in range(max(0, total - len(new)), min(len(old), total) + 1):
+            left = right = Polynomial.of(1)
+            for letter in old[:one]:
+                left = left * Polynomial.of(letter.extent)
+            for extent in new[: total - one]:
+                right = right * Polynomial.of(extent)
+            if not (left - right).terms:
+                return one, total - one
+    return len(old), len(new)
+
+
+def _flatten(call: Call) -> Shadow:
+    shadow = call.shadow(0)
+    start = find_axis(call.get(1, "start_dim", 0), shadow.rank)
+    end = find_axis(call.get(2, "end_dim", -1), shadow.rank)
+    shape: list[Any] = [*shadow.shape[:start], -1, *shadow.shape[end + 1 :]]
+    return reshape(call.trace, shadow, shape if shadow.rank else [-1])
+
+
+def _unflatten(call: Call) -> Shadow:
+    shadow = call.shadow(0)
+    axis = find_axis(call.get(1, "dim"), shadow.rank)
+    sizes = call.spread_args(2, "sizes")
+    part = Shadow((shadow.letters[axis],), (), shadow.buffer)
+    extents = _fill_shape(call.trace, part, sizes)
+    return reshape(call.trace, shadow, [*shadow.shape[:axis], *extents, *shadow.shape[axis + 1 :]])
+
+
+def _narrow(call: Call) -> Shadow:
+    shadow = call.shadow(0)
+    axis = find_axis(call.get(1, "dim"), shadow.rank)
+    line = (find_place(call.get(2, "start"), shadow.shape[axis]), 1)
+    return narrow(call.trace, shadow, axis, call.get(3, "length"), line)
+
+
+def _select(call: Call) -> Shadow:
+    shadow = call.shadow(0)
+    axis = find_axis(call.get(1, "dim"), shadow.rank)
+    return drop_axis(shadow, axis, find_place(call.get(2, "index"), shadow.shape[axis]))
+
+
+def _diagonal(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    offset = int(call.get(1, "offset", 0))
+    one = find_axis(call.get(2, "dim1", 0 if call.name != "diagonal_last" else -2), shadow.rank)
+    other = find_axis(call.get(3, "dim2", 1), shadow.rank)
+    length = trace.to_int(trace.unify(shadow.shape[one], shadow.shape[other])) - abs(offset)
+    fresh = trace.letter(trace.extent(length))
+    olds: list[Expr] = list(shadow.letters)
+    olds[one] = add(at(fresh), to_expr(max(-offset, 0)))
+    olds[other] = add(at(fresh), to_expr(max(offset, 0)))
+    letters = [letter for k, letter in enumerate(shadow.letters) if k not in {one, other}]
+    return remap(shadow, [*letters, fresh], olds)
+
+
+def _unfold(call: Call) -> Shadow:
+    trace, shadow = call.trace, call.shadow(0)
+    axis = find_axis(call.get(1, "dimension"), shadow.rank)
+    size, step = call.get(2, "size"), call.get(3, "step")
+    count = (trace.to_int(shadow.shape[axis]) - size) // step + 1
+    outer, inner = trace.letter(trace.extent(count)), trace.letter(trace.extent(size))
+    olds: list[Expr] = list(shadow.letters)
+    olds[axis] = add(multiply(to_expr(step), at(outer)), at(inner))
+    letters = list(shadow.letters)
+    letters[axis] = outer
+    return remap(shadow, [*letters, inner], olds)
+
+
+def _split(call: Call) -> tuple[Shadow, ...]:
+    trace, shadow = call.trace, call.shadow(0)
+    asked = call.get(
+        1, "split_size_or_sections" if "split_size" not in call.named else "split_size"
+    )
+    axis = find_axis(call.get(2, "dim", 0), shadow.rank)
+    total = trace.to_int(shadow.shape[axis])
+    lengths = list(asked) if isinstance(asked, (tuple, list)) else _cut(trace, total, asked)
+    return _cut_at(trace, shadow, axis, lengths)
+
+
+def _cut(trace: Trace, total: int, each: int) -> list[int]:
+    """Lengths of pieces of one size; how many there are is a matter of this run."""
+    number = -(-int(plain(total)) // int(plain(each)))
+    count = divide_exactly(to_form(total), to_form(each))
+    if count is not None:
+        trace.watch.lose(count.to_expr())
+        return [each] * number
+    trace.watch.lose(to_expr(total), to_expr(each))
+    left = int(plain(total)) - (number - 1) * int(plain(each))
+    return [int(plain(each))] * (number - 1) + [left]
+
+
+def _cut_at(trace: Trace, shadow: Shadow, axis: int, lengths: Sequence[int]) -> tuple[Shadow, ...]:
+    start: int = 0
+    found = []
+    for length in lengths:
+        found.append(narrow(trace, shadow, axis, length, (start, 1)))
+        start = start + length
+    return tuple(found)
+
+
+def _chunk(call: Call) -> tuple[Shadow, ...]:
+    trace, shadow = call.trace, call.shadow(0)
+    count = int(call.get(1, "chunks"))
+    axis = find_axis(call.get(2, "dim", 0), shadow.rank)
+    total = trace.to_int(shadow.shape[axis])
+    if total % count == 0:
+        return _cut_at(trace, shadow, axis, [total // count] * count)
+    trace.watch.lose(shadow.shape[axis])
+    each = -(-int(plain(total)) // count)
+    return _cut_at(trace, shadow, axis, _cut(trace, int(plain(total)), each))
+
+
+def _split_evenly(call: Call) -> tuple[Shadow, ...]:
+    """tensor_split: into so many pieces, the first ones longer by one, or at places."""
+    trace, shadow = call.trace, call.shadow(0)
+    asked = call.get(1, "indices_or_sections")
+    axis = find_axis(call.get(2, "dim", 0), shadow.rank)
+    total = trace.to_int(shadow.shape[axis])
+    if isinstance(asked, (tuple, list)):
+        ends = [*(clamp(each, total) for each in asked), total]
+        lengths = [end - start for start, end in zip((0, *ends), ends, strict=False)]
+        if any(length < 0 for length in lengths):
+            raise trace.refuse("lift-op", "pieces that overlap are not known")
+        return _cut_at(trace, shadow, axis, lengths)
+    count = int(asked)
+    if total % count == 0:
+        return _cut_at(trace, shadow, axis, [total // count] * count)
+    trace.watch.lose(shadow.shape[axis])
+    each, more = divmod(int(plain(total)), count)
+    lengths = [each + 1] * more + [each] * (count - more)
+    return _cut_at(trace, shadow, axis, lengths)
+
+
+def _stride(call: Call) -> Shadow:
+    """as_strided of a tensor that lies in memory in order."""
+    trace, shadow = call.trace, call.shadow(0)
+    tensor, size, steps = call.args[0], call.get(1, "size"), call.get(2, "stride")
+    start = call.get(3, "storage_offset", 0) or 0
+    if not tensor.is_contiguous() or tensor.storage_offset():
+        raise trace.refuse("lift-op", "as_strided of a view is not known")
+    letters = [trace.letter(trace.extent(length)) for length in size]
+    terms = [multiply(to_expr(s), at(i)) for s, i in zip(steps, letters, strict=True)]
+    places = unravel(add(*terms, to_expr(start)), shadow.shape)
+    return remap(shadow, letters, [place.to_expr() for place in places])
+
+
+def _unbind(call: Call) -> tuple[Shadow, ...]:
+    trace, shadow = call.trace, call.shadow(0)
+    axis = find_axis(call.get(1, "dim", 0), shadow.rank)
+    extent = shadow.shape[axis]
+    trace.watch.lose(extent)
+    count = trace.number(extent)
+    return tuple(drop_axis(shadow, axis, to_expr(number)) for number in range(count))
+
+
+def _trace(input: Any) -> Any:
+    return input.diagonal().sum()
+
+
 OPS = (
     op("permute", _permute, "x[B, S, D]: x.permute(2, 0, 1)", is_view=True),
     op("transpose swapaxes swapdims", _transpose, "x[B, S]: x.transpose(-1, 0)", is_view=True),
@@ -106,4 +350,40 @@ OPS = (
         is_view=True,
     ),
     op("expand broadcast_to expand_as", _expand, "x[S]: x.expand(2, -1)", is_view=True),
+    op(
+        "view reshape",
+        _reshape,
+        "x[B, S, D]: x.reshape(-1, x.shape[-1])",
+        "x[B, S, D]: x.reshape(x.shape[0] * x.shape[1], -1).view(x.shape[0], -1, x.shape[2])",
+        is_view=True,
+    ),
+    op("view_as reshape_as", _like, "x[B, S]; y[B, S]: (x + 1).view_as(y)", is_view=True),
+    op("flatten ravel", _flatten, "x[B, S, D]: x.flatten(1)", is_view=True),
+    op(
+        "unflatten",
+        _unflatten,
+        "x[B, S, D]: x.flatten(1).unflatten(1, (x.shape[1], x.shape[2]))",
+        is_view=True,
+    ),
+    op(
+        "narrow",
+        _narrow,
+        "x[B, S]: x.narrow(1, 1, x.shape[1] - 1)",
+        "x[B, S]: x.narrow(-1, -1, 1)",
+        is_view=True,
+    ),
+    op("select", _select, "x[B, S]: x.select(1, -1)", is_view=True),
+    op("diagonal", _diagonal, "x[S, S]: x.diagonal()", "x[S, S]: x.diagonal(1)", is_view=True),
+    op("unfold", _unfold, "x[B, S]: x.unfold(1, 2, 1)", is_view=True),
+    op("split split_with_sizes", _split, "x[B, S]: x.split(1, 1)[0]", is_view=True),
+    op("chunk", _chunk, "x[B, S]: torch.cat((x, x), 1).chunk(2, 1)[1]", is_view=True),
+    op("tensor_split", _split_evenly, "x[B, S]: torch.cat((x, x), 1).tensor_split(2, 1)[1]"),
+    op(
+        "as_strided",
+        _stride,
+        "x[B, S]: x.as_strided((x.shape[0], x.shape[1] - 1, 2), (x.shape[1], 1, 1))",
+        is_view=True,
+    ),
+    op("unbind", _unbind, "x[B, S]: x.unbind(0)[1]", is_view=True),
+    composite("trace", _trace, "x[S, S]: x.trace()"),
 )
