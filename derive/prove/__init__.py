@@ -31,8 +31,8 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import map_children
-from derive.prove.conditions import is_above
 from derive.prove.cuts import find_cuts
+from derive.prove.definedness import Definedness, Needs
 from derive.prove.normal import GivesUp, Workshop
 from derive.prove.reader import Reader
 from derive.prove.sums import find_affines, split_quotient
@@ -62,6 +62,29 @@ def is_equal(algebra: Algebra, ours: Normal, theirs: Normal, letters: tuple[Inde
     if len(gap.terms) > _LARGEST:
         return False
     return _is_zero(algebra, gap, letters)
+
+
+def is_finite_alike(
+    algebra: Algebra, ours: Needs, theirs: Needs, letters: tuple[Index, ...]
+) -> bool:
+    """Are both finite at the same places, and the same infinity or nan elsewhere?"""
+    one, other = (
+        {(key, what.lstrip("~")): term for key, (term, what) in needs.items()}
+        for needs in (ours, theirs)
+    )
+    left, right = (
+        [(under[1], algebra.finish((term,))) for under, term in mine.items() if under not in known]
+        for mine, known in ((one, other), (other, one))
+    )
+
+    def is_among(need: tuple[str, Normal], others: list[tuple[str, Normal]]) -> bool:
+        return any(
+            need[0] == what and is_equal(algebra, need[1], other, letters) for what, other in others
+        )
+
+    return all(is_among(each, right) for each in left) and all(
+        is_among(each, left) for each in right
+    )
 
 
 def _split(
@@ -157,19 +180,15 @@ def _clear_divisor(algebra: Algebra, gap: Normal) -> Normal | None:
         if left.denominator != 1 or left < 0:
             return None
         rest = tuple(factor for factor in term.factors if factor not in own)
-        bare: Poly = (
-            Term(term.coefficient, term.bound, term.guards, term.numeric, rest, term.power),
-        )
+        bare: Poly = (replace(term, factors=rest),)
         terms += algebra.multiply(bare, algebra.power(base.normal.terms, left))
     return algebra.finish(tuple(terms))
 
 
 def _is_divisor(factor: Factor, term: Term) -> bool:
-    """Is it 1/K**n of a positive K that is free of the summed letters?"""
+    """Is it 1/K**n of a K that is free of the summed letters?"""
     whole = isinstance(factor.atom, Base) and factor.exponent.denominator == 1
-    if not whole or factor.exponent >= 0 or factor.partial:
-        return False
-    return is_above(factor.atom) and not factor.free.intersection(term.bound)
+    return whole and factor.exponent < 0 and not factor.free.intersection(term.bound)
 
 
 # Steps, and whether intermediates are cut: small systems go as a whole, large ones by parts.
@@ -216,18 +235,21 @@ def _prove(
 ) -> tuple[tuple[str, str], ...] | None:
     """The cuts with which all results agree."""
     algebra = Workshop(steps)
-    readers = Reader(algebra, code), Reader(algebra, formula)
-    cuts = find_cuts(algebra, code, formula, readers) if cutting else ()
+    layers = Definedness(Reader(algebra, code)), Definedness(Reader(algebra, formula))
+    cuts = find_cuts(code, formula, layers) if cutting else ()
     for one, other in zip(code.results, formula.results, strict=True):
         letters = tuple(Index(f"@{k}", extent) for k, extent in enumerate(other.shape))
         places = tuple(map(to_affine, letters))
+        named = list(zip(layers, (one, other), strict=True))
         ours, theirs = (
-            algebra.finish(reader.define(tensor.name, places))
-            for reader, tensor in zip(readers, (one, other), strict=True)
+            algebra.finish(layer.reader.define(tensor.name, places)) for layer, tensor in named
         )
         if ours.free.union(theirs.free).difference(letters):
             raise GivesUp("a letter that was left over")
         if not is_equal(algebra, ours, theirs, letters):
+            return None
+        mine, needs = (layer.define(tensor.name, places) for layer, tensor in named)
+        if not is_finite_alike(algebra, mine, needs, letters):
             return None
     return cuts
 

@@ -7,6 +7,7 @@ Laws:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from math import floor, gcd
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING
 from derive.analysis.affine import Affine, find_range, to_affine
 from derive.analysis.affine_sizes import ONE, is_never_negative, is_positive, negate
 from derive.analysis.affine_sizes import ONE as UNIT
-from derive.ir.functions import PRIMITIVES
 from derive.ir.nodes import Call, Expr, Index, Number, Scalar, Size
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, substitute
@@ -26,12 +26,10 @@ from derive.prove.terms import (
     Cube,
     Endless,
     Factor,
-    Fold,
     Function,
     GivesUp,
     Labeller,
     Literal,
-    Normal,
     Poly,
     Read,
     Symbol,
@@ -42,40 +40,6 @@ from derive.prove.terms import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-
-_EVERYWHERE = {row.name for row in PRIMITIVES if not row.is_partial} | {"whole", "share"}
-
-
-@lru_cache(maxsize=50000)
-def is_total(piece: Atom | Factor | Term | Normal) -> bool:
-    """Is it finite for all inputs? Guards count for nothing."""
-    match piece:
-        case Read(tensor, _):
-            return tensor.kind != "rough"  # a symbol of what may be nan
-        case Symbol() | Value():
-            return True
-        case Factor(atom, exponent, partial):
-            if partial or not is_total(atom):
-                return False
-            return exponent >= 0 or is_above(atom)
-        case Term():
-            return all(map(is_total, piece.factors)) and (
-                piece.power is None or is_total(piece.power)
-            )
-        case Normal(terms):
-            return all(map(is_total, terms))
-        case Base(normal):
-            return is_total(normal)
-        case Function(name, arguments):
-            if name == "log" and not is_above(Base(arguments[0])):
-                return False
-            return name in {*_EVERYWHERE, "log"} and all(map(is_total, arguments))
-        case Fold(kind, bound, literals, body):
-            filled = kind == "prod" or is_filled(bound, literals)
-            return filled and is_total(body)
-        case Endless():
-            return False
 
 
 @lru_cache(maxsize=50000)
@@ -94,7 +58,7 @@ def is_above(atom: Atom) -> bool:
         case Base(normal):
             terms = normal.terms
             rests = all(is_term_nonnegative(term) for term in terms)
-            return rests and any(is_term_positive(term) for term in terms) and is_total(normal)
+            return rests and any(is_term_positive(term) for term in terms)
     return False
 
 
@@ -125,8 +89,8 @@ def is_term_nonnegative(term: Term) -> bool:
 def is_factor_nonnegative(factor: Factor) -> bool:
     """Is the factor >= 0 (or not a number)?"""
     return (
-        factor.partial
-        or (factor.exponent.denominator == 1 and factor.exponent % 2 == 0)
+        factor.exponent.denominator != 1
+        or factor.exponent % 2 == 0
         or is_nonnegative_atom(factor.atom)
     )
 
@@ -135,7 +99,6 @@ def is_term_positive(term: Term) -> bool:
     """Is the term, which is >= 0, > 0 wherever it is finite?"""
     return (
         term.coefficient > 0
-        and not term.numeric
         and all(is_above(factor.atom) for factor in term.factors)
         and is_filled(term.bound, term.guards)
     )
@@ -222,23 +185,6 @@ def put(value: Affine, new: dict[Index, Affine]) -> Affine:
         else:
             total = total + Affine({atom: each})
     return total
-
-
-def is_tame(piece: Factor | Term | Normal) -> bool:
-    """Is it finite but where inputs meet by accident? Not so a share of an empty row."""
-    match piece:
-        case Factor(atom, exponent, partial):
-            if isinstance(atom, Read) and atom.tensor.kind == "int":
-                return exponent > 0 and not partial  # an integer is 0 often
-            if isinstance(atom, (Read, Symbol)) and not partial and is_total(atom):
-                return exponent.denominator == 1 or is_above(atom)
-            return is_total(piece)
-        case Term():
-            return all(map(is_tame, piece.factors)) and (
-                piece.power is None or is_tame(piece.power)
-            )
-        case Normal(terms):
-            return all(map(is_tame, terms))
 
 
 def is_size(factor: Factor) -> bool:
@@ -526,22 +472,14 @@ def assume(poly: Poly, cube: Cube) -> Poly:
 
 
 def _assume_term(term: Term, cube: Cube) -> Term | None:
-    guards, numeric = [], []
+    guards = []
     for literal in term.guards:
         fate = _judge(cube, literal)
         if fate is False:
             return None
         if fate is None:
             guards.append(literal)
-    for literal in term.numeric:
-        fate = _judge(cube, literal)
-        if fate is not True:
-            numeric.append(literal)
-    if len(guards) == len(term.guards) and len(numeric) == len(term.numeric):
-        return term
-    return Term(
-        term.coefficient, term.bound, tuple(guards), tuple(numeric), term.factors, term.power
-    )
+    return term if len(guards) == len(term.guards) else replace(term, guards=tuple(guards))
 
 
 def _judge(cube: Cube, literal: Literal) -> bool | None:
@@ -594,26 +532,15 @@ def refuse_endless(poly: Poly) -> None:
         raise GivesUp("infinity as an argument")
 
 
-def find_regions(poly: Poly, *, negative: bool) -> tuple[Poly, Cubes, Poly]:
-    """The finite terms, the cubes where no infinite one counts, and terms that are nan beside it.
-
-    Those are among the finite ones: they may be nan or infinite where an infinite one counts.
-    """
-    finite = tuple(term for term in poly if not is_endless(term))
+def find_regions(poly: Poly, *, negative: bool) -> tuple[Poly, Cubes]:
+    """The finite terms, and the cubes where no infinite one counts."""
     regions = ALWAYS
-    rough: list[Term] = []
-    for term in poly:
-        if not is_endless(term):
-            continue
+    for term in filter(is_endless, poly):
         others = [f for f in term.factors if not isinstance(f.atom, Endless)]
-        plain = not term.bound and not term.numeric and term.power is None
-        one = len(term.factors) - len(others) == 1 and plain
-        if not one or (term.coefficient < 0) is not negative or not term.coefficient:
+        plain = not term.bound and term.power is None and len(term.factors) - len(others) == 1
+        if not plain or (term.coefficient < 0) is not negative:
             raise GivesUp("infinity that is not plain")
-        if not all(is_above(f.atom) and is_total(f) for f in others):
+        if not all(is_above(f.atom) for f in others):
             raise GivesUp("infinity times what may be 0")
         regions = check_count(join([regions, deny((term.guards,))]))
-        for each in finite:
-            if each not in rough and not all(map(is_total, assume((each,), term.guards))):
-                rough.append(each)
-    return finite, regions, tuple(rough)
+    return tuple(term for term in poly if not is_endless(term)), regions

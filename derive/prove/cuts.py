@@ -1,22 +1,22 @@
 """Cut points: intermediates of two systems that agree, replaced by one symbol in both.
 
 A cut says what a reader puts for an intermediate: a symbol at permuted places, times a factor.
-What may be nan stays so: its symbol is no finite number.
+What may be nan stays so: its symbol is no finite number there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import islice, permutations
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import to_affine
 from derive.ir.nodes import ZERO, Index, System, Tensor
 from derive.ir.walk import find_accesses
-from derive.prove.conditions import is_total
+from derive.prove.definedness import collect
 from derive.prove.functions import find_content
+from derive.prove.reader import Cut
 from derive.prove.terms import (
     Algebra,
     Base,
@@ -25,36 +25,20 @@ from derive.prove.terms import (
     Function,
     GivesUp,
     Normal,
-    Poly,
-    Read,
     Term,
     write_extent,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from derive.analysis.affine import Affine
-    from derive.prove.reader import Reader
+    from derive.prove.definedness import Definedness, Needs
 
 _MOST_ORDERS = 24
 _LEAST_WEIGHT = 5
 _EASIER = 0.7  # what took too long is tried again when so much of it is left open
 _MOST_STEPS = 4000  # for one intermediate
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """The symbol of an intermediate, the order of its places, and the factor before it."""
-
-    symbol: Tensor
-    order: tuple[int, ...]
-    factor: Term
-
-    def read(self, algebra: Algebra, places: Sequence[Affine]) -> Poly:
-        """The intermediate at these places."""
-        read = Read(self.symbol, tuple(places[k] for k in self.order))
-        return algebra.collect(self.factor, (Factor(read, Fraction(1)),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +49,17 @@ class Stage:
     letters: tuple[Index, ...]
     factor: Term
     normal: Normal
+    needs: Needs  # where it is finite
     coarse: str
 
 
 class Stages:
     """The normal forms of one system's intermediates, found anew where a cut changes them."""
 
-    def __init__(self, algebra: Algebra, reader: Reader, system: System) -> None:
-        self._algebra = algebra
-        self._reader = reader
+    def __init__(self, definedness: Definedness, system: System) -> None:
+        self._definedness = definedness
+        self.reader = definedness.reader
+        self._algebra = self.reader.algebra
         targets = [equation.target.tensor for equation in system.equations]
         once = Counter(tensor.name for tensor in targets)
         self.tensors = [t for t in targets if once[t.name] == 1 and t.kind == "real"]
@@ -97,7 +83,8 @@ class Stages:
     def cut(self, name: str, cut: Cut) -> None:
         """Tell the reader, and forget what hangs on the intermediate."""
         touched = [n for n in self._known if name in self._find_open(n)]
-        self._reader.cut(name, cut)
+        self.reader.cut(name, cut)
+        self._definedness.forget()
         for each in touched:
             del self._known[each]
 
@@ -109,15 +96,13 @@ class Stages:
             for need in self._needs[todo.pop()]:
                 if need not in found:
                     found.add(need)
-                    if not self._reader.is_cut(need):
+                    if self.reader.find_cut(need) is None:
                         todo.append(need)
         return found
 
     def _make(self, tensor: Tensor) -> Stage | None:
         try:
-            return self._algebra.limited(
-                _MOST_STEPS, lambda: find_stage(self._algebra, self._reader, tensor)
-            )
+            return self._algebra.limited(_MOST_STEPS, lambda: find_stage(self._definedness, tensor))
         except GivesUp:
             return None
 
@@ -134,23 +119,24 @@ def _find_needs(system: System) -> dict[str, tuple[str, ...]]:
 
 
 def find_cuts(
-    algebra: Algebra, code: System, formula: System, readers: tuple[Reader, Reader]
+    code: System, formula: System, layers: tuple[Definedness, Definedness]
 ) -> tuple[tuple[str, str], ...]:
-    """The intermediates of code and formula that agree, after telling both readers to cut them."""
-    ours, theirs = Stages(algebra, readers[0], code), Stages(algebra, readers[1], formula)
+    """The intermediates of code and formula that agree, which both readers cut from then on."""
+    ours, theirs = Stages(layers[0], code), Stages(layers[1], formula)
+    algebra = ours.reader.algebra
     found: list[tuple[str, str]] = []
     for tensor in theirs.tensors:
         wanted = theirs.find(tensor)
         if wanted is None or _weigh(wanted.normal) < _LEAST_WEIGHT:
             continue  # what is small stays open: a mean, say, is told by what it is the mean of
-        pairs = list(_find_equal(algebra, readers[0], ours, wanted))
+        pairs = list(_find_equal(algebra, ours, wanted))
         if not pairs:
             continue
         symbol = _make_symbol(algebra, len(found), wanted)
         order = tuple(range(len(wanted.letters)))
-        theirs.cut(wanted.name, Cut(symbol, order, wanted.factor))
+        theirs.cut(wanted.name, Cut(symbol, order, wanted.factor, bool(wanted.needs)))
         for stage, permuted in pairs:
-            ours.cut(stage.name, Cut(symbol, permuted, stage.factor))
+            ours.cut(stage.name, Cut(symbol, permuted, stage.factor, bool(stage.needs)))
             found.append((stage.name, wanted.name))
     return tuple(found)
 
@@ -172,23 +158,28 @@ def _weigh(piece: Normal | Term | Factor) -> int:
             return 1
 
 
-def find_stage(algebra: Algebra, reader: Reader, tensor: Tensor) -> Stage:
+def find_stage(definedness: Definedness, tensor: Tensor) -> Stage:
     """The normal form of an intermediate over letters of its own."""
+    algebra = definedness.reader.algebra
     letters = tuple(algebra.make_index(extent) for extent in tensor.shape)
-    whole = algebra.finish(reader.define(tensor.name, tuple(map(to_affine, letters))))
+    places = tuple(map(to_affine, letters))
+    whole = algebra.finish(definedness.reader.define(tensor.name, places))
+    needs = definedness.define(tensor.name, places)
+    if any(what in {"-oo", "oo"} for _, what in needs.values()):
+        raise GivesUp("an infinity that exp would not see in a symbol")
     content, rest = find_content(algebra, whole, whole=True)
-    if content is None or content.free or content.power is not None or not is_total(content):
+    if content is None or content.free or content.power is not None:
         content, rest = Term(), whole
-    return Stage(tensor.name, letters, content, rest, algebra.coarse_key(rest))
+    return Stage(tensor.name, letters, content, rest, needs, algebra.coarse_key(rest))
 
 
 def _find_equal(
-    algebra: Algebra, reader: Reader, stages: Stages, wanted: Stage
+    algebra: Algebra, stages: Stages, wanted: Stage
 ) -> Iterator[tuple[Stage, tuple[int, ...]]]:
     """The code's intermediates that agree with one of the formula, and in which order of places."""
     extents = sorted(map(write_extent, wanted.letters))
     for tensor in stages.tensors:
-        if len(tensor.shape) != len(extents) or reader.is_cut(tensor.name):
+        if len(tensor.shape) != len(extents) or stages.reader.find_cut(tensor.name):
             continue
         stage = stages.find(tensor)
         if stage is None or stage.coarse != wanted.coarse:
@@ -209,20 +200,22 @@ def _find_order(algebra: Algebra, stage: Stage, wanted: Stage) -> tuple[int, ...
         if [write_extent(stage.letters[k]) for k in order] == target
     )
     key = algebra.key(wanted.normal)
+    needs = {key: what for key, (_, what) in wanted.needs.items()}
     for order in islice(fitting, _MOST_ORDERS):
         new: Mapping[Index, Affine] = {
             stage.letters[k]: to_affine(letter)
             for k, letter in zip(order, wanted.letters, strict=True)
         }
         if algebra.key(algebra.finish(algebra.replace(stage.normal.terms, new))) == key:
-            return order
+            put = [(algebra.replace((term,), new), what) for term, what in stage.needs.values()]
+            if {k: what for k, (_, what) in collect(algebra, put).items()} == needs:
+                return order
     return None
 
 
 def _make_symbol(algebra: Algebra, number: int, stage: Stage) -> Tensor:
     """A tensor that stands for the intermediate; its name is no one else's."""
     shape = tuple(letter.extent for letter in stage.letters)
-    kind = "real" if is_total(stage.normal) else "rough"
     positive = algebra.is_positive(stage.normal)
     low = ZERO if positive or algebra.is_nonnegative(stage.normal) else None
-    return Tensor(f"={number}", shape, kind, None, low, None, (positive, False))
+    return Tensor(f"={number}", shape, "real", None, low, None, (positive, False))

@@ -7,6 +7,7 @@ what all their exps share that is free of the summed letters. So the shift of a 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import gcd
 from typing import TYPE_CHECKING
@@ -24,7 +25,6 @@ from derive.prove.conditions import (
     is_filled,
     is_nonnegative_atom,
     is_size,
-    is_total,
     join,
     refuse_endless,
 )
@@ -86,12 +86,11 @@ def _keep(algebra: Algebra, base: Normal, exponent: Fraction) -> Poly:
     if not base.terms:
         raise GivesUp("a power of 0")
     atom = Base(base)
-    partial = exponent.denominator != 1 and not is_nonnegative_atom(atom)
-    return (Term(factors=(Factor(atom, exponent, partial),)),)
+    return (Term(factors=(Factor(atom, exponent),)),)
 
 
 def _is_plain(term: Term) -> bool:
-    return not (term.bound or term.guards or term.numeric)
+    return not (term.bound or term.guards)
 
 
 def _power_term(algebra: Algebra, term: Term, exponent: Fraction) -> Poly:
@@ -103,12 +102,12 @@ def _power_term(algebra: Algebra, term: Term, exponent: Fraction) -> Poly:
     left: list[Factor] = []
     negative = term.coefficient < 0
     if exponent.denominator == 1:
-        factors += [Factor(f.atom, f.exponent * exponent, f.partial) for f in term.factors]
+        factors += [Factor(f.atom, f.exponent * exponent) for f in term.factors]
         sign = -1 if negative and exponent % 2 else 1
         return collect(algebra, Term(number * sign, power=argument), factors)
     for factor in term.factors:
-        if factor.partial or is_nonnegative_atom(factor.atom):
-            factors.append(Factor(factor.atom, factor.exponent * exponent, factor.partial))
+        if factor.exponent.denominator != 1 or is_nonnegative_atom(factor.atom):
+            factors.append(Factor(factor.atom, factor.exponent * exponent))
         else:
             left.append(factor)
     drawn = collect(algebra, Term(number, power=argument), factors)
@@ -126,7 +125,7 @@ def _power_left(algebra: Algebra, left: list[Factor], negative: bool, exponent: 
             size = algebra.apply("abs", (base,))
             return algebra.power(size, factor.exponent * exponent)
         if factor.exponent == 1:
-            return (Term(factors=(Factor(factor.atom, exponent, True),)),)
+            return (Term(factors=(Factor(factor.atom, exponent),)),)
     whole = Term(Fraction(-1 if negative else 1), factors=tuple(left))
     return _keep(algebra, algebra.finish((whole,)), exponent)
 
@@ -173,7 +172,7 @@ def find_content(algebra: Algebra, base: Normal, *, whole: bool) -> tuple[Term |
         return None, base
     shared = _find_shared(algebra, base.terms, whole=whole)
     inverse = Term(
-        factors=tuple(Factor(f.atom, -f.exponent, f.partial) for f in shared),
+        factors=tuple(Factor(f.atom, -f.exponent) for f in shared),
     )
     terms = _draw(algebra, base.terms, inverse) if shared else base.terms
     argument, rest = _draw_exp(algebra, terms)
@@ -182,7 +181,7 @@ def find_content(algebra: Algebra, base: Normal, *, whole: bool) -> tuple[Term |
         return None, base
     if number != 1:
         rest = algebra.finish(tuple(term.times(1 / number) for term in rest.terms))
-    return Term(number, (), (), (), tuple(shared), argument), rest
+    return Term(number, (), (), tuple(shared), argument), rest
 
 
 def _draw(algebra: Algebra, terms: Poly, inverse: Term) -> Poly:
@@ -215,7 +214,7 @@ def _find_shared(algebra: Algebra, terms: Poly, *, whole: bool) -> list[Factor]:
 
 
 def _may_be_drawn(factor: Factor, term: Term, *, whole: bool) -> bool:
-    if factor.partial or any(index in factor.free for index in term.bound):
+    if any(index in factor.free for index in term.bound):
         return False
     if isinstance(factor.atom, Endless) or _is_prime(factor):
         return False
@@ -257,7 +256,7 @@ def _divide_exp(algebra: Algebra, terms: Poly, free: Poly) -> Poly:
             if number:
                 left[key] = each.times(number / each.coefficient)
         power = algebra.finish(tuple(left.values()))
-        bare = Term(term.coefficient, term.bound, term.guards, term.numeric, term.factors)
+        bare = replace(term, power=None)
         found += algebra.multiply((bare,), (Term(power=power),)) if power.terms else (bare,)
     return tuple(found)
 
@@ -297,10 +296,7 @@ def find_sign(algebra: Algebra, base: Normal) -> int:
 
 def exponential(algebra: Algebra, poly: Poly) -> Poly:
     """The exp of it: a monomial where it is finite, 0 where it is -oo."""
-    finite, regions, rough = find_regions(poly, negative=True)
-    if rough:  # -oo plus what may be oo is nan
-        rest = exponential(algebra, tuple(term for term in poly if term not in rough))
-        return algebra.multiply(rest, exponential(algebra, rough))
+    finite, regions = find_regions(poly, negative=True)
     found: list[Term] = []
     for region in regions:
         part = by_cases(algebra, assume(finite, region), lambda p: _exp_plainly(algebra, p))
@@ -458,8 +454,8 @@ def _drop_endless(arguments: tuple[Poly, ...], *, negative: bool) -> tuple[Poly,
     kept = []
     for argument in arguments:
         plain = len(argument) == 1 and is_endless(argument[0]) and not argument[0].guards
-        bare = plain and len(argument[0].factors) == 1 and not argument[0].numeric
-        if not bare or (argument[0].coefficient < 0) is not negative or not argument[0].coefficient:
+        bare = plain and len(argument[0].factors) == 1
+        if not bare or (argument[0].coefficient < 0) is not negative:
             kept.append(argument)
     return tuple(kept) or arguments
 
@@ -489,8 +485,6 @@ def _share(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
         if algebra.is_positive(inner):
             return algebra.power(inner.terms, Fraction(-1))
         content, rest = find_content(algebra, inner, whole=False)
-        if content is not None and not is_total(content):
-            content, rest = None, inner
         found = _atom(Function("share", (rest,)))
         if content is None:
             return found
@@ -506,9 +500,7 @@ def fold(algebra: Algebra, kind: str, bound: tuple[Index, ...], poly: Poly, cube
     if kind == "min":
         return scale(fold(algebra, "max", bound, scale(poly, -1), cubes), -1)
     if kind in {"max", "argmax"}:
-        finite, regions, rough = find_regions(poly, negative=True)
-        if rough:
-            raise GivesUp("-oo plus what may be infinite")
+        finite, regions = find_regions(poly, negative=True)
         cubes = check_count(join([cubes, regions]))
         return _fold_order(algebra, kind, bound, finite, cubes)
     refuse_endless(poly)
@@ -527,9 +519,9 @@ def _fold_order(
         raise GivesUp("a position of several letters")
     (cube,) = cubes
     body = algebra.finish(assume(poly, cube))
-    outer = [t for t in body.terms if not any(i in t.free for i in bound) and is_total(t)]
+    outer = [t for t in body.terms if not any(i in t.free for i in bound)]
     inner = algebra.finish(tuple(term for term in body.terms if term not in outer))
-    if not inner.terms and is_filled(bound, cube) and kind == "max":
+    if not inner.terms and kind == "max":
         return tuple(outer)
     content, rest = find_content(algebra, inner, whole=False)
     if content is not None and not _is_size(content, bound):

@@ -9,6 +9,7 @@ forms have one key are equal for all sizes; of others nothing is said.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,8 @@ from derive.analysis.affine_sizes import ONE as UNIT
 from derive.ir.nodes import Expr, Index, System
 from derive.prove import functions, products
 from derive.prove.conditions import decide as decide_literal
-from derive.prove.conditions import is_above, is_nonnegative_atom, is_tame, is_total
+from derive.prove.conditions import is_above, is_nonnegative_atom
+from derive.prove.definedness import Definedness
 from derive.prove.reader import Reader, decide_normal
 from derive.prove.sums import count, tidy
 from derive.prove.terms import (
@@ -31,7 +33,6 @@ from derive.prove.terms import (
     Normal,
     Piece,
     Poly,
-    Read,
     Term,
     Value,
     find_anonymous,
@@ -41,22 +42,25 @@ from derive.prove.terms import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["GivesUp", "Normal", "Workshop", "to_normal"]
+__all__ = ["GivesUp", "Normal", "Workshop", "to_key", "to_normal"]
 
 MOST_STEPS = 200_000
 
 
-def to_normal(expr: Expr, *, empty_row: str = "nan", steps: int = MOST_STEPS) -> Normal:
+def to_key(expr: Expr, *, steps: int = MOST_STEPS) -> str:
+    """What expressions that are equal wherever they are finite, which is at the same places, share.
+
+    GivesUp where it is not found, or where it takes too long.
+    """
+    reader = Reader(Workshop(steps), System("", (), (), (), ()))
+    needs = Definedness(reader).find(expr, {})
+    return "; ".join((reader.algebra.finish(reader.read(expr, {})).key, *sorted(needs)))
+
+
+def to_normal(expr: Expr, *, steps: int = MOST_STEPS) -> Normal:
     """The normal form of an expression. GivesUp where it has none, or where it takes too long."""
-    algebra = Workshop(steps)
-    reader = Reader(algebra, System("", (), (), (), (), empty_row))
-    return algebra.finish(reader.read(expr, {}))
-
-
-def _add(one: Term, other: Term) -> Term:
-    """Two terms that differ in their coefficients alone."""
-    number = one.coefficient + other.coefficient
-    return Term(number, one.bound, one.guards, one.numeric, one.factors, one.power)
+    reader = Reader(Workshop(steps), System("", (), (), (), ()))
+    return reader.algebra.finish(reader.read(expr, {}))
 
 
 class Workshop:
@@ -106,8 +110,9 @@ class Workshop:
         for raw in poly:
             for term in self.tidy(raw):
                 key = self.key(term)
-                found[key] = _add(found[key], term) if key in found else term
-        keys = sorted(key for key, term in found.items() if term.coefficient or not is_tame(term))
+                total = term.coefficient + (found[key].coefficient if key in found else 0)
+                found[key] = replace(term, coefficient=total)
+        keys = sorted(key for key, term in found.items() if term.coefficient)
         text = "+".join(f"{found[key].coefficient}*{key}" for key in keys)
         for key in keys:
             self._tidy[found[key]] = None
@@ -172,15 +177,11 @@ class Workshop:
         """The terms with indices put in place of others."""
         return products.replace(self, poly, new)
 
-    def is_total(self, piece: Piece) -> bool:
-        """Is it finite for all finite inputs?"""
-        return not isinstance(piece, (Literal, Read)) and is_total(piece)
-
     def is_positive(self, normal: Normal) -> bool:
         """Is it > 0 for all inputs?"""
         if len(normal.terms) == 1 and normal.terms[0].power is None:
             term = normal.terms[0]
-            if not term.bound and not term.guards and not term.numeric:
+            if not term.bound and not term.guards:
                 return term.coefficient > 0 and all(is_above(f.atom) for f in term.factors)
         return is_above(Base(normal))
 

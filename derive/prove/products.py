@@ -6,8 +6,8 @@ covers what was finite beside it, and stays a number beside what may not be.
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
-from itertools import chain
 from math import floor
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,6 @@ from derive.ir.nodes import Number
 from derive.prove.conditions import (
     Cubes,
     compare,
-    is_above,
-    is_nonnegative_atom,
-    is_tame,
-    is_total,
     put,
     to_cubes,
     unite,
@@ -56,15 +52,14 @@ _MOST_EXPANDED = 24  # terms of a power that is multiplied out
 
 
 def multiply(algebra: Algebra, one: Poly, other: Poly) -> Poly:
-    """The product, as numbers; 0 times what may be nan keeps a trace of it."""
-    if not one or not other:
-        return tuple(term.times(Fraction(0)) for term in one + other if not is_tame(term))
+    """The product, multiplied out."""
     if len(one) * len(other) > MOST_TERMS:
         one, other = (_combine(algebra, each) for each in (one, other))
     if len(one) * len(other) > MOST_TERMS:
         if len(one) < len(other):
             one, other = other, one
-        one = keep_whole(algebra, one)
+        whole = Function("whole", (algebra.finish(one),))  # the longer sum stays one atom
+        one = (Term(factors=(Factor(whole, Fraction(1)),)),)
     found: list[Term] = []
     for left in one:
         for right in other:
@@ -76,25 +71,12 @@ def _combine(algebra: Algebra, poly: Poly) -> Poly:
     return algebra.finish(poly).terms if len(poly) > 1 else poly
 
 
-def keep_whole(algebra: Algebra, poly: Poly) -> Poly:
-    """The sum as one atom."""
-    return (Term(factors=(Factor(Function("whole", (algebra.finish(poly),)), Fraction(1)),)),)
-
-
 def _times(algebra: Algebra, one: Term, other: Term) -> Poly:
     algebra.step()
     other = rename_apart(algebra, other, one)
-    if is_total(one) and is_total(other):
-        together = unite(one.guards + one.numeric, other.guards + other.numeric)
-        if together is None:
-            return ()
-        covers: tuple[Cube, Cube] | None = together, ()
-    else:
-        covers = find_covers(algebra, one, other)
-    if covers is None:
-        one, other = (_keep_guarded(algebra, each) for each in (one, other))
-        covers = (), ()
-    guards, numeric = covers
+    guards = unite(one.guards, other.guards)
+    if guards is None:
+        return ()
     power = one.power or other.power
     if one.power and other.power:
         power = algebra.finish((*one.power.terms, *other.power.terms))
@@ -102,40 +84,8 @@ def _times(algebra: Algebra, one: Term, other: Term) -> Poly:
     number = one.coefficient * other.coefficient
     bound, factors = (*one.bound, *other.bound), (*one.factors, *other.factors)
     if one.factors and other.factors:
-        return collect(algebra, Term(number, bound, guards, numeric, (), power), factors)
-    return (Term(number, bound, guards, numeric, factors, power),)
-
-
-def find_covers(algebra: Algebra, one: Term, other: Term) -> tuple[Cube, Cube] | None:
-    """The guards and the numeric literals of a product that may be nan; None if neither will do."""
-    ours, theirs = is_total(one), is_total(other)
-    if not one.guards and not other.guards:
-        return (), _gather(one.numeric, other.numeric)
-    if ours:
-        return other.guards, _gather(one.guards, one.numeric, other.numeric, without=other.guards)
-    if theirs:
-        return one.guards, _gather(other.guards, other.numeric, one.numeric, without=one.guards)
-    keys = [sorted(algebra.key(each) for each in term.guards) for term in (one, other)]
-    if keys[0] == keys[1]:
-        return one.guards, _gather(one.numeric, other.numeric, without=one.guards)
-    return None
-
-
-def _gather(*cubes: Cube, without: Cube = ()) -> Cube:
-    """Each literal once, but those that others tell already."""
-    found: list[Literal] = []
-    for literal in chain.from_iterable(cubes):
-        known = (*without, *found)
-        if not any(compare(each, literal) in {"same", "tells"} for each in known):
-            found.append(literal)
-    return tuple(found)
-
-
-def _keep_guarded(algebra: Algebra, term: Term) -> Term:
-    """A guarded term that may be nan as one atom, so that no other factor comes under its guard."""
-    if not term.guards:
-        return term
-    return keep_whole(algebra, (term,))[0]
+        return collect(algebra, Term(number, bound, guards, (), power), factors)
+    return (Term(number, bound, guards, factors, power),)
 
 
 def rename_apart(algebra: Algebra, term: Term, other: Term) -> Term:
@@ -144,26 +94,20 @@ def rename_apart(algebra: Algebra, term: Term, other: Term) -> Term:
     if not clash:
         return term
     new = {index: algebra.fresh(index) for index in clash}
-    body = Term(term.coefficient, (), term.guards, term.numeric, term.factors, term.power)
-    made = algebra.replace((body,), {old: Affine({i: UNIT}) for old, i in new.items()})
+    made = algebra.replace(
+        (dataclasses.replace(term, bound=()),), {old: Affine({i: UNIT}) for old, i in new.items()}
+    )
     if len(made) != 1:
         raise GivesUp("a term that falls apart when its letters are renamed")
     bound = tuple(new.get(index, index) for index in term.bound)
-    return Term(
-        made[0].coefficient,
-        (*bound, *made[0].bound),
-        made[0].guards,
-        made[0].numeric,
-        made[0].factors,
-        made[0].power,
-    )
+    return dataclasses.replace(made[0], bound=(*bound, *made[0].bound))
 
 
 def collect(algebra: Algebra, term: Term, factors: Iterable[Factor]) -> Poly:
     """A term times more factors, the powers of one atom merged."""
     number, merged, opened = merge_factors(algebra, (*term.factors, *factors))
     number *= term.coefficient
-    made: Poly = (Term(number, term.bound, term.guards, term.numeric, merged, term.power),)
+    made: Poly = (dataclasses.replace(term, coefficient=number, factors=merged),)
     for poly in opened:
         made = multiply(algebra, made, poly)
     return made
@@ -177,7 +121,9 @@ def merge_factors(
     for factor in factors:
         key = algebra.key(factor.atom)
         known = found.get(key)
-        found[key] = factor if known is None else _add_powers(known, factor)
+        found[key] = (
+            factor if known is None else Factor(known.atom, known.exponent + factor.exponent)
+        )
     number = Fraction(1)
     merged: list[Factor] = []
     opened: list[Poly] = []
@@ -191,26 +137,13 @@ def merge_factors(
             whole = floor(exponent)
             number *= atom.expr.value**whole
             exponent -= whole
-        if not exponent and _goes(factor):
+        if not exponent:
             continue
-        if isinstance(atom, Base) and not factor.partial and _is_opened(atom, exponent):
+        if isinstance(atom, Base) and _is_opened(atom, exponent):
             opened.append(expand(algebra, atom.normal.terms, int(exponent)))
             continue
-        merged.append(Factor(atom, exponent, factor.partial))
+        merged.append(Factor(atom, exponent))
     return number, tuple(merged), opened
-
-
-def _add_powers(one: Factor, other: Factor) -> Factor:
-    partial = (one.partial or other.partial) and not is_nonnegative_atom(one.atom)
-    return Factor(one.atom, one.exponent + other.exponent, partial)
-
-
-def _goes(factor: Factor) -> bool:
-    """Is a power of 0 equal to 1?"""
-    atom = factor.atom
-    if isinstance(atom, (Symbol, Read)):
-        return not factor.partial and is_tame(Factor(atom, Fraction(-1)))
-    return not factor.partial and is_above(atom)
 
 
 def _is_even_size(factor: Factor) -> bool:
@@ -250,10 +183,7 @@ def guard(algebra: Algebra, cubes: Cubes, poly: Poly) -> Poly:
 def guard_term(term: Term, cube: Cube) -> Term | None:
     """A term under more guards; None where they exclude each other."""
     guards = unite(term.guards, cube)
-    if guards is None:
-        return None
-    numeric = _gather(term.numeric, without=guards)
-    return Term(term.coefficient, term.bound, guards, numeric, term.factors, term.power)
+    return None if guards is None else dataclasses.replace(term, guards=guards)
 
 
 # Indices put in place of others, all through a sum of terms; what comes out is simplified anew.
@@ -277,38 +207,27 @@ def _replace_term(algebra: Algebra, term: Term, new: Mapping[Index, Affine]) -> 
     algebra.step()
     bound, new = _free_bound(algebra, term.bound, new)
     guards = replace_cube(algebra, term.guards, new)
-    numeric = replace_cube(algebra, term.numeric, new)
-    if guards is None or (numeric is None and not term.numeric):
+    if guards is None:
         return ()
-    if numeric is None:
-        raise GivesUp("a numeric condition that never holds")
     plain: list[Factor] = []
     parts: list[Poly] = []
     for factor in term.factors:
         if not any(index in new for index in factor.free):
             plain.append(factor)
         elif isinstance(factor.atom, Read):
-            plain.append(Factor(_put_read(factor.atom, new), factor.exponent, factor.partial))
+            plain.append(Factor(_put_read(factor.atom, new), factor.exponent))
         else:
             parts.append(_replace_factor(algebra, factor, new))
     power = term.power
     if power is not None and any(index in new for index in power.free):
         parts.append(algebra.exponential(replace(algebra, power.terms, new)))
         power = None
-    body: Poly = algebra.collect(Term(term.coefficient, (), (), (), (), power), tuple(plain))
+    body: Poly = algebra.collect(Term(term.coefficient, power=power), tuple(plain))
     for part in parts:
         body = algebra.multiply(body, part)
-    return tuple(_cover(made, bound, guards, numeric) for made in body)
-
-
-def _cover(term: Term, bound: tuple[Index, ...], guards: Cube, numeric: Cube) -> Term:
-    return Term(
-        term.coefficient,
-        (*bound, *term.bound),
-        (*guards, *term.guards),
-        (*numeric, *term.numeric),
-        term.factors,
-        term.power,
+    return tuple(
+        dataclasses.replace(made, bound=(*bound, *made.bound), guards=(*guards, *made.guards))
+        for made in body
     )
 
 
@@ -369,7 +288,7 @@ def _replace_factor(algebra: Algebra, factor: Factor, new: Mapping[Index, Affine
         case Base(normal):
             inner = algebra.finish(replace(algebra, normal.terms, new))
             if inner.terms and _is_like(inner.terms, normal.terms):
-                return (Term(factors=(Factor(Base(inner), factor.exponent, factor.partial),)),)
+                return (Term(factors=(Factor(Base(inner), factor.exponent),)),)
             return algebra.power(inner.terms, factor.exponent)
         case Function("whole", (inner,)):
             kept = Function("whole", (algebra.finish(replace(algebra, inner.terms, new)),))
@@ -386,11 +305,7 @@ def _replace_factor(algebra: Algebra, factor: Factor, new: Mapping[Index, Affine
             made = algebra.fold(kind, kept_bound, inner_poly, (cube,))
         case Symbol() | Endless() | Read():
             return (Term(factors=(factor,)),)
-    if factor.exponent == 1 and not factor.partial:
-        return made
-    if factor.partial and factor.exponent.denominator == 1:
-        raise GivesUp("a power that was a root")
-    return algebra.power(made, Fraction(factor.exponent))
+    return made if factor.exponent == 1 else algebra.power(made, factor.exponent)
 
 
 def _is_like(one: Poly, other: Poly) -> bool:

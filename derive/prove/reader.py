@@ -6,6 +6,8 @@ its own. What is read twice with the same letters is kept.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
 from typing import TYPE_CHECKING, Protocol
@@ -37,6 +39,7 @@ from derive.ir.nodes import (
     Scalar,
     Size,
     System,
+    Tensor,
     Truth,
     Where,
 )
@@ -49,7 +52,6 @@ from derive.prove.conditions import (
     check_count,
     decide_affine,
     deny,
-    is_total,
     join,
     refuse_endless,
     split_abs,
@@ -72,17 +74,25 @@ from derive.prove.terms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from derive.analysis.affine import Affine
     from derive.prove.terms import Poly
 
 
-class Cutting(Protocol):
-    """What is put for an intermediate."""
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What stands for an intermediate: a factor times a symbol at permuted places."""
+
+    symbol: Tensor
+    order: tuple[int, ...]
+    factor: Term
+    is_partial: bool  # may it be no finite number?
 
     def read(self, algebra: Algebra, places: Sequence[Affine]) -> Poly:
         """The intermediate at these places."""
+        read = Read(self.symbol, tuple(places[k] for k in self.order))
+        return algebra.collect(self.factor, (Factor(read, Fraction(1)),))
 
 
 class Reader:
@@ -97,18 +107,22 @@ class Reader:
             if name in self._equations:
                 raise GivesUp("a tensor that several equations fill")
             self._equations[name] = equation
-        self._cuts: dict[str, Cutting] = {}
+        self._cuts: dict[str, Cut] = {}
         self._known: dict[tuple[Expr, tuple[Affine, ...]], Poly] = {}
         self._open: list[str] = []
 
-    def cut(self, name: str, cut: Cutting) -> None:
+    def cut(self, name: str, cut: Cut) -> None:
         """Put a symbol for an intermediate, from now on."""
         self._cuts[name] = cut
         self._known.clear()
 
-    def is_cut(self, name: str) -> bool:
-        """Is there a symbol for it?"""
-        return name in self._cuts
+    def find_cut(self, name: str) -> Cut | None:
+        """What stands for an intermediate, if it is cut."""
+        return self._cuts.get(name)
+
+    def is_defined(self, name: str) -> bool:
+        """Does an equation define the tensor?"""
+        return name in self._equations
 
     def read(self, expr: Expr, env: Mapping[Index, Affine]) -> Poly:
         """The value of an expression, its free letters read as they are in `env`."""
@@ -217,8 +231,11 @@ class Reader:
             return self.algebra.guard(((Literal("read", read),),), ONE)
         return (Term(factors=(Factor(read, Fraction(1)),)),)
 
-    def define(self, name: str, places: tuple[Affine, ...]) -> Poly:
-        """The value of an equation's tensor at these places."""
+    @contextmanager
+    def enter(
+        self, name: str, places: tuple[Affine, ...]
+    ) -> Iterator[tuple[Expr, dict[Index, Affine]]]:
+        """The value of an equation's tensor, and what its indices are at these places."""
         if name in self._open:
             raise GivesUp("a recurrence")
         equation = self._equations[name]
@@ -227,11 +244,16 @@ class Reader:
             env |= _solve_place(place, wanted)
         self._open.append(name)
         try:
-            if equation.target.tensor.kind == "bool":
-                return self.algebra.guard(self.condition(equation.value, env), ONE)
-            return self.read(equation.value, env)
+            yield equation.value, env
         finally:
             self._open.pop()
+
+    def define(self, name: str, places: tuple[Affine, ...]) -> Poly:
+        """The value of an equation's tensor at these places."""
+        with self.enter(name, places) as (value, env):
+            if self._equations[name].target.tensor.kind == "bool":
+                return self.algebra.guard(self.condition(value, env), ONE)
+            return self.read(value, env)
 
     def _multiply(self, expr: Mul, env: Mapping[Index, Affine]) -> Poly:
         guards, others = split_guards(expr.factors)
@@ -302,7 +324,7 @@ class Reader:
             return None
         gap = algebra.finish((*self.read(left, env), *scale(self.read(right, env), -1)))
         step = algebra.finish((*branches[0], *scale(branches[1], -1)))
-        if not gap.terms or len(gap.terms) != len(step.terms) or not algebra.is_total(gap):
+        if not gap.terms or len(gap.terms) != len(step.terms):
             return None
         share = step.terms[0].coefficient / gap.terms[0].coefficient
         if algebra.key(algebra.finish(scale(gap.terms, share))) != algebra.key(step):
@@ -371,10 +393,7 @@ class Reads(Protocol):
 
 def sum_over(poly: Poly, bound: tuple[Index, ...]) -> Poly:
     """The terms summed over letters that are used nowhere else."""
-    return tuple(
-        Term(t.coefficient, (*t.bound, *bound), t.guards, t.numeric, t.factors, t.power)
-        for t in poly
-    )
+    return tuple(replace(term, bound=(*term.bound, *bound)) for term in poly)
 
 
 def reduce(reader: Reads, expr: Reduce, env: Mapping[Index, Affine]) -> Poly:
@@ -476,13 +495,9 @@ def decide_normal(algebra: Algebra, literal: Literal) -> bool | Cube:
     subject = literal.subject
     assert isinstance(subject, Normal)
     if not subject.terms:
-        return (literal.kind != "above") is literal.positive
-    if is_total(subject):
-        if algebra.is_positive(subject):
-            return (literal.kind != "equal") is literal.positive
-        if literal.kind == "from":  # x >= 0 is the contrary of -x > 0
-            away = algebra.finish(tuple(term.times(Fraction(-1)) for term in subject.terms))
-            return decide_normal(algebra, Literal("above", away, not literal.positive))
+        return (literal.kind == "equal") is literal.positive
+    if algebra.is_positive(subject):
+        return (literal.kind != "equal") is literal.positive
     content, rest = find_content(algebra, subject, whole=False)
     del content  # it is positive
     if literal.kind == "equal" and find_sign(algebra, rest) < 0:
@@ -558,10 +573,12 @@ def _compare_values(algebra: Algebra, relation: str, left: Poly, right: Poly) ->
     if relation in {"<", "<="}:
         left, right = right, left
         relation = {"<": ">", "<=": ">="}[relation]
+    if relation == ">=":  # the contrary of <, as neither side is nan
+        left, right = right, left
     gap = algebra.finish((*left, *(term.times(Fraction(-1)) for term in right)))
-    kind = {">": "above", ">=": "from", "==": "equal", "!=": "equal"}[relation]
+    kind = "equal" if relation in {"==", "!="} else "above"
     found = to_cubes(algebra.decide(Literal(kind, gap)))
-    return deny(found) if relation == "!=" else found
+    return deny(found) if relation in {"!=", ">="} else found
 
 
 def find_index(expr: Expr, env: Callable[[Expr], Expr | None]) -> Affine | None:

@@ -20,8 +20,7 @@ from derive.analysis.affine_sizes import ONE as UNIT
 from derive.ir.nodes import Call, Expr, Index, Size
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
-from derive.prove.conditions import assume, compare, is_tame, is_total, solve, unite
-from derive.prove.shift import drop_shift
+from derive.prove.conditions import assume, compare, is_endless, solve, unite
 from derive.prove.terms import (
     Algebra,
     Base,
@@ -67,7 +66,7 @@ def find_affines(piece: Piece | Factor) -> tuple[Affine, ...]:
             return find_affines(atom)
         case Term():
             inner = () if piece.power is None else (piece.power,)
-            return _gather((*piece.guards, *piece.numeric, *piece.factors, *inner))
+            return _gather((*piece.guards, *piece.factors, *inner))
         case Normal(terms):
             return _gather(terms)
         case Symbol() | Endless():
@@ -197,7 +196,7 @@ def find_free_of(atom: Expr) -> frozenset[Index]:
 
 def open_range(algebra: Algebra, term: Term) -> Poly | None:
     """A sum that starts later, as a difference of two that start at 0."""
-    if not term.bound or not is_total(term):
+    if not term.bound or is_endless(term):
         return None
     places = find_read_places(term)
     for index in term.bound:
@@ -243,7 +242,7 @@ def _find_start(index: Index, places: tuple[Affine, ...]) -> Polynomial | None:
 # sum_{h, d} f(h*D + d)      = sum_{x < H*D} f(x)              where h and d stand nowhere else
 # sum_{i, j} [i >= j] f(i,j) = (sum_{i, j} f + sum_i f(i,i))/2 where f(i, j) = f(j, i)
 # sum_j f                    = J * f                           where j is not in f
-# [not c] f                  = f - [c] f                       where f is finite
+# [not c] f                  = f - [c] f
 
 
 _MOST_SPLIT = 5  # contraries opened in one term
@@ -283,14 +282,6 @@ def _write_atom(atom: Expr) -> Symbol:
     return Symbol(atom)
 
 
-def _settle_numeric(algebra: Algebra, term: Term) -> Poly | None:
-    """Conditions that came in by numbers guard the term, once it is finite."""
-    if not term.numeric or not is_total(term):
-        return None
-    guards = unite(term.guards, term.numeric)
-    return () if guards is None else (replace(term, guards=guards, numeric=()),)
-
-
 def _check_guards(algebra: Algebra, term: Term) -> Poly | None:
     """Guards that exclude each other leave nothing; of two alike one is enough."""
     found = unite((), term.guards)
@@ -305,12 +296,9 @@ def _check_guards(algebra: Algebra, term: Term) -> Poly | None:
 
 def _assume_inside(algebra: Algebra, term: Term) -> Poly | None:
     """What stands in an exp under guards stands there where they hold."""
-    cube = (*term.guards, *term.numeric)
-    if term.power is None or not cube:
+    if term.power is None or not term.guards:
         return None
-    if not is_total(term.power):
-        cube = term.guards
-    inner = assume(term.power.terms, cube)
+    inner = assume(term.power.terms, term.guards)
     if len(inner) == len(term.power.terms) and all(
         a is b for a, b in zip(inner, term.power.terms, strict=True)
     ):
@@ -328,19 +316,6 @@ def _count_idle(algebra: Algebra, term: Term) -> Poly | None:
     for index in idle:
         found = algebra.multiply(found, count(Polynomial.of(index.extent)))
     return found
-
-
-def _open_whole(algebra: Algebra, term: Term) -> Poly | None:
-    """A guarded term that was kept as one atom is opened where all beside it is finite."""
-    for factor in term.factors:
-        if not isinstance(factor.atom, Function) or factor.atom.name != "whole":
-            continue
-        (inner,) = factor.atom.arguments
-        rest = tuple(each for each in term.factors if each is not factor)
-        bare = replace(term, factors=rest)
-        if len(inner.terms) == 1 and factor.exponent == 1 and is_total(bare) and not term.numeric:
-            return algebra.multiply((bare,), inner.terms)
-    return None
 
 
 def _sift(algebra: Algebra, term: Term) -> Poly | None:
@@ -426,8 +401,6 @@ def _halve(algebra: Algebra, term: Term) -> Poly | None:
         one, other = pair
         guards = tuple(each for each in term.guards if each is not literal)
         rest = replace(term, guards=guards)
-        if not literal.positive and not is_total(rest):
-            continue  # the diagonal is left out, and may be nan
         inner = (replace(rest, bound=tuple(i for i in term.bound if i not in pair)),)
         swapped = algebra.replace(inner, {one: to_affine(other), other: to_affine(one)})
         opened = algebra.finish(inner)
@@ -462,7 +435,7 @@ def _find_pair(literal: Literal, bound: tuple[Index, ...]) -> tuple[Index, Index
 
 def _open_contrary(algebra: Algebra, term: Term) -> Poly | None:
     """[not c] f = f - [c] f."""
-    if sum(not each.positive for each in term.guards) > _MOST_SPLIT or not is_total(term):
+    if sum(not each.positive for each in term.guards) > _MOST_SPLIT or is_endless(term):
         return None
     for literal in term.guards:
         if not literal.positive:
@@ -499,7 +472,7 @@ def _is_before(one: Index, other: Index) -> bool:
 
 def _open_pair(algebra: Algebra, term: Term) -> Poly | None:
     """[a] [c] f = [a] f + [c] f - f, where one of a and c holds at least."""
-    if not is_total(term):
+    if is_endless(term):
         return None
     for one, other in combinations(term.guards, 2):
         if compare(one.contrary, other.contrary) == "excludes":
@@ -512,18 +485,9 @@ def _open_pair(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-def _drop_zero(algebra: Algebra, term: Term) -> Poly | None:
-    """Nothing is left of 0 times what is finite."""
-    return () if term.coefficient == 0 and is_tame(term) else None
-
-
 _RULES: tuple[Callable[[Algebra, Term], Poly | None], ...] = (
-    _drop_zero,
-    _settle_numeric,
     _check_guards,
-    drop_shift,
     _assume_inside,
-    _open_whole,
     _sift,
     _put_known,
     _narrow,

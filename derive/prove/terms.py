@@ -1,22 +1,21 @@
 """The pieces of a normal form: sums of monomials over canonical atoms.
 
     normal  = terms, each once, in order of their keys
-    term    = coefficient * sum over bound of [guards] * ([numeric] * atom**exponent * .. * exp(..))
+    term    = coefficient * sum over bound of [guards] * atom**exponent * .. * exp(..)
     atom    = Symbol (size, scalar, prime number, pi) | Read A[i, j] | Value of an index
             | Base, a normal | Function of normals | Fold (max, prod, argmax) | Endless
     literal = an affine >= 0, an affine = 0, a Boolean element, or a normal compared with 0;
               or the contrary of one of these
 
 Laws:
-- Where a guard is false the term is 0, whatever stands beside it. A numeric literal is the number
-  1 or 0: times what is not finite it gives nan.
-- A factor that is `partial` is a power that only exists where its base is >= 0.
+- Where a guard is false the term is 0, whatever stands beside it.
+- A normal form is a value where its expression is finite; where that is, `definedness` says.
 - A bound letter is made for one sum and is used nowhere else.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -144,7 +143,7 @@ class Literal:
     """A condition or its contrary.
 
     Kinds: `least` (affine >= 0), `zero` (affine = 0), `read` (Boolean element), `above` (normal >
-    0), `from` (normal >= 0, of what may be nan), `equal` (normal = 0).
+    0), `equal` (normal = 0).
     """
 
     kind: str
@@ -173,7 +172,6 @@ class Factor:
 
     atom: Atom
     exponent: Fraction
-    partial: bool = False
 
     @property
     def free(self) -> Free:
@@ -188,14 +186,13 @@ class Term:
     coefficient: Fraction = Fraction(1)
     bound: tuple[Index, ...] = ()
     guards: Cube = ()
-    numeric: Cube = ()
     factors: tuple[Factor, ...] = ()
     power: Normal | None = None  # the argument of its exp
 
     @cached_property
     def inner(self) -> Free:
         """The indices that occur, bound ones among them."""
-        parts = [literal.free for literal in (*self.guards, *self.numeric)]
+        parts = [literal.free for literal in self.guards]
         parts += [factor.free for factor in self.factors]
         return unite([*parts, self.power.free if self.power else NONE])
 
@@ -206,14 +203,7 @@ class Term:
 
     def times(self, number: Fraction) -> Term:
         """The term with another coefficient."""
-        return Term(
-            self.coefficient * number,
-            self.bound,
-            self.guards,
-            self.numeric,
-            self.factors,
-            self.power,
-        )
+        return replace(self, coefficient=self.coefficient * number)
 
 
 Poly: TypeAlias = tuple[Term, ...]
@@ -305,9 +295,6 @@ class Algebra(Protocol):
     def replace(self, poly: Poly, new: Mapping[Index, Affine]) -> Poly:
         """The terms with indices put in place of others."""
 
-    def is_total(self, piece: Piece) -> bool:
-        """Is it finite for all finite inputs?"""
-
     def is_positive(self, normal: Normal) -> bool:
         """Is it > 0 for all inputs?"""
 
@@ -371,8 +358,8 @@ class Labeller:
 
     def _write(self, piece: Piece | Factor, labels: Labels) -> str:
         match piece:
-            case Factor(atom, exponent, partial):
-                return f"{self.write(atom, labels)}^{exponent}{'?' if partial else ''}"
+            case Factor(atom, exponent):
+                return f"{self.write(atom, labels)}^{exponent}"
             case Symbol(expr):
                 return to_text(expr)
             case Read(tensor, places):
@@ -491,7 +478,6 @@ class Labeller:
 
 def _mark_parts(term: Term) -> list[Part]:
     parts: list[Part] = [("!", each) for each in term.guards]
-    parts += [("?", each) for each in term.numeric]
     parts += [("", each) for each in term.factors]
     return [*parts, ("e^", term.power)] if term.power else parts
 

@@ -34,7 +34,7 @@ from derive.plan.ops import (
     walk_ops,
     with_args,
 )
-from derive.prove.normal import GivesUp, to_normal
+from derive.prove.normal import GivesUp, to_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -214,7 +214,7 @@ def is_same(one: Op, other: Op) -> bool:
 @cache
 def _to_key(expr: Expr) -> str | None:
     try:
-        return to_normal(expr, steps=STEPS).key
+        return to_key(expr, steps=STEPS)
     except (GivesUp, RecursionError):
         return None
 

@@ -1,0 +1,434 @@
+"""Where an expression is finite: the second layer of a proof, beside equality of normal forms.
+
+    Definedness(reader).find(expr, env) -> Needs
+
+A need is a term that is never negative and is 0 wherever the expression is finite, as far as this
+one need goes: `[not m[j]]` for a masked -oo, `zero(x[i])` for 1/x[i], `negative(x[i])` for a root,
+`zero(sum_j [m[j]])` for a row that may be empty; with it, what the expression is instead.
+
+    what    -oo, oo     a written infinity, which exp and max can see in the normal form
+            ~-oo, ~oo   an infinity that a function gave: log of 0, max over nothing
+            nan         nan, or an infinity of unknown sign
+            f(-oo)      what f makes of it
+
+Laws:
+- Normal forms are equal wherever both expressions are finite; they are equal everywhere if their
+  needs are, too.
+- Inputs are finite real numbers.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypeAlias
+
+from derive.analysis.affine import to_affine
+from derive.ir.nodes import (
+    Access,
+    Add,
+    Along,
+    And,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Infinity,
+    Mul,
+    Not,
+    Number,
+    Or,
+    Pow,
+    Reduce,
+    Scalar,
+    Size,
+    Truth,
+    Where,
+)
+from derive.ir.walk import find_free
+from derive.prove.conditions import (
+    ALWAYS,
+    Cubes,
+    by_cases,
+    check_count,
+    decide_affine,
+    deny,
+    find_regions,
+    is_above,
+    is_endless,
+    is_size,
+    join,
+    to_cubes,
+)
+from derive.prove.functions import find_content, scale
+from derive.prove.reader import split_guards, sum_over
+from derive.prove.terms import ONE as ALL
+from derive.prove.terms import Algebra, Base, Factor, Function, GivesUp, Poly, Read, Term
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from derive.analysis.affine import Affine
+    from derive.prove.reader import Reader
+    from derive.prove.terms import Atom, Normal
+
+Needs: TypeAlias = "dict[str, tuple[Term, str]]"  # by the key of the term
+
+_TURNED = {"-oo": "oo", "oo": "-oo", "~-oo": "~oo", "~oo": "~-oo"}
+_TOTAL = {
+    *("sin", "cos", "tanh", "erf", "abs", "sign", "floor", "clip", "sigmoid", "relu"),
+    *("leaky_relu", "elu", "gelu", "silu", "softplus"),
+}
+
+
+class Definedness:
+    """The needs of one system's expressions."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self._algebra = reader.algebra
+        self._known: dict[tuple[Expr, tuple[Affine, ...]], Needs] = {}
+
+    def forget(self) -> None:
+        """Find everything anew: an intermediate was cut."""
+        self._known.clear()
+
+    def find(self, expr: Expr, env: Mapping[Index, Affine]) -> Needs:
+        """The needs of an expression, its free indices read as they are in `env`."""
+        under = expr, tuple(env.get(index, to_affine(index)) for index in find_free(expr))
+        found = self._known.get(under)
+        if found is None:
+            self._algebra.step()
+            found = self._known[under] = self._find(expr, env)
+        return found
+
+    def define(self, name: str, places: tuple[Affine, ...]) -> Needs:
+        """The needs of an equation's tensor at these places."""
+        with self.reader.enter(name, places) as (value, env):
+            return self.find(value, env)
+
+    def _find(self, expr: Expr, env: Mapping[Index, Affine]) -> Needs:
+        match expr:
+            case Number() | Size() | Scalar() | Index() | Truth():
+                return {}
+            case Infinity(negative):
+                return self._collect([(ALL, "-oo" if negative else "oo")])
+            case Compare() | And() | Or() | Not():
+                return self._check(expr, env)
+            case Access(tensor, places):
+                if tensor.kind == "bool" or not self.reader.is_defined(tensor.name):
+                    return {}
+                return self._read(tensor.name, tuple(self.reader.place(p, env) for p in places))
+            case Add(terms):
+                return _add([self.find(term, env) for term in terms])
+            case Mul():
+                return self._multiply(expr, env)
+            case Pow(base, exponent):
+                return self._power(base, exponent, env)
+            case Call():
+                return self._call(expr, env)
+            case Where(condition, then, other):
+                cubes = self.reader.condition(condition, env)
+                found = [self._check(condition, env), self._guard(cubes, self.find(then, env))]
+                denied = check_count(deny(cubes))
+                return _unite([*found, self._guard(denied, self.find(other, env))])
+            case Reduce():
+                return self._reduce(expr, env)
+            case Along():
+                return self._along(expr, env)
+        raise AssertionError(expr)
+
+    def _check(self, condition: Expr, env: Mapping[Index, Affine]) -> Needs:
+        """No needs: GivesUp where a comparison is of what may be nan."""
+        match condition:
+            case And(parts) | Or(parts):
+                for part in parts:
+                    self._check(part, env)
+            case Not(part):
+                self._check(part, env)
+            case Where(inner, then, other):
+                for part in (inner, then, other):
+                    self._check(part, env)
+            case Compare(_, left, right):
+                sides = [side for side in (left, right) if self.reader.index(side, env) is None]
+                if any(self.find(side, env) for side in sides):
+                    raise GivesUp("a comparison of what may be nan")
+        return {}
+
+    def _read(self, name: str, places: tuple[Affine, ...]) -> Needs:
+        cut = self.reader.find_cut(name)
+        if cut is None:
+            return self.define(name, places)
+        if not cut.is_partial:
+            return {}
+        read = Read(cut.symbol, tuple(places[k] for k in cut.order))
+        return self._collect([(self._say("undefined", read), "nan")])
+
+    def _multiply(self, expr: Mul, env: Mapping[Index, Affine]) -> Needs:
+        guards, others = split_guards(expr.factors)
+        needs = [self.find(factor, env) for factor in others]
+        for guard in guards:
+            self._check(guard, env)
+        found: list[Needs] = []
+        for k, own in enumerate(needs):
+            if not own:
+                continue
+            beside = Mul((*others[:k], *others[k + 1 :]))
+            sign = 0 if any(needs[:k] + needs[k + 1 :]) else self._find_sign(beside, env)
+            found.append(_change(own, lambda what, sign=sign: _scale(what, sign)))  # type: ignore[misc]
+        cubes = ALWAYS
+        for guard in guards:
+            cubes = check_count(join([cubes, self.reader.condition(guard, env)]))
+        return self._guard(cubes, _unite(found))
+
+    def _find_sign(self, factor: Expr, env: Mapping[Index, Affine]) -> int:
+        """1 where it is > 0 for all inputs, -1 where it is < 0, else 0."""
+        normal = self._algebra.finish(self.reader.read(factor, env))
+        if self._algebra.is_positive(normal):
+            return 1
+        return -1 if self._algebra.is_positive(self._negate(normal)) else 0
+
+    def _negate(self, normal: Normal) -> Normal:
+        return self._algebra.finish(scale(normal.terms, -1))
+
+    def _power(self, base: Expr, exponent: Expr, env: Mapping[Index, Affine]) -> Needs:
+        own = self.find(base, env)
+        if not isinstance(exponent, Number):
+            both = _unite([own, self.find(exponent, env)])
+            found = _change(both, lambda what: "nan")
+            if self._find_sign(base, env) > 0:
+                return found
+            parts = [self._algebra.finish(self.reader.read(e, env)) for e in (base, exponent)]
+            made = Term(factors=(Factor(Function("undefined power", tuple(parts)), Fraction(1)),))
+            return _unite([found, self._collect([((made,), "nan")])])
+        power = exponent.value
+        if power == 1 or (not own and power >= 0 and power.denominator == 1):
+            return own
+        value = self.reader.read(base, env)
+        found = _change(own, lambda what: f"({what})^{power}")
+        asked: list[tuple[Poly, str]] = []
+        if power.denominator != 1:
+            asked.append((self._violate(value, self._negative), "nan"))
+        if power < 0:
+            asked.append((self._violate(value, self._zero), "nan"))
+        return _unite([found, self._collect(asked)])
+
+    def _call(self, expr: Call, env: Mapping[Index, Affine]) -> Needs:
+        name, arguments = expr.function, expr.arguments
+        if name == "pi" or self.reader.index(expr, env) is not None:
+            return {}
+        if name == "exp":
+            return _exponentiate(self.find(arguments[0], env))
+        if name == "log":
+            return self._log(self.find(arguments[0], env), self.reader.read(arguments[0], env))
+        if name in {"max", "min"}:
+            lost = "-oo" if name == "max" else "oo"
+            kept = [each for each in arguments if each is not Infinity(name == "max")]
+            found = _unite([self.find(each, env) for each in kept or arguments])
+            return _change(found, lambda what: f"{name}({what})" if what.endswith(lost) else what)
+        found = _unite([self.find(each, env) for each in arguments])
+        found = _change(found, lambda what: f"{name}({what})")
+        if name in _TOTAL:
+            return found
+        inner = tuple(self._algebra.finish(self.reader.read(each, env)) for each in arguments)
+        made = Term(factors=(Factor(Function(f"undefined {name}", inner), Fraction(1)),))
+        return _unite([found, self._collect([((made,), "nan")])])
+
+    def _log(self, own: Needs, value: Poly) -> Needs:
+        """Of what may be negative nan, of 0 -oo."""
+        asked = [
+            (self._violate(value, self._negative), "nan"),
+            (self._violate(value, self._zero), "~-oo"),
+        ]
+        return _unite([_change(own, lambda what: f"log({what})"), self._collect(asked)])
+
+    def _reduce(self, expr: Reduce, env: Mapping[Index, Affine]) -> Needs:
+        algebra, reader = self._algebra, self.reader
+        fresh = {index: algebra.fresh(index) for index in expr.bound}
+        bound = tuple(fresh.values())
+        inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
+        self._check(expr.condition, inner)
+        cubes = reader.condition(expr.condition, inner)
+        body = self.find(expr.body, inner)
+        match expr.kind:
+            case "sum":
+                return self._over(body, bound, cubes)
+            case "logsumexp":
+                powers = algebra.exponential(reader.read(expr.body, inner))
+                total = sum_over(algebra.guard(cubes, powers), bound)
+                return self._log(self._over(_exponentiate(body), bound, cubes), total)
+            case "max" | "min":
+                sign = 1 if expr.kind == "max" else -1
+                lost = "-oo" if sign > 0 else "oo"
+                value = scale(reader.read(expr.body, inner), sign)
+                rows = check_count(join([cubes, find_regions(value, negative=True)[1]]))
+                empty = self._collect([(self._find_empty(rows, bound), f"~{lost}")])
+                rest = {key: need for key, need in body.items() if need[1] != lost}
+                rest = _change(rest, lambda what: f"max({what})")
+                return _unite([empty, self._over(rest, bound, cubes)])
+        found = self._over(_change(body, lambda what: "nan"), bound, cubes)
+        if expr.kind == "prod":
+            return found
+        less = 1 if expr.kind == "sample_var" else 0
+        return _unite([found, self._collect([(self._find_empty(cubes, bound, less), "nan")])])
+
+    def _along(self, expr: Along, env: Mapping[Index, Affine]) -> Needs:
+        algebra, reader = self._algebra, self.reader
+        fresh = algebra.fresh(expr.index)
+        row = {**env, expr.index: to_affine(fresh)}
+        self._check(expr.condition, row)
+        cubes = reader.condition(expr.condition, row)
+        body = self.find(expr.body, row)
+        if expr.kind == "cumsum":
+            here = env.get(expr.index, to_affine(expr.index))
+            before = to_cubes(decide_affine("least", here - to_affine(fresh)))
+            return self._over(body, (fresh,), check_count(join([cubes, before])))
+        regions = find_regions(reader.read(expr.body, row), negative=True)[1]
+        rows = check_count(join([cubes, regions]))
+        rest = {key: need for key, need in body.items() if need[1] != "-oo"}
+        found = self._over(_change(rest, lambda what: "nan"), (fresh,), cubes)
+        empty = self._collect([(self._find_empty(rows, (fresh,)), "nan")])
+        own = reader.condition(expr.condition, env)
+        entry = self.find(expr.body, env)
+        if expr.kind == "log_softmax":
+            if regions == ALWAYS:
+                empty = {}  # the entry itself is in the row
+            inside = self._guard(own, _unite([found, entry, empty]))
+            left_out = algebra.guard(check_count(deny(own)), ALL)
+            return _unite([inside, self._collect([(left_out, "-oo")])])
+        if reader.empty_row != "nan":
+            empty = {}
+        entry = self._guard(own, _change(_exponentiate(entry), lambda what: "nan"))
+        return _unite([found, entry, empty])
+
+    def _over(self, needs: Needs, bound: tuple[Index, ...], cubes: Cubes) -> Needs:
+        """The needs at all values of the bound indices for which the condition holds."""
+        return self._collect(
+            (sum_over(self._algebra.guard(cubes, (term,)), bound), what)
+            for term, what in needs.values()
+        )
+
+    def _guard(self, cubes: Cubes, needs: Needs) -> Needs:
+        if cubes == ALWAYS:
+            return needs
+        return self._collect(
+            (self._algebra.guard(cubes, (term,)), what) for term, what in needs.values()
+        )
+
+    def _collect(self, asked: Iterable[tuple[Poly, str]]) -> Needs:
+        return collect(self._algebra, asked)
+
+    def _violate(self, value: Poly, act: Callable[[Normal], Poly]) -> Poly:
+        """Where the value is 0, or negative: a sum of terms that are 0 where it is not."""
+        finite = tuple(term for term in value if not is_endless(term))
+        return by_cases(self._algebra, finite, lambda case: act(self._algebra.finish(case))) or ()
+
+    def _say(self, what: str, atom: Atom) -> Poly:
+        inner = self._algebra.finish((Term(factors=(Factor(atom, Fraction(1)),)),))
+        return (Term(factors=(Factor(Function(what, (inner,)), Fraction(1)),)),)
+
+    def _zero(self, value: Normal) -> Poly:
+        """Where it is 0: one of its factors is, or all of its terms that are never negative are."""
+        if not value.terms:
+            return ALL
+        if any(self._algebra.is_positive(each) for each in (value, self._negate(value))):
+            return ()
+        content, rest = find_content(self._algebra, value, whole=True)
+        found: Poly = ()
+        if len(value.terms) == 1 and not value.terms[0].bound:
+            content, rest = value.terms[0], self._algebra.finish(ALL)
+            found = self._algebra.guard(check_count(deny((content.guards,))), ALL)
+        for factor in content.factors if content is not None else ():
+            if factor.exponent < 0 or is_above(factor.atom):
+                continue
+            match factor.atom:
+                case Base(inner):
+                    found += self._algebra.guard(_own_guards(content), self._zero(inner))
+                case atom:
+                    found += self._algebra.guard(_own_guards(content), self._say("zero", atom))
+        if self._algebra.is_positive(rest):
+            return found
+        if self._algebra.is_nonnegative(rest):
+            rest = self._algebra.finish(tuple(map(_find_support, rest.terms)))
+            if self._algebra.is_positive(rest):
+                return found
+        made = Function("zero", (rest,))
+        return (*found, Term(factors=(Factor(made, Fraction(1)),)))
+
+    def _negative(self, value: Normal) -> Poly:
+        """Where it is < 0."""
+        if not value.terms or self._algebra.is_nonnegative(value):
+            return ()
+        rest = find_content(self._algebra, value, whole=False)[1]
+        return (Term(factors=(Factor(Function("negative", (rest,)), Fraction(1)),)),)
+
+    def _find_empty(self, cubes: Cubes, bound: tuple[Index, ...], less: int = 0) -> Poly:
+        """Where a row has no entries, or no more than so many."""
+        count = sum_over(self._algebra.guard(cubes, ALL), bound)
+        return self._violate((*count, *scale(ALL, -less)), self._zero)
+
+
+def collect(algebra: Algebra, asked: Iterable[tuple[Poly, str]]) -> Needs:
+    """What is violated, as needs: a sum of terms that are never negative is one need a term."""
+    found: Needs = {}
+    for poly, what in asked:
+        terms = algebra.finish(poly).terms if poly else ()
+        if any(term.coefficient < 0 for term in terms):
+            whole = Function("any", (algebra.finish(terms),))
+            terms = (Term(factors=(Factor(whole, Fraction(1)),)),)
+        for term in terms:
+            factors = tuple(factor for factor in term.factors if not is_size(factor))
+            bare = Term(bound=term.bound, guards=term.guards, factors=factors)
+            key = algebra.key(bare)
+            known = found.get(key, (bare, what))
+            found[key] = bare, what if known[1] == what else "nan"
+    return found
+
+
+def _own_guards(term: Term | None) -> Cubes:
+    return (term.guards,) if term is not None else ALWAYS
+
+
+def _find_support(term: Term) -> Term:
+    """The term without what is positive: 0 where the term is."""
+    factors = tuple(factor for factor in term.factors if not is_above(factor.atom))
+    return Term(bound=term.bound, guards=term.guards, factors=factors)
+
+
+def _exponentiate(needs: Needs) -> Needs:
+    """Exp is 0 at -oo; where something else is not finite besides, nothing is known of it."""
+    found = {key: need for key, need in needs.items() if need[1] != "-oo"}
+    if len(found) < len(needs):
+        return _change(found, lambda what: "nan")
+    return _change(found, lambda what: what if what in {"nan", "~oo"} else f"exp({what})")
+
+
+def _scale(what: str, sign: int) -> str:
+    if sign == 0 or what not in _TURNED:
+        return what if sign else "nan"
+    return what if sign > 0 else _TURNED[what]
+
+
+def _change(needs: Needs, act: Callable[[str], str]) -> Needs:
+    """The needs with what is there instead changed; nan stays nan."""
+    return {
+        key: (term, what if what == "nan" else act(what)) for key, (term, what) in needs.items()
+    }
+
+
+def _unite(parts: Iterable[Needs]) -> Needs:
+    """All needs, of parts that are looked at for themselves."""
+    found: Needs = {}
+    for part in parts:
+        for key, (term, what) in part.items():
+            known = found.get(key, (term, what))[1]
+            found[key] = term, what if known == what else "nan"
+    return found
+
+
+def _add(parts: Iterable[Needs]) -> Needs:
+    """The needs of a sum: beside -oo, oo is nan."""
+    found = _unite(parts)
+    signs = {what.lstrip("~") for _, what in found.values()}
+    if {"-oo", "oo"} <= signs:
+        return _change(found, lambda what: "nan" if what.endswith("~oo") or what == "oo" else what)
+    return found
