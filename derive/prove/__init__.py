@@ -31,6 +31,7 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import map_children
+from derive.prove.conditions import find_regions, is_above, is_endless
 from derive.prove.cuts import find_cuts
 from derive.prove.definedness import Definedness, Needs
 from derive.prove.normal import GivesUp, Workshop
@@ -186,9 +187,11 @@ def _clear_divisor(algebra: Algebra, gap: Normal) -> Normal | None:
 
 
 def _is_divisor(factor: Factor, term: Term) -> bool:
-    """Is it 1/K**n of a K that is free of the summed letters?"""
+    """Is it 1/K**n of a positive K that is free of the summed letters?"""
     whole = isinstance(factor.atom, Base) and factor.exponent.denominator == 1
-    return whole and factor.exponent < 0 and not factor.free.intersection(term.bound)
+    if not whole or factor.exponent >= 0 or factor.free.intersection(term.bound):
+        return False
+    return is_above(factor.atom)
 
 
 # Steps, and whether intermediates are cut: small systems go as a whole, large ones by parts.
@@ -242,7 +245,8 @@ def _prove(
         places = tuple(map(to_affine, letters))
         named = list(zip(layers, (one, other), strict=True))
         ours, theirs = (
-            algebra.finish(layer.reader.define(tensor.name, places)) for layer, tensor in named
+            algebra.finish(_absorb(algebra, layer.reader.define(tensor.name, places)))
+            for layer, tensor in named
         )
         if ours.free.union(theirs.free).difference(letters):
             raise GivesUp("a letter that was left over")
@@ -252,6 +256,15 @@ def _prove(
         if not is_finite_alike(algebra, mine, needs, letters):
             return None
     return cuts
+
+
+def _absorb(algebra: Algebra, poly: Poly) -> Poly:
+    """The value without the finite terms that stand beside -oo."""
+    infinite = tuple(filter(is_endless, poly))
+    if not infinite or any(term.coefficient > 0 for term in infinite):
+        return poly
+    finite, regions = find_regions(poly, negative=True)
+    return (*algebra.guard(regions, finite), *infinite)
 
 
 def _match_sizes(code: System, formula: System) -> dict[Size, Number] | None:

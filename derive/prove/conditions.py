@@ -30,6 +30,7 @@ from derive.prove.terms import (
     GivesUp,
     Labeller,
     Literal,
+    Normal,
     Poly,
     Read,
     Symbol,
@@ -369,7 +370,11 @@ def compare(known: Literal, asked: Literal) -> str:
     if isinstance(known.subject, Affine) != isinstance(asked.subject, Affine):
         return ""
     if not isinstance(known.subject, Affine) or not isinstance(asked.subject, Affine):
-        if known.kind == asked.kind and _is_same(known, asked):
+        if known.kind != asked.kind:
+            return ""
+        assert not isinstance(known.subject, Affine)
+        assert not isinstance(asked.subject, Affine)
+        if _write_subject(known.subject) == _write_subject(asked.subject):
             return "same" if known.positive == asked.positive else "excludes"
         return ""
     if known.kind == asked.kind == "least":
@@ -422,12 +427,9 @@ def _tell_from_zero(zero: Affine, asked: Affine) -> str:
     return ""
 
 
-def _is_same(known: Literal, asked: Literal) -> bool:
-    labeller = Labeller(lambda: None)
-    one, other = known.subject, asked.subject
-    assert not isinstance(one, Affine)
-    assert not isinstance(other, Affine)
-    return one is other or labeller.write(one, {}) == labeller.write(other, {})
+@lru_cache(maxsize=20000)
+def _write_subject(subject: Read | Normal) -> str:
+    return Labeller(lambda: None).write(subject, {})
 
 
 def solve(literal: Literal, index: Index) -> Affine | None:

@@ -290,11 +290,9 @@ class Definedness:
         own = reader.condition(expr.condition, env)
         entry = self.find(expr.body, env)
         if expr.kind == "log_softmax":
-            if regions == ALWAYS:
-                empty = {}  # the entry itself is in the row
-            inside = self._guard(own, _unite([found, entry, empty]))
+            inside = self._guard(own, _unite([found, entry]))
             left_out = algebra.guard(check_count(deny(own)), ALL)
-            return _unite([inside, self._collect([(left_out, "-oo")])])
+            return _unite([inside, self._collect([(left_out, "-oo")]), empty])
         if reader.empty_row != "nan":
             empty = {}
         entry = self._guard(own, _change(_exponentiate(entry), lambda what: "nan"))

@@ -1,6 +1,7 @@
 """Formulas written in two ways are proved equal, for all sizes."""
 
 import pytest
+from prove_cases import read_cases
 
 from derive.compiler import to_system
 from derive.frontend.from_text import parse
@@ -319,6 +320,7 @@ PAIRS = {
         "z = sum[t]([t % 2 == 0] * x[t])",
         "z = sum[n](x[2*n])",
     ),
+    **read_cases("right"),
 }
 
 

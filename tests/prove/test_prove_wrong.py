@@ -1,6 +1,7 @@
 """Formulas with the mistakes that people make are never proved equal to the right ones."""
 
 import pytest
+from prove_cases import read_cases
 from prove_mutants import find_difference
 
 from derive.compiler import to_system
@@ -278,7 +279,9 @@ PAIRS = {
 CASES = {
     **{name: (DECLARED, ATTENTION, ATTENTION.replace(*slip)) for name, slip in SLIPS.items()},
     **PAIRS,
+    **read_cases("wrong"),
 }
+BY_ACCIDENT = read_cases("wrong where inputs meet by accident")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -287,5 +290,13 @@ def test_it_is_not_proved(name):
     systems = [to_system(parse(f"{declared}\n{text}")) for text in (wrong, right)]
     difference = find_difference(*systems)
     assert difference is not None, "the case itself is wrong: both agree"
+    for code, formula in (systems, systems[::-1]):
+        assert prove(code, formula) is None
+
+
+@pytest.mark.parametrize("name", BY_ACCIDENT)
+def test_what_is_finite_elsewhere_is_not_proved(name):
+    declared, right, wrong = BY_ACCIDENT[name]
+    systems = [to_system(parse(f"{declared}\n{text}")) for text in (wrong, right)]
     for code, formula in (systems, systems[::-1]):
         assert prove(code, formula) is None
