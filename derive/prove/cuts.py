@@ -52,6 +52,11 @@ class Stage:
     needs: Needs  # where it is finite
     coarse: str
 
+    @property
+    def may_be_cut(self) -> bool:
+        """Is there no infinity in it, which exp would not see in a symbol?"""
+        return not any(what in {"-oo", "oo"} for _, what in self.needs.values())
+
 
 class Stages:
     """The normal forms of one system's intermediates, found anew where a cut changes them."""
@@ -127,7 +132,7 @@ def find_cuts(
     found: list[tuple[str, str]] = []
     for tensor in theirs.tensors:
         wanted = theirs.find(tensor)
-        if wanted is None or _weigh(wanted.normal) < _LEAST_WEIGHT:
+        if wanted is None or not wanted.may_be_cut or _weigh(wanted.normal) < _LEAST_WEIGHT:
             continue  # what is small stays open: a mean, say, is told by what it is the mean of
         pairs = list(_find_equal(algebra, ours, wanted))
         if not pairs:
@@ -165,8 +170,6 @@ def find_stage(definedness: Definedness, tensor: Tensor) -> Stage:
     places = tuple(map(to_affine, letters))
     whole = algebra.finish(definedness.reader.define(tensor.name, places))
     needs = definedness.define(tensor.name, places)
-    if any(what in {"-oo", "oo"} for _, what in needs.values()):
-        raise GivesUp("an infinity that exp would not see in a symbol")
     content, rest = find_content(algebra, whole, whole=True)
     if content is None or content.free or content.power is not None:
         content, rest = Term(), whole
