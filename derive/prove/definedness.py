@@ -23,6 +23,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.affine import to_affine
+from derive.ir.definitions import unfold
+from derive.ir.functions import FUNCTIONS
 from derive.ir.nodes import (
     Access,
     Add,
@@ -74,10 +76,6 @@ if TYPE_CHECKING:
 Needs: TypeAlias = "dict[str, tuple[Term, str]]"  # by the key of the term
 
 _TURNED = {"-oo": "oo", "oo": "-oo", "~-oo": "~oo", "~oo": "~-oo"}
-_TOTAL = {
-    *("sin", "cos", "tanh", "erf", "abs", "sign", "floor", "clip", "sigmoid", "relu"),
-    *("leaky_relu", "elu", "gelu", "silu", "softplus"),
-}
 
 
 class Definedness:
@@ -127,31 +125,37 @@ class Definedness:
             case Call():
                 return self._call(expr, env)
             case Where(condition, then, other):
+                one, two = self.find(then, env), self.find(other, env)
+                asked = self._ask(condition, env)
+                if not one.keys() >= asked.keys() <= two.keys():
+                    raise GivesUp("a choice by what may be nan")
                 cubes = self.reader.condition(condition, env)
-                found = [self._check(condition, env), self._guard(cubes, self.find(then, env))]
                 denied = check_count(deny(cubes))
-                return _unite([*found, self._guard(denied, self.find(other, env))])
+                return _unite([asked, self._guard(cubes, one), self._guard(denied, two)])
             case Reduce():
                 return self._reduce(expr, env)
             case Along():
                 return self._along(expr, env)
         raise AssertionError(expr)
 
-    def _check(self, condition: Expr, env: Mapping[Index, Affine]) -> Needs:
-        """No needs: GivesUp where a comparison is of what may be nan."""
+    def _ask(self, condition: Expr, env: Mapping[Index, Affine]) -> Needs:
+        """Where what a condition compares is not finite."""
         match condition:
-            case And(parts) | Or(parts):
-                for part in parts:
-                    self._check(part, env)
-            case Not(part):
-                self._check(part, env)
-            case Where(inner, then, other):
-                for part in (inner, then, other):
-                    self._check(part, env)
             case Compare(_, left, right):
-                sides = [side for side in (left, right) if self.reader.index(side, env) is None]
-                if any(self.find(side, env) for side in sides):
-                    raise GivesUp("a comparison of what may be nan")
+                parts = tuple(e for e in (left, right) if self.reader.index(e, env) is None)
+                return _change(_unite(self.find(e, env) for e in parts), lambda what: "nan")
+            case And(parts) | Or(parts):
+                return _unite(self._ask(part, env) for part in parts)
+            case Not(part):
+                return self._ask(part, env)
+            case Where(inner, then, other):
+                return _unite(self._ask(part, env) for part in (inner, then, other))
+        return {}
+
+    def _check(self, condition: Expr, env: Mapping[Index, Affine]) -> Needs:
+        """No needs: GivesUp where a condition compares what may be nan."""
+        if self._ask(condition, env):
+            raise GivesUp("a comparison of what may be nan")
         return {}
 
     def _read(self, name: str, places: tuple[Affine, ...]) -> Needs:
@@ -227,8 +231,12 @@ class Definedness:
             return _change(found, lambda what: f"{name}({what})" if what.endswith(lost) else what)
         found = _unite([self.find(each, env) for each in arguments])
         found = _change(found, lambda what: f"{name}({what})")
-        if name in _TOTAL:
+        row = FUNCTIONS.get(name)
+        if row is not None and not row.is_partial:
             return found
+        meaning = unfold(expr)
+        if meaning is not None:
+            return self.find(meaning, env)
         inner = tuple(self._algebra.finish(self.reader.read(each, env)) for each in arguments)
         made = Term(factors=(Factor(Function(f"undefined {name}", inner), Fraction(1)),))
         return _unite([found, self._collect([((made,), "nan")])])
