@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.load import SUFFIXES, CannotRunError
+from derive.checker.pick import pick_program
 from derive.checker.processes import log_error, make_folder, run_in_child
 from derive.checker.program import parse_binds
+from derive.checker.reading import Rename, find_renames
 from derive.checker.stages import judge, refine
 from derive.checker.verdict import Job, Report, Verdict
 from derive.errors import DeriveError, refuse
@@ -71,8 +73,10 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     with make_folder() as folder:
         found, ended = run_in_child(partial(_work, job, folder), classes=(Verdict,))
     verdict: Verdict = found if isinstance(found, Verdict) else job.start()
-    if verdict.same and any(finding.code == "repaired" for finding in verdict.findings):
-        said = ("as it stands it is no Python", f"as repaired it is the same, {verdict.grade}")
+    codes = {finding.code for finding in verdict.findings}
+    if verdict.same and codes & {"repaired", "renamed"}:
+        lacks = "is no Python" if "repaired" in codes else "does not run"
+        said = (f"as it stands it {lacks}", f"as repaired it is the same, {verdict.grade}")
         reasons = (*said, *verdict.reasons)
         verdict = replace(verdict, same=None, grade="unknown", reasons=reasons)
     if not ended:
@@ -118,23 +122,54 @@ def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
             report.end(f"derive itself failed, {type(error).__name__}: {error}")
 
 
-def judge_job(job: Job, load: Callable[[], Code], report: Report) -> None:
+def judge_job(job: Job, load: Callable[..., Code], report: Report) -> None:
     """All stages with the code, wherever it lives."""
     report(job.start())
     try:
         code = load()
-        report(
-            replace(
-                job.start(),
-                code=code.name,
-                source=code.source,
-                findings=code.findings,
-                places=code.places,
-                line=code.broken,
-            )
-        )
+        report(_introduce(job, code))
         picked, verdict = judge(job, code, report.verdict, report)
     except CannotRunError as error:
-        report(job.say_cannot_run(error, report.verdict))
-        return
+        said = job.say_cannot_run(error, report.verdict)
+        report(said)
+        named = _find_renamed(job, load, error, report)
+        if len(named) != 1:
+            known = "it may be " + ", ".join(rename.new for rename, _ in named)
+            report(replace(said, reasons=(*said.reasons, known)) if named else said)
+            return
+        ((rename, code),) = named
+        report(replace(_introduce(job, code), line=code.broken or rename.line))
+        picked, verdict = judge(job, code, report.verdict, report)
     refine(job, picked, verdict, report)
+
+
+def _introduce(job: Job, code: Code) -> Verdict:
+    """What is known of code that is loaded."""
+    return replace(
+        job.start(),
+        code=code.name,
+        source=code.source,
+        findings=code.findings,
+        places=code.places,
+        line=code.broken,
+    )
+
+
+def _find_renamed(
+    job: Job, load: Callable[..., Code], error: CannotRunError, report: Report
+) -> list[tuple[Rename, Code]]:
+    """What code may read instead of a name that nothing sets: what fits, else what runs."""
+    fitting: list[tuple[Rename, Code]] = []
+    others: list[tuple[Rename, Code]] = []
+    for rename in find_renames(report.verdict.source, str(error), error.line):
+        report.begin(f"the search for what {rename.old} is")
+        try:
+            code = load(rename)
+            picked = pick_program(code, job.system, job.binds, job.sizes)
+        except (CannotRunError, DeriveError):
+            continue
+        if picked.fits and picked.failure is None:
+            fitting.append((rename, code))
+        elif picked.fits and picked.failure is not None and picked.failure.line != error.line:
+            others.append((rename, code))
+    return fitting or others

@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.member import find_member
 from derive.checker.processes import CannotRunError as CannotRunError  # noqa: PLC0414 - loading raises it
 from derive.checker.processes import where_it_lives
-from derive.checker.reading import Reading, UnreadableError, read_notebook, read_python, say_line
+from derive.checker.reading import (
+    Reading,
+    Rename,
+    UnreadableError,
+    read_notebook,
+    read_python,
+    say_line,
+)
 from derive.checker.script import (
     Script,
     find_unused,
@@ -69,10 +76,11 @@ class Code:
     broken: int | None = None  # the line at which the text, before it was mended, is no Python
 
 
-def load(code: Any, wanted: str = "", init: str = "") -> Code:
+def load(code: Any, wanted: str = "", init: str = "", rename: Rename | None = None) -> Code:
     """The code that a person means; `wanted` is the formula's name, which decides between several.
 
-    `init` are the arguments of a class's constructor, a Python expression over the file's names.
+    `init` are the arguments of a class's constructor, a Python expression over the file's names;
+    `rename` is a name of a file or a text that is read as another one.
     DeriveError for what is no code, CannotRunError for a file that does not run.
     """
     if init and (not isinstance(code, (str, Path)) or _is_einsum(str(code))):
@@ -83,10 +91,13 @@ def load(code: Any, wanted: str = "", init: str = "") -> Code:
     if isinstance(code, str) and _is_einsum(text):
         return _from_einsum(text)
     path, member = split_member(text)
-    if path:
-        return _from_path(Path(path), _Wish(member, wanted, init))
     source = _Source(partial(read_python, text), f"<{STANDARD_INPUT}>", STANDARD_INPUT)
-    return _from_text(source, _Wish("", wanted, init))
+    if path:
+        source = _Source(partial(_read_path, Path(path)), path, Path(path).name)
+    read = source.read
+    if rename is not None:
+        source = replace(source, read=lambda: rename.apply(read()))
+    return _from_text(source, _Wish(member, wanted, init))
 
 
 def split_member(text: str) -> tuple[str, str]:
@@ -183,10 +194,6 @@ def _find_unused_names(function: Any, places: tuple[str, ...] = ()) -> tuple[Dia
 
 def _unused(name: str, line: int, places: tuple[str, ...]) -> Diagnostic:
     return Diagnostic("unused", f"{name} is made on {say_line(line, places)} and never used")
-
-
-def _from_path(path: Path, wish: _Wish) -> Code:
-    return _from_text(_Source(partial(_read_path, path), str(path), path.name), wish)
 
 
 def _read_path(path: Path) -> Reading:

@@ -57,9 +57,9 @@ MOST_AT_GUESSES = 4  # programs that are looked at with each
 class Picked:
     """A program that runs at these draws, and what has to be said of it.
 
-    `failure` is what the code raised at the sizes `failed_at`, where it runs at others only or with
-    other arguments. `same_if` is what nobody has said and would make it the same; `is_open` says
-    that without it there is no answer.
+    Its results have the formula's shapes where it `fits`. `failure` is what the code raised at the
+    sizes `failed_at`, where it runs at others only or with other arguments. `same_if` is what
+    nobody has said and would make it the same; `is_open` says that without it there is no answer.
     """
 
     program: Program
@@ -71,6 +71,7 @@ class Picked:
     failed_at: Mapping[str, int] = field(default_factory=dict)
     same_if: Diagnostic | None = None
     is_open: bool = False
+    fits: bool = True
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,7 @@ class _Search:
                 return self._pick(guess)
             if best is None and guess is not None:
                 failure = error or _say_misfit(guess)
+                guess = guess if guess.agrees else _say_it_runs(guess)
                 return replace(self._pick(guess), failure=failure, failed_at=self.failed_at)
             if best is not None and guess is not None and guess.agrees:
                 best = guess if guess.is_open else replace(best, same_if=guess.same_if)
@@ -374,6 +376,7 @@ class _Search:
             tuple(stops),
             same_if=trial.same_if,
             is_open=trial.is_open,
+            fits=trial.fits,
         )
 
 
@@ -432,6 +435,14 @@ def _say_where(said: str) -> Diagnostic:
         f"the same only where {said}, which the code does not say",
         help=f"assert {said.replace(' = ', ' == ')} in the code if that is meant",
     )
+
+
+def _say_it_runs(trial: Trial) -> Trial:
+    """The trial, with what it says to be enough for the code to run, though not to be the same."""
+    if trial.same_if is None:
+        return trial
+    says = f"{trial.same_if.says.replace('the same', 'it runs', 1)}, and is still not the same"
+    return replace(trial, same_if=replace(trial.same_if, says=says))
 
 
 def _say_misfit(trial: Trial) -> CannotRunError:

@@ -4,7 +4,8 @@
     assert n % h == 0,     so does a comma at the end             “a”   typographic signs are ASCII
 
 Only slips that can be mended in one way are mended; every one is told, with its line. Lines of a
-notebook are told by cell.
+notebook are told by cell. A name that nothing sets may be another one, `Rename`: whoever runs the
+code tells which.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,11 @@ from derive.frontend.notebooks import is_pasted, read_cells, read_pasted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MOST_RENAMES = 12  # names that are tried in the place of one
+_UNKNOWN = re.compile(
+    r"NameError: name '(?P<name>\w+)' is not defined"
+    r"|AttributeError: '(?P<owner>\w+)' object has no attribute '(?P<attribute>\w+)'"
+)
 MOST_REPAIRS = 8  # of one text; one with more is no slip of pasting
 _SIGNS = str.maketrans(
     {"“": '"', "”": '"', "‘": "'", "’": "'", "−": "-", "–": "-", "×": "*", "\xa0": " "}
@@ -48,6 +55,51 @@ class Reading:
     repairs: tuple[Diagnostic, ...] = ()
     places: tuple[str, ...] = ()
     error: UnreadableError | None = None  # why it is no Python before it is mended
+
+
+@dataclass(frozen=True)
+class Rename:
+    """A name, or an attribute of self, that is read and set nowhere, and one to read instead."""
+
+    old: str
+    new: str
+    line: int
+
+    def apply(self, reading: Reading) -> Reading:
+        """The text with the other name."""
+        text = re.sub(rf"(?<![\w.]){re.escape(self.old)}\b", self.new, reading.text)
+        where = say_line(self.line, reading.places)
+        says = f"{where}: {self.old} is set nowhere: {self.new} is read instead"
+        repairs = (*reading.repairs, Diagnostic("renamed", says))
+        return replace(reading, tree=_parse(text), text=text, repairs=repairs)
+
+
+def find_renames(text: str, error: str, line: int | None) -> list[Rename]:
+    """Names of the text that an error about one that is not known may mean, most alike first."""
+    found = _UNKNOWN.search(error)
+    try:
+        tree = _parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    if found is None or line is None:
+        return []
+    owner, name = found["owner"], found["name"] or found["attribute"]
+    kinds = (ast.ClassDef,) if owner else (ast.FunctionDef,)
+    holders = [n for n in ast.walk(tree) if isinstance(n, kinds) and _holds(n, line, owner)]
+    names: dict[str, None] = {}
+    for node in (part for holder in holders for part in ast.walk(holder)):
+        match node:
+            case ast.Attribute(ast.Name("self"), attr, ast.Store()) if owner:
+                names[f"self.{attr}"] = None
+            case ast.Name(stored, ast.Store()) | ast.arg(stored) if not owner and stored != "self":
+                names[stored] = None
+    old = f"self.{name}" if owner else name
+    alike = sorted(names, key=lambda each: -SequenceMatcher(None, old, each).ratio())
+    return [Rename(old, each, line) for each in alike[:MOST_RENAMES] if each != old]
+
+
+def _holds(node: ast.ClassDef | ast.FunctionDef, line: int, owner: str | None) -> bool:
+    return node.name == owner if owner else node.lineno <= line <= (node.end_lineno or 0)
 
 
 def say_line(line: int, places: tuple[str, ...] = ()) -> str:

@@ -45,6 +45,7 @@ from derive.checker.processes import (
     to_failure,
 )
 from derive.checker.program import Program
+from derive.checker.reading import Rename
 from derive.checker.runs import Statement
 from derive.checker.script import Script
 from derive.checker.trace.match import Print
@@ -77,7 +78,7 @@ def list_classes() -> dict[str, type]:
     return name_classes(
         *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, program.Equations, Condition),
         *(runs.Given, runs.How, runs.Answer, runs.Lowering, trace.Event, trace.Trace),
-        *(Statement, tries.Made, Rewrite, Print),
+        *(Statement, tries.Made, Rewrite, Print, Rename),
     )
 
 
@@ -157,7 +158,7 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
         return objects[kept.number]
 
     own: dict[str, Callable[..., Any]] = {
-        "load": lambda: _load(job),
+        "load": partial(_load, job),
         "tell_contained": lambda: contained,
     }
     while True:
@@ -179,11 +180,11 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
         end.sendall(Writer(classes, keep).frame(answer))
 
 
-def _load(job: Job) -> Code:
+def _load(job: Job, rename: Rename | None = None) -> Code:
     """The code with what its names tell: numbers, and shapes of tensors."""
     import torch
 
-    code = load.load(job.code, job.system.name, job.init)
+    code = load.load(job.code, job.system.name, job.init, rename)
     names: dict[str, Any] = {}
     for name, value in code.names.items():
         if isinstance(value, (bool, int, float)):

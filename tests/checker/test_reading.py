@@ -162,7 +162,7 @@ MIXED = "x[N, D]; mix[D, D]\ny[n,e] = sum[d](x[n,d] * mix[d,e])"
 def test_an_attribute_that_nothing_sets_is_named_with_its_line():
     verdict = check(LAYER.format(False, "width"), MIXED)
     assert (verdict.same, verdict.line) == (None, 9)
-    assert "'Mix' object has no attribute 'width'" in str(verdict)
+    assert "line 9: self.width is set nowhere: self.d is read instead" in str(verdict)
 
 
 def test_a_bias_that_the_formula_has_not_is_told():
@@ -171,3 +171,44 @@ def test_a_bias_that_the_formula_has_not_is_told():
     assert "the code's parameter mix.bias stands for nothing in the formula" in str(verdict)
     assert "bias=False" in str(verdict)
     assert check(LAYER.format(False, "d"), MIXED).same is True
+
+
+MODULE = """import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.width, self.heads = width, heads
+        self.depth = width // heads
+        self.w = nn.Linear(width, width, bias=False)
+
+    def forward(self, x):
+        y = self.w(x).view(x.size(0), x.size(1), self.heads, {})
+        return y.softmax(-1)
+"""
+BLOCK = (
+    "x[B, N, D]; w[D, H*C]; size H; index h < H; index c < C\n"
+    "y[b,n,h,c] = softmax[c](sum[d](x[b,n,d] * w[d,h*C + c]))"
+)
+ROWS = "x[N, D]; w[D, E]; y[n,e] = sum[d](x[n,d] * w[d,e])"
+
+
+@pytest.mark.parametrize(
+    ("text", "formula", "same", "said"),
+    [
+        (MODULE.format("self.d_head"), BLOCK, None, "self.d_head is set nowhere: self.depth is"),
+        (MODULE.format("self.d_head").replace("-1)", "-2)"), BLOCK, False, "self.depth is read"),
+        ("def f(x, w):\n    return inp @ w\n", ROWS, None, "inp is set nowhere: x is"),
+        ("def f(x, w):\n    y = x @ w\n    return z\n", ROWS, None, "z is set nowhere: y"),
+        ("def f(x, w):\n    u = 2 * x @ w\n    return z\n", ROWS, False, "z is set nowhere: u"),
+        # several would do, and none
+        ("def f(x, w):\n    y = x @ w\n    u = 2 * y\n    return z\n", ROWS, None, "it may be "),
+        ("def f(x, w):\n    return x @ w + z(1)\n", ROWS, None, "name 'z' is not defined"),
+    ],
+)  # fmt: skip
+def test_a_name_that_nothing_sets_is_read_as_the_one_that_fits(text, formula, same, said):
+    verdict = check(text, formula)
+    assert verdict.same is same, str(verdict)
+    assert said in str(verdict)
