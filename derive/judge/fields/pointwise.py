@@ -12,7 +12,7 @@ import torch
 
 from derive.ir.definitions import Maker, bind, open_call, read
 from derive.ir.functions import FUNCTIONS, find_call, find_spelt
-from derive.judge.fields import algebra, functions, order
+from derive.judge.fields import algebra, functions
 from derive.judge.fields.constants import embed_logarithm, to_fraction
 from derive.judge.fields.numbers import raise_each
 from derive.judge.fields.parts import (
@@ -25,12 +25,12 @@ from derive.judge.fields.parts import (
     find_small,
     join,
 )
-from derive.judge.fields.run import list_dims
+from derive.judge.fields.tensor import list_dims
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from derive.judge.fields.run import Handler, Run
+    from derive.judge.fields.tensor import Handler, Run
 
 _OPAQUE = "erfinv ceil round fmod remainder lgamma digamma floor_divide i0 sinc heaviside copysign"
 _RELATIONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
@@ -59,18 +59,18 @@ def _log(run: Run, parts: Parts) -> Parts:
 
 
 def _sign(run: Run, parts: Parts) -> Parts:
-    ranks = order.find_ranks(run.tower, run.usage, parts)
+    ranks = functions.find_ranks(run.tower, run.usage, parts)
     return run.parts(ranks.sign().masked_fill(parts.state == NAN, 0))  # as torch has it
 
 
 def _find_end(run: Run, given: tuple[Parts, ...], *, least: bool) -> Parts:
-    return reduce(partial(order.find_larger, run.tower, run.usage, least=least), given)
+    return reduce(partial(functions.find_larger, run.tower, run.usage, least=least), given)
 
 
 _PRIMITIVES: dict[str, Callable[..., Parts]] = {
     "exp": _exp,
     "log": _log,
-    "abs": lambda run, parts: order.find_size(run.tower, run.usage, parts),
+    "abs": lambda run, parts: functions.find_size(run.tower, run.usage, parts),
     "sign": _sign,
     "max": lambda run, *parts: _find_end(run, parts, least=False),
     "min": lambda run, *parts: _find_end(run, parts, least=True),
@@ -109,7 +109,7 @@ def make_parts(run: Run) -> Maker:
 
     def compare(relation: str, one: Value, other: Value) -> torch.Tensor:
         sides = to_parts(one), to_parts(other)
-        return order.compare(run.tower, run.usage, _RELATIONS[relation], *sides)
+        return functions.compare(run.tower, run.usage, _RELATIONS[relation], *sides)
 
     def call(name: str, given: tuple[Value, ...]) -> Value:
         if name == "pi":
@@ -128,7 +128,7 @@ def make_parts(run: Run) -> Maker:
         multiply,
         power,
         compare,
-        lambda condition, one, other: order.choose(condition, to_parts(one), to_parts(other)),
+        lambda condition, one, other: functions.choose(condition, to_parts(one), to_parts(other)),
         call,
     )
     return make
@@ -178,7 +178,7 @@ def raise_number(run: Run, base: Fraction, parts: Parts) -> Parts:
         raise_each(torch.full_like(count, each), count, prime)
         for each, prime in zip(run.tower.embed(base), run.tower.primes, strict=True)
     ]
-    return order.choose(small, build(whole), found)
+    return functions.choose(small, build(whole), found)
 
 
 def _log_number(run: Run, number: Fraction | int) -> Parts:
@@ -193,7 +193,7 @@ def _times_log(run: Run, one: Any, other: Any) -> Parts:
     """A number times a logarithm, which is 0 where the number is."""
     here, there = run.parts(one), run.parts(other)
     zero = (here.residues[0] == 0) & (here.state == FINITE) & (there.state != NAN)
-    safe = order.choose(zero, run.number(1), there)
+    safe = functions.choose(zero, run.number(1), there)
     return run.multiply(here, _log(run, safe))
 
 
@@ -218,14 +218,18 @@ def _log_sigmoid(run: Run, value: Any) -> tuple[Parts, Parts]:
 
 
 def _larger(run: Run, one: Any, other: Any, *, least: bool) -> Parts:
-    return order.find_larger(run.tower, run.usage, run.parts(one), run.parts(other), least=least)
+    return functions.find_larger(
+        run.tower, run.usage, run.parts(one), run.parts(other), least=least
+    )
 
 
 def _clamp(run: Run, value: Any, low: Any = None, high: Any = None) -> Parts:
     parts = run.parts(value)
     for bound, least in ((low, False), (high, True)):
         if bound is not None:
-            parts = order.find_larger(run.tower, run.usage, parts, run.parts(bound), least=least)
+            parts = functions.find_larger(
+                run.tower, run.usage, parts, run.parts(bound), least=least
+            )
     return parts
 
 
@@ -233,7 +237,7 @@ def _extreme(
     run: Run, value: Any, dims: Any, keepdim: bool, least: bool
 ) -> tuple[Parts, torch.Tensor]:
     parts, chosen = run.parts(value), list_dims(dims)
-    found, place = order.reduce_order(run.tower, run.usage, parts, chosen, least=least)
+    found, place = functions.reduce_order(run.tower, run.usage, parts, chosen, least=least)
     if not keepdim and parts.state.dim():
         rank = parts.state.dim()
         gone = tuple(dim % rank for dim in chosen) or tuple(range(rank))
@@ -270,7 +274,7 @@ def _sort(
     run: Run, value: Any, dim: int = -1, descending: bool = False, **_: Any
 ) -> tuple[Parts, torch.Tensor]:
     parts = run.parts(value)
-    ranks = order.find_ranks(run.tower, run.usage, parts)
+    ranks = functions.find_ranks(run.tower, run.usage, parts)
     places = torch.sort(ranks, dim=dim, descending=descending, stable=True).indices
     return parts.map(lambda part: part.gather(dim, places)), places
 
@@ -296,7 +300,7 @@ def _cumulate_product(run: Run, value: Any, dim: int, **_: Any) -> Parts:
 
 
 def _compare(relation: str) -> Handler:
-    return lambda run, one, other: order.compare(
+    return lambda run, one, other: functions.compare(
         run.tower, run.usage, relation, run.parts(one), run.parts(other)
     )
 

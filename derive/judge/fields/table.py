@@ -1,32 +1,350 @@
-"""Every operation of torch's on tensors over a tower, found by its name or taken apart by torch."""
+"""What torch's operations mean over a tower, found by name or taken apart by torch."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
+from fractions import Fraction
 from functools import cache
+from math import prod
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._mode_utils import no_dispatch
 
-from derive.judge.fields.attention import ATTENTION
-from derive.judge.fields.handlers import ARITHMETIC
-from derive.judge.fields.parts import NotModelledError, Parts
-from derive.judge.fields.pointwise import POINTWISE
-from derive.judge.fields.run import Run, wrap
+from derive.judge.fields import algebra, functions
+from derive.judge.fields.constants import to_fraction
+from derive.judge.fields.layers import ATTENTION, WINDOWS
+from derive.judge.fields.parts import ABOVE, BELOW, NAN, NotModelledError, Parts
+from derive.judge.fields.pointwise import POINTWISE, raise_number
 from derive.judge.fields.tensor import (
     FACTORIES,
     FieldTensor,
+    Run,
     find_running,
     find_usage,
     iterate,
+    list_dims,
+    wrap,
 )
 from derive.judge.fields.views import MOVES, VIEWS, make_like, move
-from derive.judge.fields.windows import WINDOWS
 
 if TYPE_CHECKING:
-    from derive.judge.fields.run import Handler
+    from derive.judge.fields.tensor import Handler
     from derive.judge.fields.tower import Tower
+
+
+def _add(run: Run, one: Any, other: Any, *, alpha: Any = 1) -> Parts:
+    return run.add(run.parts(one), run.scale(run.parts(other), alpha))
+
+
+def _subtract(run: Run, one: Any, other: Any, alpha: Any = 1) -> Parts:
+    return run.subtract(run.parts(one), run.scale(run.parts(other), alpha))
+
+
+def _multiply(run: Run, one: Any, other: Any) -> Parts:
+    if not isinstance(one, FieldTensor):
+        one, other = other, one
+    return run.scale(run.parts(one), other)
+
+
+def _divide(run: Run, one: Any, other: Any, *, rounding_mode: str | None = None) -> Parts:
+    found = run.divide(run.parts(one), other)
+    if rounding_mode is None:
+        return found
+    return functions.opaque(run.tower, run.usage, rounding_mode, found)
+
+
+def _power(run: Run, base: Any, exponent: Any) -> Parts:
+    if isinstance(exponent, torch.Tensor) and not exponent.dim() and not _is_field(exponent):
+        exponent = exponent.item()
+    if isinstance(exponent, (int, float)):
+        quotient = to_fraction(exponent)
+        if quotient is not None:
+            return _raise(run, run.parts(base), quotient)
+    if isinstance(base, (int, float)) and base > 0 and to_fraction(base):
+        return raise_number(run, to_fraction(base) or Fraction(1), run.parts(exponent))
+    if isinstance(exponent, torch.Tensor) and not _is_field(exponent):
+        return _take_powers(run, run.parts(base), exponent)
+    return functions.opaque(run.tower, run.usage, "pow", run.parts(base), run.parts(exponent))
+
+
+def _raise(run: Run, base: Parts, exponent: Fraction) -> Parts:
+    """The power by a number; an even power of a norm needs no root, whose sign is arbitrary."""
+    if base.square is not None and exponent % 2 == 0:
+        base, exponent = base.square, exponent / 2
+    return functions.power(run.tower, run.usage, base, exponent)
+
+
+def _take_powers(run: Run, base: Parts, exponents: torch.Tensor) -> Parts:
+    """A tensor of exponents: each value by itself."""
+    found: Parts | None = None
+    for value in torch.unique(exponents).tolist():
+        raised = _power(run, FieldTensor(run.tower, base), value)
+        found = raised if found is None else functions.choose(exponents == value, raised, found)
+    return base if found is None else found
+
+
+def _is_field(value: Any) -> bool:
+    return isinstance(value, FieldTensor)
+
+
+def _addmm(run: Run, added: Any, one: Any, other: Any, **named: Any) -> Parts:
+    return _addmm_of(run, added, _matmul(run, one, other), **named)
+
+
+def _addmm_of(run: Run, added: Any, product: Parts, **named: Any) -> Parts:
+    product = run.scale(product, named.get("alpha", 1))
+    beta = named.get("beta", 1)
+    return run.add(run.scale(run.parts(added), beta), product) if beta else product
+
+
+def _matmul(run: Run, one: Any, other: Any) -> Parts:
+    return algebra.matmul(run.tower, run.parts(one), run.parts(other))
+
+
+def _dot(run: Run, one: Any, other: Any) -> Parts:
+    return run.sum(run.multiply(run.parts(one), run.parts(other)), (-1,))
+
+
+def _trilinear(run: Run, *args: Any) -> Parts:
+    tensors, expands, dims = args[:3], args[3:6], args[6]
+    found: Parts | None = None
+    for tensor, expand in zip(tensors, expands, strict=True):
+        parts = run.parts(tensor)
+        for dim in sorted(expand):
+            parts = parts.map(methodcaller("unsqueeze", dim))
+        found = parts if found is None else run.multiply(found, parts)
+    assert found is not None
+    return run.sum(found, dims)
+
+
+def _sum(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> Parts:
+    return run.sum(run.parts(value), dims, keepdim)
+
+
+def _mean(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> Parts:
+    return run.mean(run.parts(value), dims, keepdim)
+
+
+def _product(run: Run, value: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Parts:
+    parts = run.parts(value)
+    if not parts.state.dim():
+        return parts
+    if dim is None:
+        parts, dim = parts.map(lambda part: part.reshape(-1)), 0
+    found = run.number(1)
+    for place in range(parts.shape[dim]):
+        found = run.multiply(found, parts.map(methodcaller("select", dim, place)))
+    if not parts.shape[dim]:
+        shape = parts.state.select(dim, 0).shape if parts.shape[dim] else parts.state.sum(dim).shape
+        found = found.map(lambda part: part.expand(shape))
+    return found.map(lambda part: part.unsqueeze(dim)) if keepdim else found
+
+
+def _cumsum(run: Run, value: Any, dim: int, **_: Any) -> Parts:
+    return algebra.accumulate(run.tower, run.parts(value), dim)
+
+
+def _variance(run: Run, value: Any, *args: Any, **named: Any) -> Parts:
+    """Torch's spellings: (dims, correction=, keepdim=), (dims, unbiased, keepdim), (unbiased)."""
+    parts = run.parts(value)
+    dims, correction, keepdim = _read_spread(*args, **named)
+    off = run.subtract(parts, run.mean(parts, dims, keepdim=bool(parts.state.dim())))
+    square = run.sum(run.multiply(off, off), dims, keepdim)
+    count = _count(parts, dims) - correction
+    return run.scale(square, 1 / count) if count > 0 else run.scale(square, float("nan"))
+
+
+def _read_spread(*args: Any, **named: Any) -> tuple[Any, Fraction, bool]:
+    if args and isinstance(args[0], bool):
+        return None, Fraction(args[0]), False
+    dims = args[0] if args else named.get("dim")
+    correction = args[1] if len(args) > 1 else named.get("correction", named.get("unbiased", 1))
+    keepdim = args[2] if len(args) > 2 else named.get("keepdim", False)
+    correction = 1 if correction is None else correction
+    return dims, to_fraction(correction) or Fraction(correction), bool(keepdim)
+
+
+def _count(parts: Parts, dims: Any) -> int:
+    chosen = list_dims(dims) or range(parts.state.dim())
+    return prod(parts.shape[dim] for dim in chosen)
+
+
+def _deviation(run: Run, value: Any, *args: Any, **named: Any) -> Parts:
+    return functions.root(run.tower, run.usage, _variance(run, value, *args, **named))
+
+
+def _variance_and_mean(run: Run, value: Any, *args: Any, **named: Any) -> tuple[Parts, Parts]:
+    dims, _, keepdim = _read_spread(*args, **named)
+    mean = run.mean(run.parts(value), dims, keepdim)
+    return _variance(run, value, *args, **named), mean
+
+
+def _norm(
+    run: Run, value: Any, power: Any = 2, dims: Any = None, keepdim: bool = False, **_: Any
+) -> Parts:
+    parts = run.parts(value)
+    if power == 2:
+        square = run.sum(run.multiply(parts, parts), dims, keepdim)
+        return replace(functions.root(run.tower, run.usage, square), square=square)
+    if power == 1:
+        return run.sum(functions.find_size(run.tower, run.usage, parts), dims, keepdim)
+    raise NotModelledError(f"a norm of order {power}")
+
+
+def _softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
+    return functions.softmax(run.tower, run.usage, run.parts(value), dim)
+
+
+def _safe_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
+    parts = run.parts(value)
+    empty = (parts.state == BELOW).all(dim, keepdim=True)
+    found = functions.softmax(run.tower, run.usage, parts, dim)
+    return functions.choose(empty, run.number(0), found)
+
+
+def _log_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
+    parts = functions.soften(run.usage, run.parts(value), dim)
+    total = functions.log_sum_exp(run.tower, run.usage, parts, (dim,), True)
+    found = run.subtract(parts, total)
+    return functions.choose(total.state == ABOVE, run.parts(float("nan")), found)
+
+
+def _log_sum_exp(run: Run, value: Any, dims: Any, keepdim: bool = False) -> Parts:
+    return functions.log_sum_exp(run.tower, run.usage, run.parts(value), list_dims(dims), keepdim)
+
+
+def _softmax_backward(run: Run, grad: Any, output: Any, dim: int, *_: Any) -> Parts:
+    weighted = run.multiply(run.parts(grad), run.parts(output))
+    total = run.sum(weighted, (dim,), True)
+    return run.subtract(weighted, run.multiply(run.parts(output), total))
+
+
+def _cross_entropy(run: Run, value: Any, target: Any, weight: Any = None, how: int = 1) -> Parts:
+    """Of probabilities; that torch bounds logarithms by -100 is no part of it."""
+    parts, goal = run.parts(value), run.parts(target)
+    one = run.number(1)
+    logs = [functions.log(run.tower, run.usage, each) for each in (parts, run.subtract(one, parts))]
+    found = run.add(run.multiply(goal, logs[0]), run.multiply(run.subtract(one, goal), logs[1]))
+    found = found if weight is None else run.multiply(run.parts(weight), found)
+    found = algebra.negate(run.tower, found)
+    return (found, run.mean(found), run.sum(found))[how]
+
+
+def _cross_entropy_backward(run: Run, grad: Any, value: Any, target: Any, *rest: Any) -> Parts:
+    weight, how = rest[0] if rest else None, rest[1] if len(rest) > 1 else 1
+    parts = run.parts(value)
+    slope = algebra.divide(
+        run.tower,
+        run.subtract(parts, run.parts(target)),
+        run.multiply(parts, run.subtract(run.number(1), parts)),
+    )
+    found = run.multiply(run.parts(grad), slope)
+    found = found if weight is None else run.multiply(run.parts(weight), found)
+    return run.scale(found, Fraction(1, parts.state.numel())) if how == 1 else found
+
+
+def _distances(run: Run, one: Any, other: Any, power: Any = 2.0, _: Any = None) -> Parts:
+    """Between every row of one and every row of the other."""
+    rows = run.parts(one).map(methodcaller("unsqueeze", -2))
+    columns = run.parts(other).map(methodcaller("unsqueeze", -3))
+    return _norm(run, FieldTensor(run.tower, run.subtract(rows, columns)), power, (-1,))
+
+
+def _distances_backward(run: Run, grad: Any, *given: Any) -> Parts:
+    """The direction of every difference, none where there is no difference."""
+    one, other, power, found = given
+    if power != 2:
+        raise NotModelledError(f"distances of order {power}")
+    rows = run.parts(one).map(methodcaller("unsqueeze", -2))
+    columns = run.parts(other).map(methodcaller("unsqueeze", -3))
+    known = run.parts(found)
+    share = algebra.divide(run.tower, run.parts(grad), known)
+    share = functions.choose(known.residues[0] == 0, run.number(0), share)
+    wide = share.map(methodcaller("unsqueeze", -1))
+    return run.sum(run.multiply(run.subtract(rows, columns), wide), (-2,))
+
+
+def _is_state(*states: int) -> Handler:
+    def act(run: Run, value: Any) -> torch.Tensor:
+        state = run.parts(value).state
+        found = torch.zeros_like(state, dtype=torch.bool)
+        for each in states:
+            found |= state == each
+        return found
+
+    return act
+
+
+def _read_number(run: Run, value: Any) -> float:
+    parts = run.parts(value)
+    state = int(parts.state)
+    if state in {BELOW, ABOVE, NAN}:
+        return {BELOW: -float("inf"), ABOVE: float("inf"), NAN: float("nan")}[state]
+    return float(run.read_integers(parts))
+
+
+def _is_all_equal(run: Run, one: Any, other: Any) -> bool:
+    if one.shape != other.shape:
+        return False
+    return bool(
+        functions.compare(run.tower, run.usage, "eq", run.parts(one), run.parts(other)).all()
+    )
+
+
+ARITHMETIC: dict[str, Handler] = {
+    "add": _add,
+    "sub": _subtract,
+    "rsub": lambda run, one, other, alpha=1: _subtract(run, other, one, alpha),
+    "mul": _multiply,
+    "div": _divide,
+    "pow": _power,
+    "mm": _matmul,
+    "bmm": _matmul,
+    "mv": _dot,
+    "dot": _dot,
+    "vdot": _dot,
+    "addmm": _addmm,
+    "baddbmm": _addmm,
+    "addbmm": lambda run, added, one, other, **named: _addmm_of(
+        run, added, run.sum(_matmul(run, one, other), (0,)), **named
+    ),
+    "addmv": lambda run, added, one, other, **named: _addmm_of(
+        run, added, _dot(run, one, other), **named
+    ),
+    "_trilinear": _trilinear,
+    "sum": _sum,
+    "mean": _mean,
+    "prod": _product,
+    "cumsum": _cumsum,
+    "var": _variance,
+    "std": _deviation,
+    "var_mean": _variance_and_mean,
+    "linalg_vector_norm": _norm,
+    "norm": _norm,
+    "_softmax": _softmax,
+    "_safe_softmax": _safe_softmax,
+    "_log_softmax": _log_softmax,
+    "logsumexp": _log_sum_exp,
+    "_softmax_backward_data": _softmax_backward,
+    "binary_cross_entropy": _cross_entropy,
+    "binary_cross_entropy_backward": _cross_entropy_backward,
+    "_cdist_forward": _distances,
+    "_euclidean_dist": _distances,
+    "_cdist_backward": _distances_backward,
+    "isinf": _is_state(BELOW, ABOVE),
+    "isnan": _is_state(NAN),
+    "isneginf": _is_state(BELOW),
+    "isposinf": _is_state(ABOVE),
+    "_local_scalar_dense": _read_number,
+    "equal": _is_all_equal,
+    "logical_not": lambda run, value: ~run.is_nonzero(run.parts(value)),
+    "any": lambda run, value, *args, **named: run.is_nonzero(run.parts(value)).any(*args, **named),
+    "all": lambda run, value, *args, **named: run.is_nonzero(run.parts(value)).all(*args, **named),
+}
+
 
 TABLE: dict[str, Handler] = {**ARITHMETIC, **ATTENTION, **POINTWISE, **VIEWS, **WINDOWS}
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from derive.judge.fields.algebra import balance_states
+from derive.judge.fields.functions import choose
 from derive.judge.fields.numbers import UNKNOWN
-from derive.judge.fields.order import choose
 from derive.judge.fields.parts import NotModelledError, Parts, build, fill
 from derive.judge.fields.tensor import FieldTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from derive.judge.fields.run import Handler, Run
+    from derive.judge.fields.tensor import Handler, Run
 
 _MOVES = (
     "view _unsafe_view reshape _reshape_alias permute transpose t expand slice select unsqueeze "
