@@ -14,7 +14,8 @@ from derive.backend.to_torch import write_cell
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
 from derive.frontend.system import refuse_depth, to_system
-from derive.ir.walk import find_sizes
+from derive.ir.nodes import Index, Number, Tensor
+from derive.ir.walk import find_sizes, walk
 from derive.plan.machine import DEFAULT, WIDTH, Machine, parse_memory
 from derive.plan.search import Request, find_plan
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from derive.plan.derivation import Derivation
     from derive.plan.plan import Plan
 
+LONGEST = 1 << 63  # what torch counts positions in ends there
 TYPICAL = 64  # the extent that a plan assumes where the formula says nothing
 
 
@@ -140,6 +142,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
         unplanned = find_unplanned(system)
         if unplanned is not None:
             raise DeriveError(unplanned)
+        _refuse_long(system)
         typical = _find_typical(system, formula, sizes)
         plan = find_plan(system, typical, request, regimes=True)
         command = rebuild or f"derive build {system.name}"
@@ -148,6 +151,21 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
         orders = [plan, *(each.plan for each in plan.regimes)] if dispatch else []
         parts = tuple(to_module(each, system.name, header) for each in orders)
     return Built(system.name, formula, system, plan, source, request, parts)
+
+
+def _refuse_long(system: System) -> None:
+    """Raise where an extent has a number that no tensor's extent can be."""
+    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
+    indices = (part for e in system.equations for part in walk(e.value) if isinstance(part, Index))
+    extents = [extent for tensor in tensors for extent in tensor.shape]
+    for part in (part for e in (*extents, *(i.extent for i in indices)) for part in walk(e)):
+        if isinstance(part, Number) and abs(part.value) >= LONGEST:
+            raise refuse(
+                "extent-too-large",
+                f"{part.value} is no extent of a tensor",
+                facts=("torch counts positions in 64 bits",),
+                help="write the extent as a size, or as a number below 2**63",
+            )
 
 
 def _find_typical(

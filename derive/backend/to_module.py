@@ -30,7 +30,7 @@ from derive.ir.text import to_declaration, to_lines, to_text
 from derive.ir.walk import find_accesses, walk
 from derive.plan.lower.number import find_positive
 from derive.plan.meaning import to_step_equation
-from derive.plan.ops import Fill, Num, NumTensor, Source, axes_of, find_reads, walk_ops
+from derive.plan.ops import VIEWS, Fill, Num, NumTensor, Source, axes_of, find_reads, walk_ops
 from derive.plan.plan import find_letters
 
 if TYPE_CHECKING:
@@ -132,7 +132,24 @@ def _results(plan: Plan) -> list[str]:
         "",
         f"Returns {', '.join(shown)}.",
         *(["Raises ValueError where the shapes do not fit together."] if has_tensors else []),
+        *_find_views(plan),
     ]
+
+
+def _find_views(plan: Plan) -> list[str]:
+    """The arguments that a result is a view of: whoever writes to it writes to them."""
+    made = {step.name: step.op for step in plan.steps}
+    found: dict[str, None] = {}
+    waiting = [op for op in plan.results if isinstance(op, VIEWS)]
+    while waiting:
+        op = waiting.pop()
+        if isinstance(op, Source) and op.name not in made:
+            found[op.name] = None
+            continue
+        inner = made[op.name] if isinstance(op, Source) else op.arg
+        waiting += [inner] if isinstance(inner, VIEWS) else []
+    names = ", ".join(found)
+    return [f"The result is a view of {names}: writing to it writes to {names}."] if found else []
 
 
 def _letters(plan: Plan) -> list[str]:

@@ -49,9 +49,8 @@ from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.ops import Cell, Source, axes_of, is_number, walk_ops
 from derive.plan.path import OUTER
 from derive.plan.plan import PREPARE, Costs, Entry
-from derive.rewrite.derivation import find_uses
 from derive.rewrite.letters import settle_letters
-from derive.rewrite.recipes import prepare
+from derive.rewrite.recipes import Use, find_uses, prepare
 from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_product, is_bracket
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
     from derive.plan.plan import Plan
     from derive.plan.search import Request
     from derive.plan.steps import Tile
-    from derive.rewrite.derivation import Use
 
 NONE = Polynomial({})
 

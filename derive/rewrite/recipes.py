@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Equation, System
+from derive.ir.nodes import Equation, System, Tensor
+from derive.ir.walk import map_children
 from derive.rewrite.guards import carry_guards
 from derive.rewrite.inline import open_rows, open_wide_sums
 from derive.rewrite.letters import settle_system
@@ -14,7 +15,7 @@ from derive.rewrite.rules import deltas, products, softmax
 from derive.rewrite.tame import find_wild, mark_wild
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from derive.ir.nodes import Expr
 
@@ -65,39 +66,144 @@ TOLD = (
 )
 
 
+OPEN = ("open_wide_sum", "a wide sum that is only contracted stands where it is contracted")
+ROWS = ("open_row", "the parts of a softmax stand where it is, and not under names of their own")
+GUARD = ("carry_guard", "a tensor that is read only where c holds is computed only where c holds")
+SETTLE = ("settle_letters", "a letter that is summed over may have another name")
+
+
 def find_rules(system: System) -> tuple[Rule, ...]:
     """The rules of the recipe that hold for the system's empty rows."""
     return find_valid(RULES, system.empty_row)
 
 
-def prepare(system: System) -> tuple[System, tuple[str, ...]]:
-    """The same system with every value rewritten by the rules, and the laws worth telling of."""
-    used: list[Rule] = []
-    opened = open_wide_sums(system.equations, system.results)
-    opened = open_parts(replace(system, equations=opened))
-    settle = make_settler(replace(system, equations=opened), used)
-    equations = tuple(Equation(each.target, settle(each.value)) for each in opened)
-    guarded = carry_guards(replace(system, equations=equations))
-    settled = settle_system(guarded, system)
-    told = tuple(f"{each.name}: {each.law}" for each in TOLD if each in used)
-    return settled, told
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One use of a law: the whole new system, and which equation it changed."""
+
+    name: str
+    law: str
+    system: System
+    equation: str
+    before: Expr
+    after: Expr
+
+
+def prepare(system: System, log: list[Use] | None = None) -> tuple[System, tuple[str, ...]]:
+    """The same system with every value rewritten by the rules, and the laws worth telling of.
+
+    Every use of a law is added to the `log`: one site at a time, and all that are equal to it. The
+    last one ends at exactly the system that is given back.
+    """
+    told: set[Rule] = set()
+    logged = _Log(system, log)
+    opened = replace(system, equations=open_wide_sums(system.equations, system.results))
+    logged.replace_each(*OPEN, opened)
+    settled = replace(opened, equations=open_parts(opened))
+    logged.replace_each(*ROWS, settled)
+    wild = find_wild(settled)
+    rewrite = _make_rewriter(settled, wild)
+    equations = list(settled.equations)
+    for number, each in enumerate(settled.equations):
+        used: list[tuple[Rule, Expr, Expr]] = []
+        equations[number] = Equation(each.target, rewrite(each.value, used))
+        told.update(rule for rule, _, _ in used)
+        logged.rewrite(number, used, wild)
+    rewritten = replace(settled, equations=tuple(equations))
+    guarded = carry_guards(rewritten)
+    logged.replace_each(*GUARD, guarded, backwards=True)
+    last = settle_system(guarded, system)
+    logged.replace_each(*SETTLE, last)
+    return last, tuple(f"{each.name}: {each.law}" for each in TOLD if each in told)
+
+
+def find_uses(system: System) -> tuple[Use, ...]:
+    """Every use of a law on the way to `prepare(system)`."""
+    log: list[Use] = []
+    prepare(system, log)
+    return tuple(log)
 
 
 def open_parts(system: System) -> tuple[Equation, ...]:
     """The equations with the parts of each softmax put where they are read."""
-    return open_rows(system.equations, system.results, make_settler(system))
+    rewrite = _make_rewriter(system, find_wild(system))
+    return open_rows(system.equations, system.results, rewrite)
 
 
-def make_settler(system: System, used: list[Rule] | None = None) -> Callable[[Expr], Expr]:
-    """What the rules make of a value of this system; those that fitted are added to `used`.
+def _make_rewriter(system: System, wild: Mapping[Tensor, Tensor]) -> Callable[..., Expr]:
+    """What the rules make of a value of this system; those that fitted are added to a list.
 
     The rules are told which tensors may hold more than finite numbers.
     """
-    rules, wild = find_rules(system), find_wild(system)
+    rules = find_rules(system)
     tame = {likeness: tensor for tensor, likeness in wild.items()}
 
-    def settle(value: Expr) -> Expr:
-        flat = apply_rules(mark_wild(value, wild), FLAT)
+    def rewrite(value: Expr, used: list[tuple[Rule, Expr, Expr]] | None = None) -> Expr:
+        flat = apply_rules(mark_wild(value, wild), FLAT, used)
         return mark_wild(apply_rules(flat, rules, used), tame)
 
-    return settle
+    return rewrite
+
+
+class _Log:
+    """The uses of laws, and the system that the last of them leads to."""
+
+    def __init__(self, system: System, uses: list[Use] | None) -> None:
+        self.system = system
+        self.uses = uses
+
+    def _add(self, name: str, law: str, system: System, change: tuple[str, Expr, Expr]) -> None:
+        assert self.uses is not None
+        self.uses.append(Use(name, law, system, *change))
+        self.system = system
+
+    def rewrite(
+        self,
+        number: int,
+        used: Sequence[tuple[Rule, Expr, Expr]],
+        wild: Mapping[Tensor, Tensor],
+    ) -> None:
+        """The uses of rules in one equation."""
+        if self.uses is None:
+            return
+        tame = {likeness: tensor for tensor, likeness in wild.items()}
+        target, here = self.system.equations[number].target, self.system.equations[number].value
+        value = mark_wild(here, wild)
+        for rule, site, new in used:
+            exchanged = exchange(value, site, new)
+            if exchanged is value:
+                continue  # it stood in what another use has taken away
+            value = exchanged
+            before, here = here, mark_wild(value, tame)
+            equations = list(self.system.equations)
+            equations[number] = Equation(target, here)
+            changed = replace(self.system, equations=tuple(equations))
+            self._add(rule.name, rule.law, changed, (target.tensor.name, before, here))
+
+    def replace_each(self, name: str, law: str, goal: System, *, backwards: bool = False) -> None:
+        """A use for each equation of the goal that is new; what it lacks goes with the last."""
+        if self.uses is None:
+            return
+        values = {equation.target: equation.value for equation in goal.equations}
+        equations = list(self.system.equations)
+        changed = [e for e in equations if values.get(e.target, e.value) is not e.value]
+        ordered = changed[::-1] if backwards else changed
+        for each in ordered:
+            after = values[each.target]
+            equations[equations.index(each)] = Equation(each.target, after)
+            whole = replace(self.system, equations=tuple(equations))
+            whole = goal if each is ordered[-1] else whole
+            self._add(name, law, whole, (each.target.tensor.name, each.value, after))
+        self.system = goal
+
+
+def exchange(expr: Expr, site: Expr, new: Expr) -> Expr:
+    """The expression with `new` wherever the site stands."""
+    done: dict[Expr, Expr] = {site: new}
+
+    def visit(here: Expr) -> Expr:
+        if here not in done:
+            done[here] = map_children(here, visit)
+        return done[here]
+
+    return visit(expr)

@@ -84,10 +84,12 @@ def _never(_: Expr) -> Expr | None:
     return None
 
 
-def apply_rules(expr: Expr, rules: Sequence[Rule], used: list[Rule] | None = None) -> Expr:
+def apply_rules(
+    expr: Expr, rules: Sequence[Rule], used: list[tuple[Rule, Expr, Expr]] | None = None
+) -> Expr:
     """The rules tried in order at every node, inner nodes first, until none fits.
 
-    Rules that fitted are added to `used`, in the order of their use.
+    Each rule that fitted is added to `used`, with the node before and after.
     """
 
     def settle(here: Expr) -> Expr:
@@ -95,7 +97,7 @@ def apply_rules(expr: Expr, rules: Sequence[Rule], used: list[Rule] | None = Non
             new = each(here)
             if new is not None and new is not here:
                 if used is not None:
-                    used.append(each)
+                    used.append((each, here, new))
                 return rewrite_bottom_up(new, settle)
         return here
 

@@ -25,9 +25,7 @@ from derive.plan.build import make_plan
 from derive.plan.derivation import count_costs, count_written, find_derivation
 from derive.plan.machine import DEFAULT
 from derive.plan.search import Request
-from derive.rewrite import derivation as stepwise
-from derive.rewrite.derivation import find_uses
-from derive.rewrite.recipes import prepare
+from derive.rewrite.recipes import find_uses, prepare
 from derive.rewrite.rule import apply_rules
 from derive.rewrite.rules.products import flatten_product, flatten_sum
 
@@ -52,14 +50,10 @@ def find_value(system, name):
     return value
 
 
-def check_uses(system, *, in_one=False):
-    """The uses lead from the system to exactly what the recipe makes of it, one at a time.
-
-    `in_one`: all that happens to an equation is one use.
-    """
+def check_uses(system):
+    """The uses lead from the system to exactly what the recipe makes of it, one at a time."""
     here = system
     for use in find_uses(system):
-        assert (use.name == "prepare") is in_one
         assert use.before is find_value(here, use.equation)
         assert use.after is find_value(use.system, use.equation)
         assert use.before is not use.after
@@ -130,15 +124,6 @@ def test_a_guard_is_carried_to_the_definition():
     text = "x[N]; r[i,j] = sqrt(x[i] - x[j]); z = sum[i, j, i < j](1 / r[i,j])"
     (use,) = find_uses(read(text))
     assert (use.name, use.equation) == ("carry_guard", "r")
-
-
-def test_a_way_that_ends_elsewhere_is_told_by_equations(monkeypatch):
-    system = built("relative_attention").system
-    whole = stepwise._follow
-    monkeypatch.setattr(stepwise, "_follow", lambda start: list(whole(start))[:-1])
-    uses = find_uses(system)
-    assert [(use.name, use.equation) for use in uses] == [("prepare", "alpha"), ("prepare", "z")]
-    check_uses(system, in_one=True)
 
 
 # What is told of the library.
