@@ -34,7 +34,7 @@ RANGE_CHECK = '''def _check_range(wanted: str, integers: Tensor, below: int) -> 
         raise ValueError(f"{wanted} must hold, got {outside[0].item()}")
 '''
 
-Told: TypeAlias = FromShape | FromEquation
+SizeSource: TypeAlias = FromShape | FromEquation
 
 
 def write_check(
@@ -105,7 +105,7 @@ def list_arguments(system: System) -> list[tuple[str, str]]:
 
 
 def _write_body(
-    system: System, told: Sequence[Told], returned: Sequence[str], positive: Sequence[str]
+    system: System, told: Sequence[SizeSource], returned: Sequence[str], positive: Sequence[str]
 ) -> list[str]:
     """Ranks and sizes tensor by tensor, then the shapes that are left to compare."""
     tensors = [t for t in system.inputs if isinstance(t, Tensor)]
@@ -194,7 +194,7 @@ def _write_kind(tensor: Tensor, system: System) -> list[str]:
     return [f"if {test}:", *_write_raise(must, f"got {{{tensor.name}.dtype}}")]
 
 
-def _is_unpacked(tensor: Tensor, told: Sequence[Told]) -> bool:
+def _is_unpacked(tensor: Tensor, told: Sequence[SizeSource]) -> bool:
     """Does each of its places tell a size of its own? Then nothing of it is left to compare."""
     own = [s for s in told if isinstance(s, FromShape) and s.tensor is tensor]
     return bool(own) and len(own) == len(tensor.shape)
@@ -215,7 +215,7 @@ def _write_rank(tensor: Tensor, system: System) -> list[str]:
     return [f"if {tensor.name}.ndim != {rank}:", f'{INDENT}raise ValueError(f"{message}")']
 
 
-def _write_size(source: Told, system: System) -> list[str]:
+def _write_size(source: SizeSource, system: System) -> list[str]:
     """`D = W.shape[1]`, or `D = W.shape[1] // H`, whose remainder the comparison finds."""
     place = f"{source.tensor.name}.shape[{source.place}]"
     if isinstance(source, FromShape):

@@ -100,7 +100,7 @@ def _write_word(word: str) -> str:
     return rf"\mathit{{{escape(word)}}}"
 
 
-def _put(expr: Expr, holds: int) -> str:
+def _write_within(expr: Expr, holds: int) -> str:
     """The text of a part, in parentheses where it holds less than its place asks for."""
     text, own = _write(expr)
     return text if own >= holds else _wrap(text)
@@ -135,7 +135,7 @@ def _write(expr: Expr) -> tuple[str, int]:
             rows = rf"{to_latex(then)} & \text{{if }} {to_latex(condition)} \\ {to_latex(other)}"
             return rf"\begin{{cases}} {rows} & \text{{otherwise}} \end{{cases}}", ATOM
         case Reduce(kind, bound, condition, body) if kind in BIG:
-            return f"{ROWS[kind].latex}{_write_under(bound, condition)} {_put(body, SIGN)}", SIGN
+            return f"{ROWS[kind].latex}{_write_under(bound, condition)} {_write_within(body, SIGN)}", SIGN
         case Reduce(kind, bound, condition, body):
             return _write_function(kind, bound, condition, body), ATOM
         case Along(kind, index, condition, body):
@@ -163,7 +163,7 @@ def _write_access(access: Access) -> str:
 def _write_sum(terms: Sequence[Expr]) -> str:
     text = ""
     for k, term in enumerate(terms):
-        part = _put(term, SIGN if k and isinstance(term, Add) else SUM)
+        part = _write_within(term, SIGN if k and isinstance(term, Add) else SUM)
         is_signed = part.startswith("-")
         text += part if not k else f" - {part[1:].lstrip()}" if is_signed else f" + {part}"
     return text
@@ -189,7 +189,7 @@ def _join(factors: Sequence[Expr]) -> tuple[str, int]:
     if len(factors) == 1:
         return _write(factors[0])
     last, own = _write(factors[-1])
-    texts = [_put(factor, PRODUCT) for factor in factors[:-1]]
+    texts = [_write_within(factor, PRODUCT) for factor in factors[:-1]]
     texts.append(last if own >= SIGN else _wrap(last))
     text = texts[0]
     for part in texts[1:]:
@@ -218,7 +218,7 @@ def _write_power(base: Expr, exponent: Expr) -> tuple[str, int]:
             return rf"\sqrt{{{to_latex(base)}}}", ATOM
         if exponent.value < 0:
             return _write_product((Pow(base, exponent),))
-    inside = _put(base, ATOM)
+    inside = _write_within(base, ATOM)
     if isinstance(base, (Call, Reduce, Along)) and not inside.startswith(r"\left"):
         inside = _wrap(inside)  # the power is of the value, not of the function
     return f"{{{inside}}}^{{{to_latex(exponent)}}}", POWER
@@ -226,7 +226,7 @@ def _write_power(base: Expr, exponent: Expr) -> tuple[str, int]:
 
 def _write_call(function: str, arguments: Sequence[Expr]) -> tuple[str, int]:
     if function == "mod":
-        left, right = (_put(argument, POWER) for argument in arguments)
+        left, right = (_write_within(argument, POWER) for argument in arguments)
         return rf"{left} \bmod {right}", SUM
     texts = [to_latex(argument) for argument in arguments]
     name = FUNCTIONS[function].latex or _write_operator(function)
@@ -256,13 +256,13 @@ def _write_condition(expr: Expr) -> tuple[str, int]:
             return rf"\text{{{'true' if value else 'false'}}}", ATOM
         case Compare(relation, left, right):
             sign = RELATIONS.get(relation, relation)
-            return f"{_put(left, SUM)} {sign} {_put(right, SUM)}", ANY
+            return f"{_write_within(left, SUM)} {sign} {_write_within(right, SUM)}", ANY
         case And(parts):
-            return r" \wedge ".join(_put(part, ATOM) for part in parts), ANY
+            return r" \wedge ".join(_write_within(part, ATOM) for part in parts), ANY
         case Or(parts):
-            return r" \vee ".join(_put(part, ATOM) for part in parts), ANY
+            return r" \vee ".join(_write_within(part, ATOM) for part in parts), ANY
         case Not(part):
-            return rf"\neg {_put(part, ATOM)}", ANY
+            return rf"\neg {_write_within(part, ATOM)}", ANY
         case _:
             raise TypeError(f"no LaTeX for {type(expr).__name__}")
 

@@ -31,7 +31,7 @@ from derive.ir.walk import find_accesses, walk
 from derive.plan.lower.number import find_positive
 from derive.plan.meaning import to_step_equation
 from derive.plan.ops import VIEWS, Fill, Num, NumTensor, Source, axes_of, find_reads, walk_ops
-from derive.plan.plan import find_letters
+from derive.plan.plan import find_subscripts
 
 if TYPE_CHECKING:
     from derive.ir.nodes import Index
@@ -74,7 +74,14 @@ def _sentence(text: str) -> str:
 def write_docstring(plan: Plan, header: Header) -> str:
     """What the function computes, its arguments by index, its results, errors and cost."""
     title = header.title or plan.system.name.replace("_", " ").capitalize()
-    lines = [_sentence(title), "", *_table(plan), *_results(plan), *_letters(plan), *_notes(plan)]
+    lines = [
+        _sentence(title),
+        "",
+        *_table(plan),
+        *_results(plan),
+        *_list_subscripts(plan),
+        *_notes(plan),
+    ]
     first, *rest = lines
     text = "\n".join(f"{INDENT}{line}" if line else "" for line in rest)
     return f'{INDENT}"""{first}\n{text}\n{INDENT}"""'
@@ -152,9 +159,9 @@ def _find_views(plan: Plan) -> list[str]:
     return [f"The result is a view of {names}: writing to it writes to {names}."] if found else []
 
 
-def _letters(plan: Plan) -> list[str]:
+def _list_subscripts(plan: Plan) -> list[str]:
     """Which letter stands for an index with a longer name."""
-    longer = {i.name: c for i, c in find_letters(plan.steps).items() if i.name != c}
+    longer = {i.name: c for i, c in find_subscripts(plan.steps).items() if i.name != c}
     pairs = ", ".join(f"{letter} for {name}" for name, letter in longer.items())
     text = f"Letters in the einsum strings: {pairs}."
     return wrap_text(text, later="    ", width=OUTER) if longer else []
@@ -439,7 +446,7 @@ def _find_returned(plan: Plan) -> Step | None:
 
 def _make_printer(plan: Plan) -> Printer:
     """New tensors are made like the first argument; the dtype is that of the first real one."""
-    names = find_letters(plan.steps), _find_tensor_scalars(plan)
+    names = find_subscripts(plan.steps), _find_tensor_scalars(plan)
     inputs = plan.system.inputs
     tensors = [t for t in inputs if isinstance(t, Tensor)]
     real = [t for t in tensors if t.kind == "real"]

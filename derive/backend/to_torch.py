@@ -148,7 +148,7 @@ class Printer:
 
     like: str
     dtype: str
-    letters: Mapping[Index, str]
+    subscripts: Mapping[Index, str]
     scalars: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
 
@@ -177,7 +177,7 @@ class Printer:
                 if matrices:
                     return " @ ".join(self.text(each, SIGN) for each in matrices), MUL
                 parts = ", ".join(self.text(a) for a in args)
-                return f'torch.einsum("{to_equation(op, self.letters)}", {parts})', ATOM
+                return f'torch.einsum("{to_equation(op, self.subscripts)}", {parts})', ATOM
             case ops.Apply(function, args, _):
                 return self._apply(function, args)
             case ops.Reduction():

@@ -15,7 +15,7 @@ from derive.ir.nodes import Index, Size, System, Tensor
 from derive.ir.walk import walk
 from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.matching import count_reads, rename
-from derive.plan.cost import Memory
+from derive.plan.cost import Storage
 from derive.plan.layout import find_layouts
 from derive.plan.lower import lower, lower_equation
 from derive.plan.lower.context import Context, layout_of
@@ -40,7 +40,7 @@ from derive.plan.ops import (
     axes_of,
     exchange,
     find_reads,
-    is_truth,
+    is_boolean,
     merge_indices,
     rename_indices,
     walk_ops,
@@ -87,10 +87,10 @@ def lower_system(form: Form, sizes: Mapping[str, int], *, cells: bool = True) ->
     results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
     steps = drop_unused(tuple(context.steps), results)
     steps, results = inline_result(steps, results)
-    steps = share_ops(steps, set(sources), context.names)
-    steps = absorb_scales(steps, results, Memory(sizes), context.names)
+    steps = eliminate_common(steps, set(sources), context.names)
+    steps = move_scales(steps, results, Storage(sizes), context.names)
     if cells:
-        memory = Memory(sizes)
+        memory = Storage(sizes)
         steps, is_changed = use_cells(steps, results, memory, system.inputs, context.names)
         steps = drop_unused(steps, results) if is_changed else steps
     steps = split_long(steps, context.names)
@@ -109,7 +109,7 @@ def _reserved(system: System) -> set[str]:
 
 
 def _result(equation: Equation, source: Source, context: Context) -> Op:
-    """A result with its places in the order of the left side, merged letters merged."""
+    """A result with its places in the order of the left side, merged indices merged."""
     target = equation.target.tensor
     layout = layout_of(target, context)
     places = context.stored[target.name]
@@ -150,7 +150,7 @@ SHORTEST = 12  # columns below which a part needs no name
 COLUMNS = {Einsum: 34, Along: 23, Fill: 23, Reduction: 9, Cast: 14, Arrange: 9, Unflatten: 21}
 
 
-def share_ops(
+def eliminate_common(
     steps: tuple[Step, ...], kept: Collection[str], names: Collection[str]
 ) -> tuple[Step, ...]:
     """Operations that stand more than once, each computed in a step of its own.
@@ -191,7 +191,7 @@ def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, 
 
 @cache
 def to_key(op: Op) -> Op:
-    """The operation under letters of no one's, so that copies with other letters are equal."""
+    """The operation under indices that no formula has, so that copies that differ in names are equal."""
     indices = dict.fromkeys(i for part in walk_ops(op) for i in axes_of(part))
     return rename_indices(op, {i: Index(f"@{k}", i.extent) for k, i in enumerate(indices)})
 
@@ -220,7 +220,7 @@ def _extract(op: Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     for step, found in zip(steps[after:], copies[after:], strict=True):
         whole = step.op
         for part in found:
-            kind = "bool" if is_truth(part) else "real"
+            kind = "bool" if is_boolean(part) else "real"
             whole = exchange(whole, {part: Source(name, axes_of(part), kind)})
         out.append(Step(step.name, whole))
     return tuple(out)
@@ -236,7 +236,7 @@ def split_long(steps: tuple[Step, ...], taken: set[str]) -> tuple[Step, ...]:
             name = free_name(name_part(part, whole, step.name), taken)
             taken.add(name)
             out += split_long((Step(name, part),), taken)
-            source = Source(name, axes_of(part), "bool" if is_truth(part) else "real")
+            source = Source(name, axes_of(part), "bool" if is_boolean(part) else "real")
             whole = exchange(whole, {part: source})
         out.append(Step(step.name, whole))
     return tuple(out)
@@ -262,8 +262,8 @@ def _is_work(op: Op) -> bool:
 WORTH = 2  # times as large as its operand a product has to be
 
 
-def absorb_scales(
-    steps: Sequence[Step], results: Sequence[Op], memory: Memory, taken: Collection[str]
+def move_scales(
+    steps: Sequence[Step], results: Sequence[Op], memory: Storage, taken: Collection[str]
 ) -> tuple[Step, ...]:
     """The steps with such products scaled where they are made; new names are not `taken`."""
     done = tuple(steps)

@@ -47,7 +47,7 @@ from derive.plan.ops import (
     args_of,
     axes_of,
     find_reads,
-    is_whole,
+    is_integral,
     walk_ops,
 )
 
@@ -122,7 +122,7 @@ def find_kept(op: Op) -> Polynomial:
     """
     if isinstance(op, (*VIEWS, Num)) or (isinstance(op, Cast) and _is_wide(op.arg)):
         return Polynomial({})
-    each = 2 if is_whole(op) else 1
+    each = 2 if is_integral(op) else 1
     return count_elements(find_true_axes(op)) * Polynomial.of(each)
 
 
@@ -154,7 +154,7 @@ Strides: TypeAlias = tuple[int, ...]  # in elements, one for each of the axes
 
 
 @dataclass
-class Memory:
+class Storage:
     """What is known at the sizes of a plan: extents, and the strides of every named tensor."""
 
     sizes: Mapping[str, int]
@@ -171,7 +171,7 @@ class Memory:
         """How many elements these axes span."""
         return prod(self.extent(i) for i in axes)
 
-    def lie(self, axes: Sequence[Index], order: Sequence[Index] | None = None) -> Strides:
+    def find_dense(self, axes: Sequence[Index], order: Sequence[Index] | None = None) -> Strides:
         """The strides of a dense tensor whose axes are stored in an order, the last one closest."""
         step, found = 1, {}
         for index in reversed(order or axes):
@@ -185,12 +185,12 @@ class Memory:
             self.strides[name] = find_strides(op, self)
 
 
-def find_strides(op: Op, memory: Memory) -> Strides:
+def find_strides(op: Op, memory: Storage) -> Strides:
     """The strides of the result, one for each of its axes."""
     axes = axes_of(op)
     match op:
         case Source(name):
-            return memory.strides.get(name) or memory.lie(axes)
+            return memory.strides.get(name) or memory.find_dense(axes)
         case Arrange(arg) | Expand(arg):
             known = dict(zip(axes_of(arg), find_strides(arg, memory), strict=True))
             return tuple(known.get(i, 0) for i in axes)
@@ -201,7 +201,7 @@ def find_strides(op: Op, memory: Memory) -> Strides:
             return find_strides(arg, memory)
         case Unflatten(arg, place, parts):
             strides = find_strides(arg, memory)
-            inner = tuple(s * strides[place] for s in memory.lie(parts))
+            inner = tuple(s * strides[place] for s in memory.find_dense(parts))
             return strides[:place] + inner + strides[place + 1 :]
         case Diagonal(arg, first, second):
             strides = find_strides(arg, memory)
@@ -209,28 +209,28 @@ def find_strides(op: Op, memory: Memory) -> Strides:
             return (*kept, strides[first] + strides[second])
         case Flatten(arg, start, end):
             if find_copies(op, memory):
-                return memory.lie(axes)
+                return memory.find_dense(axes)
             strides = find_strides(arg, memory)
             return strides[:start] + strides[end:]
         case Einsum(args):
-            return memory.lie(axes, _order_product(args, axes))
+            return memory.find_dense(axes, _order_product(args, axes))
         case Along():
-            return memory.lie(axes)
+            return memory.find_dense(axes)
         case _:
             return _follow(op, memory)
 
 
-def _follow(op: Op, memory: Memory) -> Strides:
+def _follow(op: Op, memory: Storage) -> Strides:
     """An elementwise result lies like the first operand with all its indices, if there is one."""
     axes, real = axes_of(op), set(find_true_axes(op))
     whole = next((arg for arg in args_of(op) if real == set(find_true_axes(arg))), None)
     if whole is None or isinstance(op, Reduction):
-        return memory.lie(axes)
+        return memory.find_dense(axes)
     strides = dict(zip(axes_of(whole), find_strides(whole, memory), strict=True))
-    return memory.lie(axes, sorted(axes, key=lambda i: -strides.get(i, 0)))
+    return memory.find_dense(axes, sorted(axes, key=lambda i: -strides.get(i, 0)))
 
 
-def find_copied(op: Op, memory: Memory) -> tuple[Op, ...]:
+def find_copied(op: Op, memory: Storage) -> tuple[Op, ...]:
     """The operands of a product that torch copies."""
     match op:
         case Einsum((one, other), axes):
@@ -240,12 +240,12 @@ def find_copied(op: Op, memory: Memory) -> tuple[Op, ...]:
             return ()
 
 
-def find_copies(op: Op, memory: Memory) -> int:
+def find_copies(op: Op, memory: Storage) -> int:
     """Elements that torch copies before it computes this operation, its operands' own aside."""
     return sum(map(memory.count, list_copies(op, memory)))
 
 
-def list_copies(op: Op, memory: Memory) -> tuple[tuple[Index, ...], ...]:
+def list_copies(op: Op, memory: Storage) -> tuple[tuple[Index, ...], ...]:
     """The indices of each tensor that torch copies for this operation."""
     match op:
         case Einsum():
@@ -253,7 +253,7 @@ def list_copies(op: Op, memory: Memory) -> tuple[tuple[Index, ...], ...]:
         case Flatten(arg, start, end):
             merged = axes_of(arg)[start : end + 1]
             return (axes_of(arg),) if _copied(arg, (merged,), memory) else ()
-        case Along(_, arg) if find_strides(arg, memory) != memory.lie(axes_of(arg)):
+        case Along(_, arg) if find_strides(arg, memory) != memory.find_dense(axes_of(arg)):
             return (axes_of(arg),)
         case Fill(Expand() as arg):
             return (axes_of(arg),)
@@ -269,7 +269,7 @@ def _group(one: Op, other: Op, axes: tuple[Index, ...]) -> tuple[Groups, Groups]
     first, second = axes_of(one), axes_of(other)
     batch = tuple(i for i in axes if i in first and i in second)
     shared = (i for i in first if i in second and i not in axes)
-    summed = tuple(sorted(shared, key=lambda i: i.name))  # as torch merges them: by letter
+    summed = tuple(sorted(shared, key=lambda i: i.name))  # as torch merges them: by name
     left = tuple(i for i in axes if i in first and i not in second)
     right = tuple(i for i in axes if i in second and i not in first)
     return (batch, left, summed), (batch, right, summed)
@@ -284,7 +284,7 @@ def _order_product(args: tuple[Op, ...], axes: tuple[Index, ...]) -> tuple[Index
     return (*batch, *left, *right, *rest)
 
 
-def _copied(op: Op, groups: Groups, memory: Memory) -> int:
+def _copied(op: Op, groups: Groups, memory: Storage) -> int:
     """Its elements, if some group cannot be merged as a view."""
     strides = dict(zip(axes_of(op), find_strides(op, memory), strict=True))
     if all(_is_mergeable(group, strides, memory) for group in groups):
@@ -292,7 +292,7 @@ def _copied(op: Op, groups: Groups, memory: Memory) -> int:
     return memory.count(axes_of(op))
 
 
-def _is_mergeable(group: tuple[Index, ...], strides: Mapping[Index, int], memory: Memory) -> bool:
+def _is_mergeable(group: tuple[Index, ...], strides: Mapping[Index, int], memory: Storage) -> bool:
     """Do its indices, in this order, walk through memory in even steps?"""
     real = [i for i in group if memory.extent(i) > 1]
     return all(strides[a] == strides[b] * memory.extent(b) for a, b in pairwise(real))
@@ -304,7 +304,7 @@ SLOW = {"pow", *(name for name, row in FUNCTIONS.items() if row.is_slow)}
 SLOW |= {word for word, row in ROWS.items() if row.is_slow}
 
 
-def find_seconds(steps: Iterable[Step], memory: Memory, machine: Machine) -> float:
+def find_seconds(steps: Iterable[Step], memory: Storage, machine: Machine) -> float:
     """The time of all steps, one after the other; `memory` learns where their results lie."""
     total = 0.0
     for step in steps:
@@ -313,7 +313,7 @@ def find_seconds(steps: Iterable[Step], memory: Memory, machine: Machine) -> flo
     return total
 
 
-def time_op(op: Op, memory: Memory, machine: Machine) -> float:
+def time_op(op: Op, memory: Storage, machine: Machine) -> float:
     """The time of one operation, that of its operands aside."""
     if isinstance(op, Num):
         return 0.0
@@ -331,7 +331,7 @@ def time_op(op: Op, memory: Memory, machine: Machine) -> float:
     return machine.launch + max(work, moved / rate) + copies
 
 
-def _find_work(op: Op, memory: Memory, machine: Machine) -> float:
+def _find_work(op: Op, memory: Storage, machine: Machine) -> float:
     """The arithmetic alone."""
     match op:
         case Einsum((one, other), axes):
@@ -352,7 +352,7 @@ def _find_work(op: Op, memory: Memory, machine: Machine) -> float:
             return 0.0
 
 
-def _time_inner(op: Op, memory: Memory, machine: Machine) -> float:
+def _time_inner(op: Op, memory: Storage, machine: Machine) -> float:
     """The time of an operation inside a call, whose results stay near."""
     if isinstance(op, (*VIEWS, Num)):
         return 0.0
@@ -361,7 +361,7 @@ def _time_inner(op: Op, memory: Memory, machine: Machine) -> float:
 
 
 def _time_product(
-    one: Op, other: Op, axes: tuple[object, ...], memory: Memory, machine: Machine
+    one: Op, other: Op, axes: tuple[object, ...], memory: Storage, machine: Machine
 ) -> float:
     """Twice the product of all extents over the rate, which thin matrices do not reach."""
     first, second = axes_of(one), axes_of(other)
@@ -376,7 +376,7 @@ def _time_product(
 
 def find_peak(steps: Sequence[Step], tile: Tile | None, sizes: Mapping[str, int]) -> Polynomial:
     """Elements alive together at the fullest moment of a plan; the sizes have those of blocks."""
-    counter = _Counter(steps, Memory(sizes))
+    counter = _Counter(steps, Storage(sizes))
     counter.count_steps((0, len(steps) - 1), tile, Amount((), 0))
     return add_all(counter.fullest.parts)
 
@@ -394,7 +394,7 @@ class _Counter:
     """What is alive at each moment of a plan, one after the other."""
 
     steps: Sequence[Step]
-    memory: Memory
+    memory: Storage
     fullest: Amount = field(default_factory=lambda: Amount((), 0))
     kept: dict[Op, Amount] = field(default_factory=dict)
 
@@ -493,7 +493,7 @@ def _join(*amounts: Amount) -> Amount:
 def find_time(
     steps: Sequence[Step],
     tile: Tile | None,
-    memory: Memory,
+    memory: Storage,
     machine: Machine,
     places: tuple[int, int] | None = None,
 ) -> float:

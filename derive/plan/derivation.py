@@ -37,7 +37,7 @@ from derive.ir.walk import find_free
 from derive.plan.build import Form, lower_system
 from derive.plan.cost import (
     SOFTMAX_FLOPS,
-    Memory,
+    Storage,
     count_elements,
     find_copied,
     find_kept,
@@ -82,8 +82,8 @@ def count_written(system: System) -> tuple[Written, ...]:
 
 
 def _count_equation(equation: Equation) -> Written:
-    letters = dict.fromkeys(i for place in equation.target.places for i in find_free(place))
-    elements = count_elements(letters)
+    indices = dict.fromkeys(i for place in equation.target.places for i in find_free(place))
+    elements = count_elements(indices)
     return Written(equation.target.tensor.name, elements * _count_expr(equation.value), elements)
 
 
@@ -147,7 +147,7 @@ class _Part:
         return count_elements(self.spanned) * Polynomial.of(each)
 
 
-def tell_order(order: Order, sizes: Mapping[str, int]) -> Entry:
+def describe_order(order: Order, sizes: Mapping[str, int]) -> Entry:
     """The pairs, and what they cost beside the whole product at once."""
     parts = [_Part(to_expr(op), axes_of(op), axes_of(op)) for op in order.operands]
     whole = _join(parts, order.axes)
@@ -231,7 +231,7 @@ CALL = ("call_torch", "one call of torch does what these operations do")
 LOOP = "loop_over_blocks"
 
 
-def tell_calls(plan: Plan, old: Costs, new: Costs, write: WriteCell) -> list[Entry]:
+def describe_calls(plan: Plan, old: Costs, new: Costs, write: WriteCell) -> list[Entry]:
     """An entry for each call; the last one has the costs of them all."""
     found = []
     for step in plan.steps:
@@ -256,7 +256,9 @@ def tell_calls(plan: Plan, old: Costs, new: Costs, write: WriteCell) -> list[Ent
     return [*before, counted]
 
 
-def tell_loop(whole: Plan, plan: Plan, old: Costs, new: Costs, most: int | None = None) -> Entry:
+def describe_loop(
+    whole: Plan, plan: Plan, old: Costs, new: Costs, most: int | None = None
+) -> Entry:
     """The loop, how long a block is, and which large tensors and copies it does without.
 
     `most`: the elements that may be alive at once.
@@ -264,13 +266,13 @@ def tell_loop(whole: Plan, plan: Plan, old: Costs, new: Costs, most: int | None 
     at = plan.tile
     assert at is not None
     names = _list_names(plan, at)
-    law = _tell_length(plan, at)
+    law = _describe_length(plan, at)
     remarks = (
         f"in the loop: {', '.join(names)}",
-        *_tell_inside(plan, at),
-        *_tell_largest(whole, at, names),
-        *_tell_copies(whole, plan, at, names),
-        *_tell_memory(old, most),
+        *_describe_inside(plan, at),
+        *_describe_largest(whole, at, names),
+        *_describe_copies(whole, plan, at, names),
+        *_describe_memory(old, most),
     )
     return Entry(LOOP, law, names[-1], old=old, new=new, remarks=remarks)
 
@@ -279,29 +281,33 @@ def _list_names(plan: Plan, at: Tile) -> list[str]:
     return [step.name for step in plan.steps[at.first : at.last + 1]]
 
 
-def _tell_length(plan: Plan, at: Tile) -> str:
+def _describe_length(plan: Plan, at: Tile) -> str:
     sizes = plan.complete(plan.sizes)
-    extent = Memory(sizes).extent(at.index)
+    extent = Storage(sizes).extent(at.index)
     return f"a block of {at.index.name} at a time, {sizes[at.block]} of {extent} positions"
 
 
-def _tell_inside(plan: Plan, at: Tile) -> list[str]:
+def _describe_inside(plan: Plan, at: Tile) -> list[str]:
     """What runs from block to block, and the loop inside."""
     told = [f"from block to block: {', '.join(r.name for r in at.running)}"] if at.running else []
     if at.inner is None:
         return told
     names = ", ".join(_list_names(plan, at.inner))
-    return [*told, f"in it {_tell_length(plan, at.inner)}: {names}", *_tell_inside(plan, at.inner)]
+    return [
+        *told,
+        f"in it {_describe_length(plan, at.inner)}: {names}",
+        *_describe_inside(plan, at.inner),
+    ]
 
 
-def _tell_memory(old: Costs, most: int | None) -> list[str]:
+def _describe_memory(old: Costs, most: int | None) -> list[str]:
     """What was asked for that the whole does not keep to."""
     if most is None or old.elements_at <= most:
         return []
     return [f"without it {old.elements_at:,} elements are alive at once, and {most:,} may be"]
 
 
-def _tell_largest(whole: Plan, at: Tile, names: Sequence[str]) -> list[str]:
+def _describe_largest(whole: Plan, at: Tile, names: Sequence[str]) -> list[str]:
     """The largest tensor that is made in the loop only block by block."""
     joined = [name for name, _, _ in at.joined]
     made = [
@@ -320,7 +326,7 @@ def _tell_largest(whole: Plan, at: Tile, names: Sequence[str]) -> list[str]:
     return [f"{name} [{shape}], {count:,} elements, never exists as a whole"] if count else []
 
 
-def _tell_copies(whole: Plan, plan: Plan, at: Tile, names: Sequence[str]) -> list[str]:
+def _describe_copies(whole: Plan, plan: Plan, at: Tile, names: Sequence[str]) -> list[str]:
     """What torch copies for products of whole tensors, and not for those of blocks."""
     copied = _find_copies(whole, names, ())
     roots = {name: _find_roots(op) for name, op in at.sliced}
@@ -336,7 +342,7 @@ def _find_copies(
     plan: Plan, names: Sequence[str], sliced: Sequence[tuple[str, Op]]
 ) -> dict[str, int]:
     """The elements that torch copies in some of the steps, by the names of the tensors."""
-    memory, found = Memory(plan.complete(plan.sizes)), dict[str, int]()
+    memory, found = Storage(plan.complete(plan.sizes)), dict[str, int]()
     for step in plan.steps:
         if step.name == names[0]:
             memory.strides |= {name: find_strides(op, memory) for name, op in sliced}
@@ -353,7 +359,7 @@ def _find_roots(op: Op) -> tuple[str, ...]:
     return tuple(dict.fromkeys(p.name for p in walk_ops(op) if isinstance(p, Source)))
 
 
-# They let go of brackets after another rule, and of letters that it took.
+# They let go of brackets after another rule, and of indices that it took.
 TIDY = (flatten_sum.name, flatten_product.name, "settle_letters")
 FIRST = (guard_product.name,)  # it makes way for another rule
 
@@ -372,18 +378,18 @@ def find_derivation(plan: Plan, request: Request, write: WriteCell) -> Derivatio
     `write` gives the texts of a cell's call and of its condition.
     """
     start, _ = prepare(plan.system)
-    told = _tell_rules(plan, start)
+    told = _list_rules(plan, start)
     written = plan.system if told else start
     forms = list(_find_forms(Form(plan.system, written, ()), told))
     entries = _count_entries(told, forms, plan, request)
     plain = lower_system(forms[-1], plan.sizes, cells=False)
-    entries += [tell_order(order, plan.sizes) for order in plain.orders]
+    entries += [describe_order(order, plan.sizes) for order in plain.orders]
     whole = lower_system(forms[-1], plan.sizes, cells=request.cells)
     before, after = (count_costs(each, request.machine) for each in (plain, whole))
-    entries += tell_calls(whole, before, after, write)
+    entries += describe_calls(whole, before, after, write)
     if plan.tile is not None:
         costs = count_costs(plan, request.machine)
-        entries.append(tell_loop(whole, plan, after, costs, request.elements))
+        entries.append(describe_loop(whole, plan, after, costs, request.elements))
     return Derivation(count_written(plan.system), tuple(entries))
 
 
@@ -395,7 +401,7 @@ def count_costs(plan: Plan, machine: Machine) -> Costs:
 
 
 @dataclass
-class _Teller:
+class _Entries:
     """The entries so far, and what each equation looked like when it was last shown."""
 
     shown: dict[str, Expr]
@@ -412,11 +418,11 @@ class _Teller:
             elif use.name in FIRST:
                 self.held = use
             else:
-                self._tell(use)
+                self._add_use(use)
         self._release()
 
     def add(self, entry: Entry) -> None:
-        """An entry from what was last shown of its equation, in letters that can be read."""
+        """An entry from what was last shown of its equation, in indices that can be read."""
         before = self.shown.get(entry.equation, entry.before)
         self.entries.append(replace(entry, before=before))
         self._show(entry.after, entry.system)
@@ -435,7 +441,7 @@ class _Teller:
         if self.entries:
             self.entries[-1] = replace(self.entries[-1], system=system)
 
-    def _tell(self, use: Use) -> None:
+    def _add_use(self, use: Use) -> None:
         with_it = () if self.held is None else (f"with {self.held.name}: {self.held.law}",)
         targets = (equation.target for equation in use.system.equations)
         target = next(target for target in targets if target.tensor.name == use.equation)
@@ -454,24 +460,24 @@ class _Teller:
         """What was held back and nothing followed is told by itself."""
         held, self.held = self.held, None
         if held is not None:
-            self._tell(held)
+            self._add_use(held)
 
 
-def _tell_rules(plan: Plan, start: System) -> list[Entry]:
+def _list_rules(plan: Plan, start: System) -> list[Entry]:
     """The uses of rules and the orders of storage, without costs."""
-    teller = _Teller({e.target.tensor.name: e.value for e in plan.system.equations})
-    teller.follow(find_uses(plan.system))
-    teller.settle(start)
+    written_so_far = _Entries({e.target.tensor.name: e.value for e in plan.system.equations})
+    written_so_far.follow(find_uses(plan.system))
+    written_so_far.settle(start)
     for entry in plan.log:
         if entry.name == PREPARE and entry.system is not None:
-            last = teller.entries[-1].system
-            teller.follow(find_uses(last) if last is not None else ())
-            teller.settle(entry.system)
+            last = written_so_far.entries[-1].system
+            written_so_far.follow(find_uses(last) if last is not None else ())
+            written_so_far.settle(entry.system)
         elif entry.order:
-            teller.entries.append(entry)
+            written_so_far.entries.append(entry)
         else:
-            teller.add(entry)
-    return teller.entries
+            written_so_far.add(entry)
+    return written_so_far.entries
 
 
 def _find_forms(start: Form, entries: Iterable[Entry]) -> Iterator[Form]:

@@ -47,9 +47,9 @@ def to_expr(op: Op) -> Expr:
             return to_expr(arg)
         case ops.Cast(arg):
             inside = to_expr(arg)
-            is_truth = isinstance(inside, (nodes.Compare, nodes.And, nodes.Or, nodes.Not))
-            is_truth |= isinstance(inside, Access) and inside.tensor.kind == "bool"
-            return nodes.Where(inside, ONE, ZERO) if is_truth else inside
+            is_boolean = isinstance(inside, (nodes.Compare, nodes.And, nodes.Or, nodes.Not))
+            is_boolean |= isinstance(inside, Access) and inside.tensor.kind == "bool"
+            return nodes.Where(inside, ONE, ZERO) if is_boolean else inside
         case ops.Einsum(args, axes):
             bound = tuple(dict.fromkeys(i for a in args for i in axes_of(a) if i not in axes))
             body = to_expr(args[0]) if len(args) == 1 else nodes.Mul(tuple(map(to_expr, args)))

@@ -365,12 +365,12 @@ def axes_of(op: Op) -> tuple[Index, ...]:
 
 
 def merge_indices(parts: tuple[Index, ...]) -> Index:
-    """One index for letters merged into one place, named by the place: `h*D + d`."""
+    """One index for indices merged into one place, named by the place: `h*D + d`."""
     return Index(to_text(to_place(parts)).replace(" * ", "*"), Mul(tuple(p.extent for p in parts)))
 
 
 def to_place(parts: tuple[Index, ...]) -> Expr:
-    """The place that merges the letters, slowest first."""
+    """The place that merges the indices, slowest first."""
     terms: list[Expr] = []
     for k, index in enumerate(parts):
         strides = tuple(p.extent for p in parts[k + 1 :])
@@ -474,8 +474,8 @@ def align(ops: Sequence[Op], order: tuple[Index, ...]) -> tuple[Op, ...]:
     return tuple(arrange(op, axes) for op in ops)
 
 
-TRUTHS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
-WHOLE = {"floordiv", "mod", "abs", "sign", "min", "max", "clip"}
+BOOLEANS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
+INTEGRAL = {"floordiv", "mod", "abs", "sign", "min", "max", "clip"}
 
 
 def is_number(expr: Expr) -> bool:
@@ -498,10 +498,10 @@ def is_integer(expr: Expr) -> bool:
 
     It is computed in integers throughout, since positions above 256 have no bfloat16.
     """
-    return bool(find_free(expr)) and all(_is_whole(part) for part in walk(expr))
+    return bool(find_free(expr)) and all(_is_integral_part(part) for part in walk(expr))
 
 
-def _is_whole(part: Expr) -> bool:
+def _is_integral_part(part: Expr) -> bool:
     match part:
         case Index() | Size() | Add() | Mul():
             return True
@@ -512,7 +512,7 @@ def _is_whole(part: Expr) -> bool:
         case Pow(_, Number(value)):
             return value.denominator == 1 and value >= 0
         case Call(function, _):
-            return function in WHOLE
+            return function in INTEGRAL
         case _:
             return False
 
@@ -525,7 +525,7 @@ def strip_casts(op: Op) -> Op:
     return with_args(op, tuple(map(strip_casts, args))) if args else op
 
 
-def is_truth(op: Op) -> bool:
+def is_boolean(op: Op) -> bool:
     """Does it hold truth values?"""
     match op:
         case Source(_, _, kind):
@@ -533,27 +533,27 @@ def is_truth(op: Op) -> bool:
         case Triangle():
             return True
         case Apply(function, _, _):
-            return function in TRUTHS
+            return function in BOOLEANS
         case Cast() | Reduction():
             return False
         case Arrange(arg, _):
-            return is_truth(arg)
+            return is_boolean(arg)
         case _:
-            return any(is_truth(a) for a in args_of(op)) if len(args_of(op)) == 1 else False
+            return any(is_boolean(a) for a in args_of(op)) if len(args_of(op)) == 1 else False
 
 
-def is_whole(op: Op) -> bool:
+def is_integral(op: Op) -> bool:
     """Does it hold integers: places, index arithmetic, integer tensors?"""
     match op:
         case Source(_, _, kind):
             return kind == "int"
         case Iota() | Reduction("argmax"):
             return True
-        case Apply(function) if function in TRUTHS or function == "/":
+        case Apply(function) if function in BOOLEANS or function == "/":
             return False
         case Num(value):
             return isinstance(value, (Size, Number))
         case Cast() | NumTensor():
             return False
         case _:
-            return bool(args_of(op)) and all(map(is_whole, args_of(op)))
+            return bool(args_of(op)) and all(map(is_integral, args_of(op)))

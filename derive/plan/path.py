@@ -107,12 +107,12 @@ def _search(
     minimize: str = FLOPS,
 ) -> Path:
     """The order that opt_einsum finds: the best, or where that takes too long a good one."""
-    letters: dict[Index, int] = {}
+    indices: dict[Index, int] = {}
     for index in (*(i for axes in operands for i in axes), *output):
-        letters.setdefault(index, len(letters))
-    inputs = tuple(frozenset(letters[i] for i in axes) for axes in operands)
-    shape = tuple(max(1, extents[i]) for i in letters)
-    return _search_numbered(inputs, frozenset(letters[i] for i in output), shape, minimize)
+        indices.setdefault(index, len(indices))
+    inputs = tuple(frozenset(indices[i] for i in axes) for axes in operands)
+    shape = tuple(max(1, extents[i]) for i in indices)
+    return _search_numbered(inputs, frozenset(indices[i] for i in output), shape, minimize)
 
 
 @lru_cache(maxsize=1 << 10)
@@ -122,7 +122,7 @@ def _search_numbered(
     shape: tuple[int, ...],
     minimize: str,
 ) -> Path:
-    """The search with numbers for letters, so that no hash of a text has a say in a tie."""
+    """The search with numbers in place of indices, so that no hash of a text has a say in a tie."""
     import opt_einsum
 
     problem = (list(inputs), output, dict(enumerate(shape)))

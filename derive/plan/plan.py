@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from derive.errors import refuse
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
-from derive.plan.cost import Memory, find_flops, find_inner, find_peak, find_time
+from derive.plan.cost import Storage, find_flops, find_inner, find_peak, find_time
 from derive.plan.ops import Cell, Einsum, Op, args_of, axes_of, walk_ops
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from derive.plan.steps import Step, Tile
 
 PREPARE = "prepare"  # an entry that stands for all uses of rules of the recipe
-LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+SUBSCRIPTS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +89,13 @@ class Plan:
 
     @property
     def einsums(self) -> tuple[str, ...]:
-        """The einsum strings over the user's letters, in order of the steps."""
+        """The einsum strings over the user's subscripts, in order of the steps."""
         return self.find_einsums(*self.steps)
 
     def find_einsums(self, *steps: Step) -> tuple[str, ...]:
         """The einsum strings of some of the steps, innermost first."""
-        letters = find_letters(self.steps, calls=True)
-        return tuple(to_equation(op, letters) for step in steps for op in find_products(step.op))
+        subscripts = find_subscripts(self.steps, calls=True)
+        return tuple(to_equation(op, subscripts) for step in steps for op in find_products(step.op))
 
     @property
     def flops(self) -> Polynomial:
@@ -134,7 +134,7 @@ class Plan:
 
     def find_time(self, machine: Machine) -> float:
         """The seconds that it takes at its sizes, as far as the machine's constants tell."""
-        return find_time(self.steps, self.tile, Memory(self.complete(self.sizes)), machine)
+        return find_time(self.steps, self.tile, Storage(self.complete(self.sizes)), machine)
 
     @property
     def names(self) -> set[str]:
@@ -172,7 +172,7 @@ def find_products(op: Op) -> Iterator[Einsum]:
         yield op
 
 
-def find_letters(steps: Iterable[Step], *, calls: bool = False) -> dict[Index, str]:
+def find_subscripts(steps: Iterable[Step], *, calls: bool = False) -> dict[Index, str]:
     """A letter for each index of the einsums: its own where it is one letter, else a free one.
 
     With `calls` also of those that a call of torch stands for.
@@ -181,33 +181,33 @@ def find_letters(steps: Iterable[Step], *, calls: bool = False) -> dict[Index, s
     """
     find = find_products if calls else walk_ops
     einsums = [op for step in steps for op in find(step.op) if isinstance(op, Einsum)]
-    return _assign_letters(tuple(dict.fromkeys(i for op in einsums for i in _indices_of(op))))
+    return _assign_subscripts(tuple(dict.fromkeys(i for op in einsums for i in _indices_of(op))))
 
 
 def _indices_of(op: Einsum) -> tuple[Index, ...]:
     return tuple(dict.fromkeys(i for arg in op.args for i in axes_of(arg)))
 
 
-def _assign_letters(indices: tuple[Index, ...]) -> dict[Index, str]:
-    letters = {i: i.name for i in indices if len(i.name) == 1 and i.name in LETTERS}
-    free = [c for c in LETTERS if c not in letters.values()]
+def _assign_subscripts(indices: tuple[Index, ...]) -> dict[Index, str]:
+    subscripts = {i: i.name for i in indices if len(i.name) == 1 and i.name in SUBSCRIPTS}
+    free = [c for c in SUBSCRIPTS if c not in subscripts.values()]
     for index in indices:
-        if index not in letters and free:
-            letters[index] = next((c for c in index.name if c in free), free[0])
-            free.remove(letters[index])
-    return letters
+        if index not in subscripts and free:
+            subscripts[index] = next((c for c in index.name if c in free), free[0])
+            free.remove(subscripts[index])
+    return subscripts
 
 
-def to_equation(op: Einsum, letters: Mapping[Index, str]) -> str:
+def to_equation(op: Einsum, subscripts: Mapping[Index, str]) -> str:
     """The einsum string; letters of its own where there are not enough for the whole plan."""
     indices = _indices_of(op)
-    if any(index not in letters for index in indices):
-        letters = _assign_letters(indices)
-    if any(index not in letters for index in indices):
+    if any(index not in subscripts for index in indices):
+        subscripts = _assign_subscripts(indices)
+    if any(index not in subscripts for index in indices):
         raise refuse(
             "too-many-letters",
-            f"one contraction has {len(indices)} indices, and torch {len(LETTERS)} letters",
+            f"one contraction has {len(indices)} indices, and torch {len(SUBSCRIPTS)} letters",
             help="merge indices, or contract in equations of their own",
         )
-    inputs = ",".join("".join(letters[i] for i in axes_of(arg)) for arg in op.args)
-    return f"{inputs}->{''.join(letters[i] for i in op.axes)}"
+    inputs = ",".join("".join(subscripts[i] for i in axes_of(arg)) for arg in op.args)
+    return f"{inputs}->{''.join(subscripts[i] for i in op.axes)}"

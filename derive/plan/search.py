@@ -22,7 +22,7 @@ from derive.errors import DeriveError
 from derive.ir.nodes import Index
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
-from derive.plan.cost import Memory, find_copied, find_strides
+from derive.plan.cost import Storage, find_copied, find_strides
 from derive.plan.layout import find_layouts
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.ops import find_reads, walk_ops
@@ -45,7 +45,7 @@ MOST_TURNS = 4  # forms from which others are looked for
 MOST_FORMS = 24  # tried in all
 MOST_OPERATIONS = 2400  # of the plans tried: a formula of more than a hundred gets fewer forms
 STORE = ("store", "in this order torch copies less, or reads what it needs in one piece")
-NEAR = 4  # forms tried for other sizes
+MOST_NEIGHBOURS = 4  # forms tried for other sizes
 FAR = 16  # times smaller and larger: the plausible range
 MOST_PRODUCTS = 10  # of a plan whose orders are searched again at other sizes
 CLEAR = 1.5  # times fewer operations at its end, from which another order is worth telling
@@ -182,7 +182,7 @@ class _Search:
         if not plan.einsums or len(plan.einsums) > MOST_PRODUCTS:
             return ()
         rules = [rule for rule in OPTIONS if rule.across is not None]
-        near = islice(self.find_next(start, rules, {start.form.prepared: None}), NEAR)
+        near = islice(self.find_next(start, rules, {start.form.prepared: None}), MOST_NEIGHBOURS)
         found = [start, *near]
         if len(found) == 1 and not start.plan.orders:
             return ()
@@ -236,7 +236,7 @@ def _count_tries(plan: Plan) -> int:
 
 def _find_copied(plan: Plan) -> set[str]:
     """The tensors that torch copies to multiply them, by the names in the plan."""
-    memory = Memory(plan.sizes)
+    memory = Storage(plan.sizes)
     found: set[str] = set()
     for step in plan.steps:
         for op in walk_ops(step.op):

@@ -332,7 +332,7 @@ def test_loops_as_written_are_counted(text):
 
 def test_a_derivation_is_told_alike_twice():
     made = built("causal_linear_attention")
-    again = find_derivation(made.plan, made.request)
+    again = find_derivation(made.plan, made.request, write_cell)
     assert again == made.derivation
     assert again == build(find_formula("causal_linear_attention")).derivation
 
@@ -348,6 +348,6 @@ def test_a_form_without_a_plan_has_no_costs(monkeypatch):
 
     monkeypatch.setattr(derivation, "lower_system", refuse_second)
     made = built("relative_attention")
-    first, second, *_ = find_derivation(made.plan, made.request).entries
+    first, second, *_ = find_derivation(made.plan, made.request, write_cell).entries
     assert (first.new, second.old) == (None, None)
     assert replace(first, new=made.derivation.entries[0].new) == made.derivation.entries[0]

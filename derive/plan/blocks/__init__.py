@@ -20,7 +20,7 @@ from derive.ir.polynomial import Polynomial
 from derive.plan.blocks.body import Body, find_body
 from derive.plan.blocks.members import Region
 from derive.plan.cost import (
-    Memory,
+    Storage,
     count_elements,
     find_copied,
     find_kept,
@@ -141,7 +141,7 @@ def _find_lengths(plan: Plan) -> list[int]:
     (tile,) = plan.tiles
     lengths = {target: _aim(plan, target).complete(plan.sizes)[tile.block] for target in OUTER}
     first = {length: target for target, length in reversed(lengths.items())}
-    first.pop(Memory(plan.sizes).extent(tile.index), None)
+    first.pop(Storage(plan.sizes).extent(tile.index), None)
     return sorted(first.values(), reverse=True) or [OUTER[-1]]
 
 
@@ -179,7 +179,7 @@ def find_indices(plan: Plan) -> tuple[Index, ...]:
 
     Of a long plan with many, those of the largest tensors.
     """
-    steps, memory = open_region(plan).steps, Memory(plan.complete(plan.sizes))
+    steps, memory = open_region(plan).steps, Storage(plan.complete(plan.sizes))
     ops = [op for step in steps for op in walk_ops(step.op)]
     found = [i for step in steps for i in step.axes]
     found += [i for op in ops for arg in args_of(op) for i in axes_of(arg)]
@@ -239,7 +239,7 @@ def _find_unit(body: Body, plan: Plan) -> Polynomial | None:
 
     None where nothing is made.
     """
-    memory = Memory(plan.complete(plan.sizes))
+    memory = Storage(plan.complete(plan.sizes))
     one = Polynomial.of(Pow(body.index.extent, MINUS_ONE))
     for step in (*body.before, *body.inside):
         memory.strides[step.name] = find_strides(step.op, memory)

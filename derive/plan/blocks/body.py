@@ -92,7 +92,7 @@ def _to_block(leaf: Op, name: str) -> Source:
 
 
 def _to_leaf_key(op: Op, index: Index) -> Op:
-    """The leaf; a tensor cut at the same place is the same under whatever letters."""
+    """The leaf; a tensor cut at the same place is the same under whatever indices."""
     if not isinstance(op, Source):
         return op
     return Source(op.name, tuple(i if i is index else _ANY for i in op.axes), op.kind)

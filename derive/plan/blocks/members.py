@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import MINUS_INFINITY, ZERO, Index
-from derive.plan.cost import Memory, find_copies, find_strides, find_true_axes
+from derive.plan.cost import Storage, find_copies, find_strides, find_true_axes
 from derive.plan.ops import (
     VIEWS,
     Along,
@@ -31,8 +31,8 @@ from derive.plan.ops import (
     axes_of,
     exchange,
     find_reads,
-    is_truth,
-    is_whole,
+    is_boolean,
+    is_integral,
     walk_ops,
 )
 from derive.plan.steps import Step
@@ -57,7 +57,7 @@ class Region:
     @cached_property
     def work(self) -> dict[str, tuple[int, int]]:
         """Of each step the elements that it copies, and those of the largest tensor it makes."""
-        memory, found = Memory(self.sizes), {}
+        memory, found = Storage(self.sizes), {}
         for step in self.steps:
             parts = list(walk_ops(step.op))
             copied = max(find_copies(op, memory) for op in parts)
@@ -69,7 +69,7 @@ class Region:
 
 
 class BoundError(Exception):
-    """An operation sums over the index, normalises along it, or reads it under another letter."""
+    """An operation sums over the index, normalises along it, or reads it under another index."""
 
 
 @dataclass
@@ -209,7 +209,7 @@ def find_root(op: Op, members: Members) -> str | None:
         return None
     roots: list[str | None]
     match op:
-        case Source(name, axes, _) if axes == members.axes[name]:  # not under other letters
+        case Source(name, axes, _) if axes == members.axes[name]:  # not under other indices
             roots = [members.roots[name]]
         case Arrange(arg) | Expand(arg) | Apply("neg", (arg,)) | Reduction("sum" | "mean", arg):
             roots = [find_root(arg, members)]
@@ -236,7 +236,7 @@ def _find_closers(op: Op, index: Index) -> Iterator[Op]:
         raise BoundError
     if any(index in axes_of(arg) for arg in args_of(op)):
         is_closing = isinstance(op, Einsum) or (isinstance(op, Reduction) and op.kind in CLOSING)
-        if not is_closing or is_truth(op) or is_whole(op):
+        if not is_closing or is_boolean(op) or is_integral(op):
             raise BoundError
         yield op
     elif is_reading(op, index):

@@ -3,9 +3,9 @@
 A plan is made from the normal form of the algebra, so a cell is found whichever way the formula was
 written. To add one, write a function on one operation and list it in CELLS:
 
-    def match_x(op: Op, opener: Opener) -> Op | None
+    def match_x(op: Op, definitions: Definitions) -> Op | None
 
-It returns a Cell, perhaps with its axes arranged, or None where it does not fit. The opener shows
+It returns a Cell, perhaps with its axes arranged, or None where it does not fit. The definitions say
 what a name stands for, where nothing else reads it.
 """
 
@@ -18,7 +18,7 @@ from derive.plan.cells.attention import match_attention
 from derive.plan.cells.distances import match_distance
 from derive.plan.cells.linear import match_linear
 from derive.plan.cells.losses import match_cross_entropy
-from derive.plan.cells.matching import Opener
+from derive.plan.cells.matching import Definitions
 from derive.plan.cells.norms import match_norm
 from derive.plan.cells.segments import match_segment_sum
 from derive.plan.naming import free_name, name_op
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from derive.ir.nodes import ScalarInput, Tensor
-    from derive.plan.cost import Memory
+    from derive.plan.cost import Storage
 
-CELLS: tuple[Callable[[Op, Opener], Op | None], ...] = (
+CELLS: tuple[Callable[[Op, Definitions], Op | None], ...] = (
     match_attention,
     match_norm,
     match_cross_entropy,
@@ -57,7 +57,7 @@ CELLS: tuple[Callable[[Op, Opener], Op | None], ...] = (
 def use_cells(
     steps: Sequence[Step],
     results: Sequence[Op],
-    memory: Memory,
+    memory: Storage,
     inputs: Sequence[Tensor | ScalarInput] = (),
     taken: Collection[str] = (),
 ) -> tuple[tuple[Step, ...], bool]:
@@ -68,15 +68,15 @@ def use_cells(
     done = tuple(steps)
     names = {*taken, *(step.name for step in steps)}
     memory.note((step.name, step.op) for step in steps)
-    opener = Opener(done, results, memory, inputs)
+    definitions = Definitions(done, results, memory, inputs)
     for place in reversed(range(len(done))):
         step = done[place]
-        found = _match_inside(step.op, opener)
+        found = _match_inside(step.op, definitions)
         if found is not step.op:
             made = _name_parts(found, step.name, names)
             done = (*done[:place], *made, *done[place + 1 :])
             memory.note((step.name, step.op) for step in made)
-            opener = Opener(done, results, memory, inputs)
+            definitions = Definitions(done, results, memory, inputs)
     return done, done != tuple(steps)
 
 
@@ -86,15 +86,15 @@ def find_notes(steps: Iterable[Step]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cell.note for cell in cells if cell.note))
 
 
-def _match_inside(op: Op, opener: Opener) -> Op:
+def _match_inside(op: Op, definitions: Definitions) -> Op:
     """The operation with the outermost parts that are cells exchanged for them."""
     for match in CELLS:
-        found = match(op, opener)
+        found = match(op, definitions)
         if found is not None:
             return found
     if isinstance(op, Cell) or not args_of(op):
         return op
-    return with_args(op, tuple(_match_inside(arg, opener) for arg in args_of(op)))
+    return with_args(op, tuple(_match_inside(arg, definitions) for arg in args_of(op)))
 
 
 def _name_parts(op: Op, name: str, taken: set[str]) -> list[Step]:

@@ -13,19 +13,19 @@ from derive.plan.cells.matching import is_same, strip
 from derive.plan.ops import Apply, Cell, Choose, Given, Num, Op, TorchCall, arrange, axes_of
 
 if TYPE_CHECKING:
-    from derive.plan.cells.matching import Opener
+    from derive.plan.cells.matching import Definitions
 
 LEAKY = "torch.nn.functional.leaky_relu"
 
 
-def match_leaky_relu(op: Op, opener: Opener) -> Op | None:
+def match_leaky_relu(op: Op, definitions: Definitions) -> Op | None:
     """The choice between a tensor and its multiple by a number, by its sign."""
     match op:
         case Choose(condition, then, Apply("*", (one, other)), axes):
             pass
         case _:
             return None
-    match opener.peel(condition):
+    match definitions.unwrap(condition):
         case Apply(">" | ">=", (tested, Num(bound))) if bound is ZERO:
             pass
         case _:

@@ -31,19 +31,19 @@ from derive.plan.ops import (
     Unflatten,
     arrange,
     axes_of,
-    is_truth,
+    is_boolean,
     merge_indices,
 )
 
 if TYPE_CHECKING:
-    from derive.plan.cells.matching import Opener
+    from derive.plan.cells.matching import Definitions
 
 NAME = "torch.nn.functional.scaled_dot_product_attention"
 NOTE = (
     f"{NAME}: it may lack second and forward derivatives, and give zeros for nan; "
     "what --no-cells builds does neither"
 )
-ENDLESS = f"{NOTE}; a row of nothing but -oo in what is added gives zeros, not nan"
+EMPTY_ROW_NOTE = f"{NOTE}; a row of nothing but -oo in what is added gives zeros, not nan"
 
 
 @dataclass(frozen=True)
@@ -77,79 +77,85 @@ class Places:
         return merge_indices((self.batch[1], self.group))
 
 
-def match_attention(op: Op, opener: Opener) -> Op | None:
+def match_attention(op: Op, definitions: Definitions) -> Op | None:
     """The weights times the value, where the weights are a softmax that nothing else reads."""
     if not isinstance(op, Einsum) or len(op.args) != 2:
         return None
     for weights, value in (op.args, op.args[::-1]):
-        soft, emptied = _find_softmax(opener.peel(weights), opener)
-        scores = None if soft is None else _find_scores(_open_logits(soft, emptied, opener), opener)
+        soft, emptied = _find_softmax(definitions.unwrap(weights), definitions)
+        scores = (
+            None
+            if soft is None
+            else _find_scores(_open_logits(soft, emptied, definitions), definitions)
+        )
         if soft is None or scores is None:
             continue
-        places = _find_places(op, soft, scores, value, opener)
+        places = _find_places(op, soft, scores, value, definitions)
         if places is None:
             continue
-        is_causal = _is_causal(scores.mask, places, opener) and scores.bias is None
+        is_causal = _is_causal(scores.mask, places, definitions) and scores.bias is None
         # Rows with nothing left are zeros in torch's function; a causal mask leaves none.
         is_zeros = scores.mask is None and emptied is strip(soft.arg)
         is_same = emptied is scores.mask or is_zeros
-        if not is_zeros and _may_be_endless(scores.bias, opener):
+        if not is_zeros and _may_be_infinite(scores.bias, definitions):
             continue
         if is_same or (is_causal and emptied is None):
             scores = replace(scores, zeros=is_zeros, causal=is_causal)
-            return _make_cell(op, scores, strip(value), places, opener)
+            return _make_cell(op, scores, strip(value), places, definitions)
     return None
 
 
-def _find_softmax(op: Op, opener: Opener) -> tuple[Along | None, Op | None]:
+def _find_softmax(op: Op, definitions: Definitions) -> tuple[Along | None, Op | None]:
     """(the softmax, the mask by which empty rows become zeros)."""
     match op:
         case Along("softmax"):
             return op, None
         case Fill(arg, mask, Num(value), where) if value is ZERO:
-            inner = opener.peel(arg)
+            inner = definitions.unwrap(arg)
             if isinstance(inner, Along) and inner.kind == "softmax":
-                emptied = _find_gone(mask, opener) if where else strip(mask)
+                emptied = _find_gone(mask, definitions) if where else strip(mask)
                 if not where or emptied is strip(inner.arg):
                     return inner, emptied
     return None, None
 
 
-def _find_gone(mask: Op, opener: Opener) -> Op | None:
+def _find_gone(mask: Op, definitions: Definitions) -> Op | None:
     """The logits, where the mask says which of them are minus infinity."""
-    match opener.peel(mask):
+    match definitions.unwrap(mask):
         case Apply("==", (logits, Num(value))) if value is MINUS_INFINITY:
             return strip(logits)
         case _:
             return None
 
 
-def _open_logits(soft: Along, emptied: Op | None, opener: Opener) -> Op:
+def _open_logits(soft: Along, emptied: Op | None, definitions: Definitions) -> Op:
     """What the softmax is taken of; besides, only the test for minus infinity may read it."""
     logits = strip(soft.arg)
-    is_read_twice = isinstance(logits, Source) and opener.count_reads(logits.name) == 2
-    return opener.peel(opener.look(logits) if emptied is logits and is_read_twice else logits)
+    is_read_twice = isinstance(logits, Source) and definitions.count_reads(logits.name) == 2
+    return definitions.unwrap(
+        definitions.look(logits) if emptied is logits and is_read_twice else logits
+    )
 
 
-def _find_scores(op: Op, opener: Opener) -> Scores | None:
+def _find_scores(op: Op, definitions: Definitions) -> Scores | None:
     match op:
         case Fill(arg, mask, Num(value), False) if value is MINUS_INFINITY:
-            scores = _find_scores(opener.peel(arg), opener)
+            scores = _find_scores(definitions.unwrap(arg), definitions)
             is_plain = scores is not None and scores.mask is None
             return replace(scores, mask=strip(mask)) if scores and is_plain else None
         case Apply("+", (one, other)):
             for product, rest in ((one, other), (other, one)):
-                scores = _find_scores(opener.peel(product), opener)
+                scores = _find_scores(definitions.unwrap(product), definitions)
                 if scores is not None and scores.mask is None:
                     return replace(scores, bias=_add(scores.bias, strip(rest)))
             return None
         case Apply("-", (product, rest)):
-            scores = _find_scores(opener.peel(product), opener)
+            scores = _find_scores(definitions.unwrap(product), definitions)
             taken = Apply("neg", (strip(rest),), axes_of(strip(rest)))
             is_plain = scores is not None and scores.mask is None
             return replace(scores, bias=_add(scores.bias, taken)) if scores and is_plain else None
         case Apply("*" | "/" as function, (product, Num() as scale)):
-            scores = _find_scores(opener.peel(product), opener)
+            scores = _find_scores(definitions.unwrap(product), definitions)
             if scores is None or scores.mask is not None:
                 return None
             query, bias = scores.query, scores.bias
@@ -170,7 +176,7 @@ def _add(bias: Op | None, rest: Op) -> Op:
 
 
 def _find_places(
-    op: Einsum, soft: Along, scores: Scores, value: Op, opener: Opener
+    op: Einsum, soft: Along, scores: Scores, value: Op, definitions: Definitions
 ) -> Places | None:
     """The part of every index; None where they do not make an attention of four places."""
     query, key, worth = map(axes_of, (scores.query, scores.key, value))
@@ -181,7 +187,7 @@ def _find_places(
     results = [i for i in worth if i not in kept]
     if len(features) != 1 or len(results) != 1 or not 1 <= len(rows) <= 2 or len(batch) > 2:
         return None
-    rows.sort(key=opener.memory.extent)  # a group has few heads, a sequence many rows
+    rows.sort(key=definitions.memory.extent)  # a group has few heads, a sequence many rows
     group = rows[0] if len(rows) == 2 else None
     found = Places(batch, group, rows[-1], soft.index, features[0], results[0])
     fits = (
@@ -194,20 +200,22 @@ def _find_places(
     heads = {batch[1], group} if found.merged is not None else set()
     if not fits or any(heads & set(axes) for axes in others):
         return None  # a mask of heads in two places would have to be copied
-    is_square = opener.memory.extent(found.feature) == opener.memory.extent(found.result)
+    is_square = definitions.memory.extent(found.feature) == definitions.memory.extent(found.result)
     return found if is_square else None  # else torch falls back to plain steps
 
 
-def _is_causal(mask: Op | None, places: Places, opener: Opener) -> bool:
+def _is_causal(mask: Op | None, places: Places, definitions: Definitions) -> bool:
     """Is the mask j <= i, which torch makes itself?"""
-    match opener.look(mask) if mask is not None else None:
+    match definitions.look(mask) if mask is not None else None:
         case Triangle(rows, columns, offset, False):
             return rows is places.row and columns is places.column and offset is ZERO
         case _:
             return False
 
 
-def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, opener: Opener) -> Op:
+def _make_cell(
+    op: Einsum, scores: Scores, value: Op, places: Places, definitions: Definitions
+) -> Op:
     """The call, its result in the order of the operation's axes."""
     batch, group, merged = places.batch, places.group, places.merged
     heads = batch if group is None else (*batch, group)
@@ -221,7 +229,7 @@ def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, opener: Op
     shared = (":", None) if group and len(batch) == 1 else (2 - len(batch)) * (None,)
     args: list[Op] = [query, key, worth]
     operands = [
-        _pick(_make_rows(k, args[k], opener), at)
+        _pick(_make_rows(k, args[k], definitions), at)
         for k, at in enumerate((pad * (None,), shared, shared))
     ]
     keywords: list[tuple[str, Operand]] = []
@@ -248,32 +256,32 @@ def _make_cell(op: Einsum, scores: Scores, value: Op, places: Places, opener: Op
     if merged is not None:
         whole = Flatten(whole, 1, 2, merged)
     is_bare = scores.bias is not None and scores.mask is None and not scores.zeros
-    note = ENDLESS if is_bare else NOTE
-    scratch = (find_true_axes(mask),) if mask is not None and is_truth(mask) else ()  # as floats
+    note = EMPTY_ROW_NOTE if is_bare else NOTE
+    scratch = (find_true_axes(mask),) if mask is not None and is_boolean(mask) else ()  # as floats
     cell: Op = Cell(call, tuple(args), whole, axes, note=note, scratch=scratch)
     if group is not None and merged is not None:
         cell = Unflatten(cell, 1, (batch[1], group))
     return arrange(cell, op.axes)
 
 
-def _may_be_endless(bias: Op | None, opener: Opener) -> bool:
+def _may_be_infinite(bias: Op | None, definitions: Definitions) -> bool:
     """May what is added be -oo without an argument that is? A row of it is nan, and torch's 0."""
-    endless = Num(MINUS_INFINITY)
-    for part in () if bias is None else opener.walk(bias):
+    infinite = Num(MINUS_INFINITY)
+    for part in () if bias is None else definitions.walk(bias):
         match part:
-            case Fill(value=value) if value is endless:
+            case Fill(value=value) if value is infinite:
                 return True
             case Apply("log"):
                 return True
-            case _ if part is endless:
+            case _ if part is infinite:
                 return True
     return False
 
 
-def _make_rows(place: int, op: Op, opener: Opener) -> Operand:
+def _make_rows(place: int, op: Op, definitions: Definitions) -> Operand:
     """A copy, where the features do not lie side by side: torch falls back to plain steps there."""
-    is_near = find_strides(op, opener.memory)[-1] == 1
-    if is_near or opener.memory.extent(axes_of(op)[-1]) == 1:
+    is_near = find_strides(op, definitions.memory)[-1] == 1
+    if is_near or definitions.memory.extent(axes_of(op)[-1]) == 1:
         return Given(place)
     return TorchCall(".contiguous", (Given(place),))
 
@@ -306,12 +314,12 @@ def _spell_weights(scores: Scores, given: tuple[Op, Op], places: Places, mask: O
     if scores.causal:
         causal = Triangle(places.row, places.column, ZERO, False)
         logits = Fill(logits, causal, Num(MINUS_INFINITY), False)
-    elif mask is not None and is_truth(mask):
+    elif mask is not None and is_boolean(mask):
         logits = Fill(logits, mask, Num(MINUS_INFINITY), False)
     elif mask is not None:
         logits = Apply("+", (logits, mask), kept)
     weights: Op = Along("softmax", logits, places.column)
-    if mask is not None and is_truth(mask):
+    if mask is not None and is_boolean(mask):
         weights = Fill(weights, mask, Num(ZERO), False)
     elif scores.zeros:
         gone = Apply("==", (logits, Num(MINUS_INFINITY)), kept)

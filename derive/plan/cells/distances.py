@@ -24,7 +24,7 @@ from derive.plan.ops import (
     TorchCall,
     arrange,
     axes_of,
-    is_whole,
+    is_integral,
     rename_indices,
     walk_ops,
 )
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from derive.ir.nodes import Index
-    from derive.plan.cells.matching import Opener
+    from derive.plan.cells.matching import Definitions
 
 NAME = "torch.cdist"
 MODE = ("compute_mode", "donot_use_mm_for_euclid_dist")
@@ -43,21 +43,21 @@ TWO = Number(Fraction(2))
 Found: TypeAlias = tuple[Op, Op, tuple["Index", ...], tuple["Index", ...]]
 
 
-def match_distance(op: Op, opener: Opener) -> Op | None:
+def match_distance(op: Op, definitions: Definitions) -> Op | None:
     """A root of a sum of squared differences, or that sum, where nothing else reads its parts."""
     match op:
         case Apply("sqrt", (arg,)):
-            total, is_square = opener.peel(arg), False
+            total, is_square = definitions.unwrap(arg), False
         case Reduction("sum") as total:
             is_square = True
         case _:
             return None
-    if not isinstance(total, Reduction) or not opener.is_alone(total, axes_of(op)):
+    if not isinstance(total, Reduction) or not definitions.is_alone(total, axes_of(op)):
         return None
-    found = _find_difference(opener.spell(total))
-    if found is None or any(map(is_whole, found[:2])):
+    found = _find_difference(definitions.spell(total))
+    if found is None or any(map(is_integral, found[:2])):
         return None  # torch takes no integers
-    if _is_self(*found) and opener.has_any(_is_steep):
+    if _is_self(*found) and definitions.has_any(_may_lack_slope):
         return None
     return arrange(_make_cell(*found, is_square=is_square), axes_of(op))
 
@@ -67,7 +67,7 @@ def _is_self(one: Op, other: Op, axes: tuple[Index, ...], _: tuple[Index, ...]) 
     return rename_indices(one, {axes[-2]: axes[-1]}) is other
 
 
-def _is_steep(op: Op) -> bool:
+def _may_lack_slope(op: Op) -> bool:
     """May it have no slope at 0?
 
     Of a distance of 0 torch takes the slope for 0, whatever is made of it. The formula's root has

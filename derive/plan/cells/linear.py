@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from fractions import Fraction
 
-    from derive.plan.cells.matching import Opener
+    from derive.plan.cells.matching import Definitions
 
 LINEAR = "torch.nn.functional.linear"
 
@@ -43,13 +43,13 @@ class Product:
         return (*self.batch, *self.rows, *self.columns)
 
 
-def match_linear(op: Op, opener: Opener) -> Op | None:
+def match_linear(op: Op, definitions: Definitions) -> Op | None:
     """A sum with a contraction in it, and a term that the contraction can be added to."""
-    if not isinstance(op, Apply) or op.function not in {"+", "-"} or op in opener.refused:
+    if not isinstance(op, Apply) or op.function not in {"+", "-"} or op in definitions.refused:
         return None
-    terms = split_sum(op, opener.peel)
+    terms = split_sum(op, definitions.unwrap)
     for place, term in enumerate(terms):
-        product, alpha = _read_product(term, op.axes, opener)
+        product, alpha = _read_product(term, op.axes, definitions)
         if product is None:
             continue
         others = [*terms[:place], *terms[place + 1 :]]
@@ -58,7 +58,7 @@ def match_linear(op: Op, opener: Opener) -> Op | None:
             if cell is not None:
                 rest = [*others[:number], *others[number + 1 :]]
                 return arrange(join_sum([Signed(cell), *rest], op.axes), op.axes)
-    opener.refused.update(_find_parts(op, op.axes))
+    definitions.refused.update(_find_parts(op, op.axes))
     return None
 
 
@@ -71,10 +71,10 @@ def _find_parts(op: Op, order: tuple[Index, ...]) -> Iterator[Op]:
 
 
 def _read_product(
-    term: Signed, order: tuple[Index, ...], opener: Opener
+    term: Signed, order: tuple[Index, ...], definitions: Definitions
 ) -> tuple[Product | None, Fraction]:
     """A term as a contraction, if it is one, and the number that scales it."""
-    inner, alpha = split_scale(term, opener)
+    inner, alpha = split_scale(term, definitions)
     if not isinstance(inner, Einsum) or len(inner.args) != 2:
         return None, alpha
     (one, first), (two, second) = (split_scale(Signed(arg)) for arg in inner.args)

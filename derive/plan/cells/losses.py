@@ -24,8 +24,8 @@ from derive.plan.ops import (
     args_of,
     arrange,
     axes_of,
-    is_truth,
-    is_whole,
+    is_boolean,
+    is_integral,
     rename_indices,
     walk_ops,
 )
@@ -34,20 +34,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from derive.ir.nodes import Index
-    from derive.plan.cells.matching import Opener
+    from derive.plan.cells.matching import Definitions
 
 NAME = "torch.nn.functional.cross_entropy"
 
 
-def match_cross_entropy(op: Op, opener: Opener) -> Op | None:
+def match_cross_entropy(op: Op, definitions: Definitions) -> Op | None:
     """The loss of each row, or of all, where nothing else reads the logarithms."""
-    if not isinstance(op, (Apply, Reduction)) or len(axes_of(op)) > 1 or not opener.is_alone(op):
+    if (
+        not isinstance(op, (Apply, Reduction))
+        or len(axes_of(op)) > 1
+        or not definitions.is_alone(op)
+    ):
         return None
-    whole = opener.spell(op)
+    whole = definitions.spell(op)
     cell = _match_diagonal(whole, axes_of(op))
     if cell is not None:
         return cell
-    for logarithms, along in _find_logarithms(whole, opener):
+    for logarithms, along in _find_logarithms(whole, definitions):
         rows = tuple(i for i in axes_of(along) if i is not along.index)
         if len(rows) != 1 or not set(axes_of(op)) <= set(rows):
             continue
@@ -58,10 +62,10 @@ def match_cross_entropy(op: Op, opener: Opener) -> Op | None:
     return None
 
 
-def _find_logarithms(whole: Op, opener: Opener) -> Iterator[tuple[Op, Along]]:
+def _find_logarithms(whole: Op, definitions: Definitions) -> Iterator[tuple[Op, Along]]:
     """What stands for a log_softmax, and that log_softmax."""
     for part in dict.fromkeys(walk_ops(whole)):
-        opened = opener.open(part)
+        opened = definitions.open(part)
         if isinstance(opened, Along) and opened.kind == "log_softmax":
             yield part, opened
 
@@ -70,7 +74,9 @@ def _find_given(whole: Op, logarithms: Op, along: Along) -> Iterator[Op]:
     """What may be the probabilities: operations with the indices of the logarithms."""
     for part in dict.fromkeys(map(strip, walk_ops(whole))):
         is_wide = set(axes_of(part)) == set(axes_of(along))
-        is_real = not is_whole(part) and not is_truth(part)  # torch takes no other probabilities
+        is_real = not is_integral(part) and not is_boolean(
+            part
+        )  # torch takes no other probabilities
         if is_wide and is_real and all(inner is not logarithms for inner in walk_ops(part)):
             yield part
 

@@ -40,21 +40,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from derive.ir.nodes import Expr, Index, ScalarInput
-    from derive.plan.cost import Memory
+    from derive.plan.cost import Storage
     from derive.plan.steps import Step
 
 MOST_SPELLED = 1000  # operations of a step, written out with all it reads, that are looked through
 PLAIN = (Source, Num, Arrange, Expand, Cast, Apply, Reduction)  # what the algebra looks into
 
 
-class Opener:
+class Definitions:
     """The steps by name, how often each is read, and what is known of the arguments."""
 
     def __init__(
         self,
         steps: Sequence[Step],
         results: Sequence[Op],
-        memory: Memory,
+        memory: Storage,
         inputs: Sequence[Tensor | ScalarInput] = (),
     ) -> None:
         self.steps = {step.name: step for step in steps}
@@ -73,7 +73,7 @@ class Opener:
             )
 
     def open(self, op: Op) -> Op:
-        """What a name stands for, under the letters of its reader, if nothing else reads it."""
+        """What a name stands for, under the indices of its reader, if nothing else reads it."""
         while isinstance(op, Source) and self._reads[op.name] == 1 and op.name in self.steps:
             op = self._read(op)
         return op
@@ -102,17 +102,17 @@ class Opener:
                     seen.add(part.name)
                     waiting.append(self.steps[part.name].op)
 
-    def peel(self, op: Op) -> Op:
+    def unwrap(self, op: Op) -> Op:
         """The same, without the order of its axes."""
         op = self.open(op)
         while isinstance(op, Arrange):
             op = self.open(op.arg)
         return op
 
-    def peel_small(self, op: Op, wide: Collection[Index]) -> Op:
+    def unwrap_small(self, op: Op, wide: Collection[Index]) -> Op:
         """The same; of names with fewer indices than `wide`, whoever reads them."""
         while True:
-            opened = self.peel(op)
+            opened = self.unwrap(op)
             if isinstance(opened, Source) and not set(wide) <= set(opened.axes):
                 opened = self.look(opened)
             if opened is op:
@@ -189,7 +189,7 @@ def _is_row_product(op: Op) -> bool:
 
 
 def rename(op: Op, new: dict[Index, Index]) -> Op:
-    """The operation under other free letters; its bound ones give way."""
+    """The operation under other free indices; its bound ones give way."""
     coming = {index.name for index in new.values()}
     inner = {i for part in walk_ops(op) for i in axes_of(part)} - {*new}
     taken = coming | {i.name for i in inner} | {i.name for i in new}
@@ -317,16 +317,16 @@ def _combine(function: str, one: Op, other: Op, order: tuple[Index, ...]) -> Op:
     return Apply(function, pair, find_union(pair, order))
 
 
-def split_scale(term: Signed, opener: Opener | None = None) -> tuple[Op, Fraction]:
+def split_scale(term: Signed, definitions: Definitions | None = None) -> tuple[Op, Fraction]:
     """(the term without its sign and its constant factors, those): c * 2 as c and 2.
 
     A number over sizes or scalars is no constant: torch takes no tensor for one, and a traced
-    graph would fix it. With an opener, names are looked through.
+    graph would fix it. With an definitions, names are looked through.
     """
     number = Fraction(-1 if term.negative else 1)
     op = term.op
     while True:
-        op = strip(opener.peel(op) if opener else op)
+        op = strip(definitions.unwrap(op) if definitions else op)
         match op:
             case Apply("*" | "/" as function, (arg, Num(value))):
                 constant = Polynomial.of(value).constant

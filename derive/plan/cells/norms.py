@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from derive.ir.nodes import Index
-    from derive.plan.cells.matching import Opener
+    from derive.plan.cells.matching import Definitions
 
 LAYER = "torch.nn.functional.layer_norm"
 RMS = "torch.nn.functional.rms_norm"
@@ -64,14 +64,14 @@ class Norm:
     eps: Expr
 
 
-def match_norm(op: Op, opener: Opener) -> Op | None:
+def match_norm(op: Op, definitions: Definitions) -> Op | None:
     """A product with a normalised factor, and what is added to it."""
     if not isinstance(op, Apply) or op.function not in {"+", "-", "*", "/", "neg"}:
         return None
-    terms = split_sum(op, opener.peel)
+    terms = split_sum(op, definitions.unwrap)
     for place, term in enumerate(terms):
-        factors = split_product(term.op, lambda part: opener.peel_small(part, op.axes))
-        norm = _find_norm(factors, opener)
+        factors = split_product(term.op, lambda part: definitions.unwrap_small(part, op.axes))
+        norm = _find_norm(factors, definitions)
         if norm is not None:
             others = [*terms[:place], *terms[place + 1 :]]
             factors.negative ^= term.negative
@@ -79,19 +79,19 @@ def match_norm(op: Op, opener: Opener) -> Op | None:
     return None
 
 
-def _find_norm(factors: Factors, opener: Opener) -> Norm | None:
+def _find_norm(factors: Factors, definitions: Definitions) -> Norm | None:
     """The norm in a product; its two factors go out of it."""
     for root in factors.under:
         if not isinstance(root, Apply) or root.function != "sqrt":
             continue
-        spread, eps = _split_number(root.args[0], opener)
+        spread, eps = _split_number(root.args[0], definitions)
         if eps is None:
             continue
         for factor in factors.over:
             over = tuple(i for i in axes_of(factor) if i not in axes_of(spread))
             if not over or len(axes_of(factor)) != len(over) + len(axes_of(spread)):
                 continue
-            norm = _tell_norm(factor, spread, over, eps, opener)
+            norm = _name_norm(factor, spread, over, eps, definitions)
             if norm is not None:
                 factors.over.remove(factor)
                 factors.under.remove(root)
@@ -99,9 +99,9 @@ def _find_norm(factors: Factors, opener: Opener) -> Norm | None:
     return None
 
 
-def _split_number(op: Op, opener: Opener) -> tuple[Op, Expr | None]:
+def _split_number(op: Op, definitions: Definitions) -> tuple[Op, Expr | None]:
     """(what stands under the root, the number that is added to it), None for other numbers."""
-    terms = split_sum(op, lambda part: opener.look(strip(part)))
+    terms = split_sum(op, lambda part: definitions.look(strip(part)))
     numbers = [term for term in terms if isinstance(term.op, Num)]
     others = [term for term in terms if not isinstance(term.op, Num)]
     if not others:
@@ -118,14 +118,14 @@ def _split_number(op: Op, opener: Opener) -> tuple[Op, Expr | None]:
             return rest, None
 
 
-def _tell_norm(
-    factor: Op, spread: Op, over: tuple[Index, ...], eps: Expr, opener: Opener
+def _name_norm(
+    factor: Op, spread: Op, over: tuple[Index, ...], eps: Expr, definitions: Definitions
 ) -> Norm | None:
     """The norm, if the factor is x - mean x and what is spread var x; or x and mean x**2."""
-    candidates = list(dict.fromkeys(_find_tensors(factor, axes_of(factor), opener)))
+    candidates = list(dict.fromkeys(_find_tensors(factor, axes_of(factor), definitions)))
     for arg in candidates:
         kept = {arg.name}
-        centred, deviation = opener.spell(factor, kept), opener.spell(spread, kept)
+        centred, deviation = definitions.spell(factor, kept), definitions.spell(spread, kept)
         mean = Reduction("mean", arg, over)
         if is_same(deviation, Reduction("var", arg, over)) and is_same(
             centred, _combine("-", arg, mean)
@@ -134,26 +134,30 @@ def _tell_norm(
     for arg in candidates:
         square = Apply("pow", (arg, Num(TWO)), arg.axes)
         kept = {arg.name}
-        deviation = opener.spell(spread, kept)
+        deviation = definitions.spell(spread, kept)
         is_norm = is_same(deviation, Reduction("mean", square, over))
-        if is_norm and _is_dense(arg, over, opener) and is_same(opener.spell(factor, kept), arg):
+        if (
+            is_norm
+            and _is_dense(arg, over, definitions)
+            and is_same(definitions.spell(factor, kept), arg)
+        ):
             return Norm(RMS, arg, over, eps)
     return None
 
 
-def _find_tensors(op: Op, axes: tuple[Index, ...], opener: Opener) -> Iterator[Source]:
+def _find_tensors(op: Op, axes: tuple[Index, ...], definitions: Definitions) -> Iterator[Source]:
     """The tensors with all of the axes that it is made from, the first ones first."""
     for part in walk_ops(op):
         if isinstance(part, Source) and part.kind == "real" and set(part.axes) == set(axes):
-            step = opener.look(part)
+            step = definitions.look(part)
             if step is not part:
-                yield from _find_tensors(step, axes, opener)
+                yield from _find_tensors(step, axes, definitions)
             yield part
 
 
-def _is_dense(arg: Op, over: tuple[Index, ...], opener: Opener) -> bool:
+def _is_dense(arg: Op, over: tuple[Index, ...], definitions: Definitions) -> bool:
     """Do its entries along these indices lie side by side?"""
-    strides = dict(zip(axes_of(arg), find_strides(arg, opener.memory), strict=True))
+    strides = dict(zip(axes_of(arg), find_strides(arg, definitions.memory), strict=True))
     closest = sorted(strides, key=lambda index: strides[index])[: len(over)]
     return set(closest) == set(over)
 
@@ -170,10 +174,10 @@ def _make_cell(
     kept = tuple(i for i in axes_of(norm.arg) if i not in norm.over)
     axes = (*kept, *norm.over)
     weight = _take(factors.over, norm.over)
-    is_whole = not factors.over and not factors.under and not factors.negative
+    is_integral = not factors.over and not factors.under and not factors.negative
     bias = None
     rest = list(others)
-    if is_whole and norm.call == LAYER:
+    if is_integral and norm.call == LAYER:
         able = [t for t in rest if not t.negative and set(axes_of(t.op)) == set(norm.over)]
         if able:
             bias = able[0].op

@@ -37,7 +37,7 @@ from derive.plan.ops import (
 
 if TYPE_CHECKING:
     from derive.ir.nodes import Index
-    from derive.plan.cells.matching import Opener
+    from derive.plan.cells.matching import Definitions
 
 FEW = 8  # segments below which a product with the mask is as fast
 
@@ -52,17 +52,17 @@ class Segments:
     weight: Op | None
 
 
-def match_segment_sum(op: Op, opener: Opener) -> Op | None:
+def match_segment_sum(op: Op, definitions: Definitions) -> Op | None:
     """A sum over one index, in which a mask leaves to each segment what belongs to it."""
     match op:
         case Einsum((one, other), axes):
             for mask, value in ((one, other), (other, one)):
-                found = _find_segments(mask, opener)
+                found = _find_segments(mask, definitions)
                 if found is not None:
                     return _write(found, strip(value), axes)
             return None
         case Reduction("sum", mask, over):
-            found = _find_segments(mask, opener)
+            found = _find_segments(mask, definitions)
             if found is None or over != found.numbers.axes:
                 return None
             ones = Expand(NumTensor(ONE), found.numbers.axes)  # the number of entries is their sum
@@ -71,29 +71,29 @@ def match_segment_sum(op: Op, opener: Opener) -> Op | None:
             return None
 
 
-def _find_segments(op: Op, opener: Opener) -> Segments | None:
+def _find_segments(op: Op, definitions: Definitions) -> Segments | None:
     """What a factor chooses, if it is 0 but where an index is the number of a segment."""
-    match strip(opener.look(strip(op))):
+    match strip(definitions.look(strip(op))):
         case Cast(arg):
-            return _read_mask(arg, None, opener)
+            return _read_mask(arg, None, definitions)
         case Choose(mask, weight, Num(other)) if other is ZERO and not isinstance(weight, Num):
-            return _read_mask(mask, strip(weight), opener)
+            return _read_mask(mask, strip(weight), definitions)
         case _:
             return None
 
 
-def _read_mask(mask: Op, weight: Op | None, opener: Opener) -> Segments | None:
+def _read_mask(mask: Op, weight: Op | None, definitions: Definitions) -> Segments | None:
     """The mask, if it compares an index with a tensor whose values are bounded by its extent."""
-    opened = strip(opener.look(strip(mask)))
+    opened = strip(definitions.look(strip(mask)))
     if not isinstance(opened, Apply) or opened.function != "==":
         return None
     left, right = (strip(arg) for arg in opened.args)
     for numbers, place in ((left, right), (right, left)):
-        index = opener.look(place)
+        index = definitions.look(place)
         if not isinstance(numbers, Source) or not isinstance(index, Iota):
             continue
-        bound = opener.bounds.get(numbers.name)
-        if bound is None or len(numbers.axes) != 1 or opener.memory.extent(index.index) < FEW:
+        bound = definitions.bounds.get(numbers.name)
+        if bound is None or len(numbers.axes) != 1 or definitions.memory.extent(index.index) < FEW:
             continue
         if is_same_extent(bound, index.index.extent):
             whole = Apply("==", align((numbers, index), opened.axes), opened.axes)

@@ -74,10 +74,10 @@ from derive.plan.ops import (
     arrange,
     axes_of,
     find_union,
+    is_boolean,
     is_integer,
+    is_integral,
     is_number,
-    is_truth,
-    is_whole,
     sort_axes,
     strip_casts,
 )
@@ -104,9 +104,9 @@ def lower_equation(equation: Equation, context: Context) -> Source:
     op = lower_inside(equation.value, context, order)
     if not axes_of(op) and isinstance(op, Num):
         op = NumTensor(op.value)
-    if isinstance(op, Cast) and not is_truth(op.arg) and not is_wide(op.arg):
+    if isinstance(op, Cast) and not is_boolean(op.arg) and not is_wide(op.arg):
         op = op.arg
-    if is_whole(op):
+    if is_integral(op):
         context.integers.add(target.tensor.name)
     op = Expand(op, order) if set(axes_of(op)) != set(flat) else arrange(op, order)
     context.stored[target.tensor.name] = tuple(places)
@@ -114,37 +114,37 @@ def lower_equation(equation: Equation, context: Context) -> Source:
 
 
 def _parts(target: Access, position: int) -> tuple[Index, ...]:
-    """The letters that fill one place of a left side."""
+    """The indices that fill one place of a left side."""
     place = target.places[position]
     return split_merged(place, target.tensor.shape[position])
 
 
 def lower(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
     """The expression as an operation; what is heavy becomes a step, and is found again later."""
-    key, letters = to_key(expr)
+    key, indices = to_key(expr)
     if key in context.known:
         source, names = context.known[key]
-        again = dict(zip(names, letters, strict=True))
+        again = dict(zip(names, indices, strict=True))
         found = Source(source.name, tuple(again[i] for i in source.axes), source.kind)
         return Cast(found) if source.kind == "int" else found
     op = lower_inside(expr, context, order)
     if not isinstance(op, HEAVY):
         return op
     source = context.add_step(op)
-    context.known[key] = (source, letters)
+    context.known[key] = (source, indices)
     return Cast(source) if source.kind == "int" else source
 
 
 @lru_cache(maxsize=1 << 14)
 def to_key(expr: Expr) -> tuple[Expr, tuple[Index, ...]]:
-    """The expression under letters of no one's, so that renamed copies are found to be equal."""
-    letters = find_free(expr)
-    plain = {i: Index(f"@{k}", i.extent) for k, i in enumerate(letters)}
-    return substitute(_settle_bound(expr), plain), letters  # type: ignore[arg-type]
+    """The expression under indices that no formula has, so that renamed copies are equal."""
+    indices = find_free(expr)
+    plain = {i: Index(f"@{k}", i.extent) for k, i in enumerate(indices)}
+    return substitute(_number_bound(expr), plain), indices  # type: ignore[arg-type]
 
 
-def _settle_bound(expr: Expr, depth: int = 0) -> Expr:
-    """Bound letters by their depth."""
+def _number_bound(expr: Expr, depth: int = 0) -> Expr:
+    """Bound indices by their depth."""
     match expr:
         case Reduce(kind, bound, condition, body):
             new: dict[Expr, Expr] = {
@@ -153,11 +153,11 @@ def _settle_bound(expr: Expr, depth: int = 0) -> Expr:
             return Reduce(
                 kind,
                 tuple(new[i] for i in bound),  # type: ignore[misc]
-                _settle_bound(substitute(condition, new), depth + 1),
-                _settle_bound(substitute(body, new), depth + 1),
+                _number_bound(substitute(condition, new), depth + 1),
+                _number_bound(substitute(body, new), depth + 1),
             )
         case _:
-            return map_children(expr, lambda child: _settle_bound(child, depth))
+            return map_children(expr, lambda child: _number_bound(child, depth))
 
 
 def lower_inside(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
@@ -201,7 +201,7 @@ def lower_node(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
 
 
 def lower_access(access: Access, context: Context) -> Op:
-    """A tensor read through its places, from the order and the letters in which it is stored."""
+    """A tensor read through its places, from the order and the indices in which it is stored."""
     layout = layout_of(access.tensor, context)
     stored = context.stored.get(access.tensor.name)
     op = read(access, layout, stored)
@@ -318,7 +318,7 @@ def read(
 ) -> Op:
     """The tensor as a chain of views whose axes are distinct indices.
 
-    `layout` is the order of its places in storage. A tensor that an equation defines keeps letters
+    `layout` is the order of its places in storage. A tensor that an equation defines keeps indices
     that its left side merges apart; `stored` has them, place by place.
     """
     shape = access.tensor.shape
@@ -327,17 +327,17 @@ def read(
     parts = [stored[k] for k in layout] if stored else [()] * len(places)
     axes: list[Index] = []
     merge: list[tuple[int, int, int]] = []  # place, first and last axis
-    for k, (place, extent, letters) in enumerate(zip(places, extents, parts, strict=True)):
-        if len(letters) < 2:
+    for k, (place, extent, indices) in enumerate(zip(places, extents, parts, strict=True)):
+        if len(indices) < 2:
             axes.append(_hold_place(k, place, extent))
             continue
         found = split_merged(place, extent)
-        if [i.extent for i in found] == [i.extent for i in letters]:
+        if [i.extent for i in found] == [i.extent for i in indices]:
             places[k] = found[0]
             axes += found
         else:
-            merge.append((k, len(axes), len(axes) + len(letters) - 1))
-            axes += (Index(f"#{k}.{n}", i.extent) for n, i in enumerate(letters))
+            merge.append((k, len(axes), len(axes) + len(indices) - 1))
+            axes += (Index(f"#{k}.{n}", i.extent) for n, i in enumerate(indices))
     op: Op = Source(access.tensor.name, tuple(axes), access.tensor.kind)
     for k, start, end in reversed(merge):
         op = Flatten(op, start, end, _hold_place(k, places[k], extents[k]))
@@ -345,7 +345,7 @@ def read(
 
 
 def _take_places(op: Op, places: list[Expr], access: Access) -> Op:
-    """Views for the places that are no plain letter: their stand-ins are named by position."""
+    """Views for the places that are no plain index: their stand-ins are named by position."""
     for k in reversed(range(len(places))):
         place = places[k]
         names = [axis.name for axis in axes_of(op)]
@@ -398,7 +398,7 @@ def _take_diagonals(op: Op) -> Op:
 
 @lru_cache(maxsize=1 << 12)
 def split_merged(place: Expr, extent: Expr) -> tuple[Index, ...]:
-    """The letters of a merged place, slowest first, or () where it is no mixed-radix number.
+    """The indices of a merged place, slowest first, or () where it is no mixed-radix number.
 
     `h*D + d` is one if d runs over D and the whole over H*D, so that every position is met once.
     """

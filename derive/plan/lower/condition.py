@@ -38,8 +38,8 @@ from derive.plan.ops import (
     arrange,
     axes_of,
     find_union,
+    is_boolean,
     is_integer,
-    is_truth,
     strip_casts,
 )
 
@@ -72,9 +72,13 @@ def _lower_condition(condition: Expr, context: Context, order: tuple[Index, ...]
         case Compare(relation, left, right):
             return _lower_compare(relation, left, right, context, order)
         case And(parts):
-            return _fold("and", [_lower_condition(p, context, order) for p in parts], order)
+            return _join_conditions(
+                "and", [_lower_condition(p, context, order) for p in parts], order
+            )
         case Or(parts):
-            return _fold("or", [_lower_condition(p, context, order) for p in parts], order)
+            return _join_conditions(
+                "or", [_lower_condition(p, context, order) for p in parts], order
+            )
         case Not(part):
             arg = _lower_condition(part, context, order)
             return Apply("not", (arg,), axes_of(arg))
@@ -84,7 +88,7 @@ def _lower_condition(condition: Expr, context: Context, order: tuple[Index, ...]
             raise TypeError(f"{type(condition).__name__} is no condition")
 
 
-def _fold(function: str, ops: Sequence[Op], order: tuple[Index, ...]) -> Op:
+def _join_conditions(function: str, ops: Sequence[Op], order: tuple[Index, ...]) -> Op:
     result = ops[0]
     for op in ops[1:]:
         pair = align([result, op], order)
@@ -138,13 +142,13 @@ def clear_fractions(relation: str, left: Expr, right: Expr) -> tuple[str, Expr, 
     """
     difference = Polynomial.of(left) - Polynomial.of(right)
     powers = [power for monomial in difference.terms for _, power in monomial]
-    is_whole = all(p > 0 for p in powers) and all(
+    is_integral = all(p > 0 for p in powers) and all(
         term.denominator == 1 for term in difference.terms.values()
     )
     is_plain = all(is_integer(side) or not find_free(side) for side in (left, right))
     if not all(isinstance(atom, (Index, Size)) for atom in difference.atoms):
         return relation, left, right
-    if is_plain and is_whole:
+    if is_plain and is_integral:
         return relation, left, right
     divisors: dict[Expr, int] = {}
     for monomial in difference.terms:
@@ -165,7 +169,7 @@ def _lower_side(side: Expr, context: Context, order: tuple[Index, ...]) -> Op:
 
 
 def lower_index(index: Index, context: Context) -> Op:
-    """The values of an index, once, as a step by its letter."""
+    """The values of an index, once, as a step by its name."""
     if index in context.known:
         return context.known[index][0]
     source = context.add_step(Iota(index))
@@ -220,7 +224,7 @@ def lower_choice(
         return fill(taken, mask, left, False, order)
     if isinstance(taken, Num):
         return fill(left, mask, taken, True, order)
-    taken, left = (Cast(op) if is_truth(op) else op for op in (taken, left))
+    taken, left = (Cast(op) if is_boolean(op) else op for op in (taken, left))
     mask, taken, left = align([mask, taken, left], order)
     return Choose(mask, taken, left, find_union([mask, taken, left], order))
 

@@ -12,8 +12,8 @@ from derive.plan.ops import (
     Op,
     Source,
     axes_of,
-    is_truth,
-    is_whole,
+    is_boolean,
+    is_integral,
 )
 from derive.plan.path import FLOPS
 from derive.plan.steps import Step
@@ -73,7 +73,7 @@ class Context:
 
     def add_step(self, op: Op, given: str = "") -> Source:
         """A step of its own for an operation, by the name that the formula gives or a free one."""
-        kind = "bool" if is_truth(op) else "int" if is_whole(op) else "real"
+        kind = "bool" if is_boolean(op) else "int" if is_integral(op) else "real"
         name = given or free_name(name_op(op, self.target), self.names)
         self.names.add(name)
         self.steps.append(Step(name, op))

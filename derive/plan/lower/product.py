@@ -44,8 +44,8 @@ from derive.plan.ops import (
     arrange,
     axes_of,
     find_union,
+    is_boolean,
     is_number,
-    is_truth,
     sort_axes,
     walk_ops,
 )
@@ -214,7 +214,7 @@ def push_number(product: Product, context: Context) -> tuple[Expr, ...] | None:
 def lower_operand(factor: Expr, context: Context, order: tuple[Index, ...]) -> Op:
     """A factor as an operand; a long expression becomes a step."""
     op = context.lower(factor, order)
-    if is_truth(op):
+    if is_boolean(op):
         op = Cast(op)
     long = sum(1 for part in walk_ops(op) if not isinstance(part, (*VIEWS, Num))) > ORDINARY
     return context.add_step(op) if long else op
