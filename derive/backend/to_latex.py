@@ -135,7 +135,10 @@ def _write(expr: Expr) -> tuple[str, int]:
             rows = rf"{to_latex(then)} & \text{{if }} {to_latex(condition)} \\ {to_latex(other)}"
             return rf"\begin{{cases}} {rows} & \text{{otherwise}} \end{{cases}}", ATOM
         case Reduce(kind, bound, condition, body) if kind in BIG:
-            return f"{ROWS[kind].latex}{_write_under(bound, condition)} {_write_within(body, SIGN)}", SIGN
+            return (
+                f"{ROWS[kind].latex}{_write_under(bound, condition)} {_write_within(body, SIGN)}",
+                SIGN,
+            )
         case Reduce(kind, bound, condition, body):
             return _write_function(kind, bound, condition, body), ATOM
         case Along(kind, index, condition, body):

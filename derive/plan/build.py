@@ -191,7 +191,7 @@ def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, 
 
 @cache
 def to_key(op: Op) -> Op:
-    """The operation under indices that no formula has, so that copies that differ in names are equal."""
+    """The operation under indices that no formula has, so that renamed copies are equal."""
     indices = dict.fromkeys(i for part in walk_ops(op) for i in axes_of(part))
     return rename_indices(op, {i: Index(f"@{k}", i.extent) for k, i in enumerate(indices)})
 

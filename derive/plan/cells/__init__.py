@@ -5,8 +5,8 @@ written. To add one, write a function on one operation and list it in CELLS:
 
     def match_x(op: Op, definitions: Definitions) -> Op | None
 
-It returns a Cell, perhaps with its axes arranged, or None where it does not fit. The definitions say
-what a name stands for, where nothing else reads it.
+It returns a Cell, perhaps with its axes arranged, or None where it does not fit. The definitions
+say what a name stands for, where nothing else reads it.
 """
 
 from __future__ import annotations
