@@ -107,11 +107,45 @@ def judge_further(program: Program, formula: Formula, draw: Draw) -> Further:
         return _judge_error(program, draw, outcome.error)
     if not outcome.apart:
         return Further(outcome.same, outcome.difference)
+    soft = _find_finite_mask(program, draw) if draw.change is not None else None
+    if soft is not None:
+        return Further(True, findings=(soft,))
     ruling = rule(program, formula, draw, outcome.apart)
     difference = ruling.difference
     if difference and draw.change is None:
         difference = outcome.describe(draw)
     return Further(not difference, difference, tuple(ruling.findings.values()))
+
+
+FINITE_MASK = Diagnostic(
+    "finite-mask",
+    "a finite number stands for -inf in the mask",
+    facts=("a row with nothing left gives an average of what is masked, not nan or zeros",),
+    help='use float("-inf"), or be sure that every row keeps an entry',
+)
+
+
+def _find_finite_mask(program: Program, draw: Draw) -> Diagnostic | None:
+    """The finding, where a finite number in a mask is all that makes a difference at this draw."""
+    values = draw.make_inputs()
+    usual = replace(draw, change=None).make_inputs()
+    reals = {n: v for n, v in usual.items() if getattr(v, "is_floating_point", bool)()}
+    ordinary = program.find_own({**values, **reals}, draw.sizes)
+    masked: list[float] = []
+
+    def run(values: Values, sizes: Mapping[str, Any]) -> Answer:
+        answer = program.run(values, sizes, How(ordinary=ordinary))
+        masked.extend(() if answer.masked is None else [answer.masked])
+        return answer
+
+    try:
+        is_same = judge_at(program, draw, run).same
+    except CannotRunError:
+        return None
+    if not masked or not is_same:
+        return None
+    fact = f"{masked[0]:.0e} or less: it counts where scores come near it, {draw.describe()}"
+    return replace(FINITE_MASK, facts=(*FINITE_MASK.facts, fact))
 
 
 def _judge_error(program: Program, draw: Draw, error: CannotRunError) -> Further:

@@ -23,10 +23,11 @@ from derive.judge.exactly import copy_values, draw_over, evaluate_over, find_dif
 from derive.judge.loops import evaluate_entries, evaluate_loops
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from derive.checker.draws import Draw
     from derive.checker.program import Program
+    from derive.checker.runs import Answer
     from derive.judge.fields import Usage
     from derive.notation.formula import Formula
 
@@ -145,8 +146,13 @@ def compare_results(program: Program, results: Sequence[Any], wanted: dict[str, 
     return Outcome(not said, said, worst, always_nan=always_nan)
 
 
-def judge_at(program: Program, draw: Draw) -> Outcome:
-    """float64 against the evaluator at a special draw: a clear difference, or a loss of digits."""
+def judge_at(
+    program: Program, draw: Draw, run: Callable[[Any, Any], Answer] | None = None
+) -> Outcome:
+    """float64 against the evaluator at a special draw: a clear difference, or a loss of digits.
+
+    `run` is how the code is run, if it is run in another way than usual.
+    """
     import torch
 
     values = draw.make_inputs()
@@ -157,7 +163,7 @@ def judge_at(program: Program, draw: Draw) -> Outcome:
     wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
     expected = find_expected(program, wanted)
     try:
-        results = program.run(values, draw.sizes).results
+        results = (run or program.run)(values, draw.sizes).results
     except CannotRunError as error:
         if all(bool(value.isfinite().all()) for value in wanted.values()):
             return Outcome(None, error=error)

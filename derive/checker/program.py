@@ -254,7 +254,7 @@ class Program:
     def _ask(self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How) -> Answer:
         import torch
 
-        given = self._find_own(values, sizes)
+        given = self.find_own(values, sizes)
         found = run_target(self.code.target, given, replace(how, names=self.names), self.code.path)
         is_answer = isinstance(found, Answer)  # else somebody has answered in its place
         told = (*found.results, *found.gradients.values()) if is_answer else (found,)
@@ -288,7 +288,7 @@ class Program:
         )
         return answer, dict(zip(leaves, found, strict=True))
 
-    def _find_own(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Given:
+    def find_own(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Given:
         """What everything is given, in memory of its own."""
         own = {k: v.detach().clone() if hasattr(v, "clone") else v for k, v in values.items()}
         try:

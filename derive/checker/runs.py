@@ -30,6 +30,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.load import CannotRunError, find_line, is_incurable, say
+from derive.checker.masks import Masks, find_values
 from derive.checker.processes import where_it_lives
 from derive.checker.slots import fold, gather
 from derive.errors import DeriveError
@@ -244,6 +245,7 @@ class How:
     most: int = 0  # results that are weighed
     names: tuple[str, ...] = ()  # of the formula's results
     is_watched: bool = False  # are its calls told
+    ordinary: Given | None = None  # inputs at which is seen what a mask is; -inf stands there then
 
 
 @dataclass(frozen=True)
@@ -268,11 +270,19 @@ class Answer:
     numbers: tuple[float, ...] = ()  # that stand in those calls
     lowered: tuple[Lowering, ...] = ()
     left_range: bool = False  # has a call overflowed, or made a 0 of an exponential
+    masked: float | None = None  # the largest finite number for which -inf stood
 
 
 @where_it_lives
 def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
     """The results of one run."""
+    if how.ordinary is not None:
+        masks, plain = Masks(), replace(how, ordinary=None)
+        with masks.find():
+            run_target(target, how.ordinary, plain, path)
+        with masks.put_infinity():
+            answer = run_target(target, given, plain, path)
+        return replace(answer, masked=masks.largest)
     from derive.judge.fields import NotModelledError, TooDeepError, UnluckyError
 
     views = make_failure_watch()
@@ -340,16 +350,6 @@ def make_recorder(path: str) -> Any:
         return bool(((values != 0) & (values != 1)).any())
 
     return Recorder()
-
-
-def find_values(tensor: Any) -> Any:
-    """The tensor with the batches and levels that torch.func holds back from code that runs."""
-    import torch
-
-    functorch = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = functorch.get_unwrapped(tensor)
-    return tensor
 
 
 def iterate(value: Any) -> Iterator[Any]:

@@ -6,7 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from derive.checker.digits import RULES_OUT_PROOF, find_unstable, judge_further, judge_short
+from derive.checker.digits import (
+    FINITE_MASK,
+    RULES_OUT_PROOF,
+    find_unstable,
+    judge_further,
+    judge_short,
+)
 from derive.checker.draws import find_other_sides, vary_inputs, vary_sizes
 from derive.checker.judge import (
     CLEAR,
@@ -170,19 +176,12 @@ def find_proof(job: Job, picked: Picked) -> Proof | None:
     return Proof(words, tuple(conditions))
 
 
-_SOFT_MASK = Diagnostic(
-    "finite-mask",
-    "a finite number stands for -inf in the mask",
-    facts=("a row with nothing left gives an average of what is masked, not nan or zeros",),
-    help='use float("-inf"), or be sure that every row keeps an entry',
-)
-
-
 def judge_exactly(job: Job, picked: Picked, verdict: Verdict, floats: Outcome) -> Verdict:
     """The verdict after random fields; `floats` is what float64 says."""
     exactness = judge_fields(picked.program, picked.draws, backward=job.backward)
-    if exactness.soft_mask:
-        verdict = replace(verdict, findings=(*verdict.findings, _SOFT_MASK))
+    known = {finding.code for finding in verdict.findings}
+    if exactness.soft_mask and FINITE_MASK.code not in known:
+        verdict = replace(verdict, findings=(*verdict.findings, FINITE_MASK))
     if exactness.same:
         return _say_identical(verdict, exactness, floats.off)
     if exactness.same is None:
