@@ -50,39 +50,49 @@ def prepare_entry(formula: Formula, name: str) -> Callable[..., float | None]:
     names = read_names(check_formula(formula))
     code = compile_text(write_entries(formula, names), exact=False)
 
+    def compute(
+        tensors: Mapping[str, Any], place: tuple[int, ...], arithmetic: _Digits
+    ) -> float | None:
+        values = bind(formula, names, tensors, False, arithmetic.open)
+        namespace = make_entry_namespace(MOST_STEPS) | arithmetic.make_namespace()
+        define_functions(namespace, exact=False)
+        namespace |= {names.python[key]: arithmetic.convert(v) for key, v in values.items()}
+        try:
+            exec(code, namespace)  # our own text
+            found = namespace[names.python[name]]
+            return float(found[place if len(place) > 1 else place[0]] if place else found)
+        except (OutsideError, StepsOverError, ArithmeticError, RecursionError):
+            return None
+        except (DeriveError, ValueError):
+            return None
+
     def evaluate(
         tensors: Mapping[str, Any], place: tuple[int, ...], most: int = len(DIGITS)
     ) -> float | None:
         for digits in DIGITS[:most]:
             arithmetic = _Digits(digits)
-            values = bind(formula, names, tensors, False, arithmetic.open)
-            namespace = make_entry_namespace(MOST_STEPS) | arithmetic.make_namespace()
-            define_functions(namespace, exact=False)
-            namespace |= {names.python[key]: arithmetic.convert(v) for key, v in values.items()}
-            try:
-                exec(code, namespace)  # our own text
-                found = namespace[names.python[name]]
-                found = found[place if len(place) > 1 else place[0]] if place else found
-                rounded = float(found)
-            except (OutsideError, StepsOverError, ArithmeticError, RecursionError):
-                return None
-            except (DeriveError, ValueError):
-                return None
-            if not arithmetic.strained:
+            rounded = compute(tensors, place, arithmetic)
+            if rounded is None or not arithmetic.strained:
                 return rounded
+            if rounded == compute(tensors, place, _Digits(digits, is_bounded=True)):
+                return rounded  # however small it is, what is lost has no part in it
         return None
 
     return evaluate
 
 
 class _Digits:
-    """Arithmetic with so many digits; `strained` once a part was too small to be kept."""
+    """Arithmetic with so many digits; `strained` once a part was too small to be kept.
 
-    def __init__(self, digits: int) -> None:
+    When it `is_bounded`, such a part is only so small that it is kept.
+    """
+
+    def __init__(self, digits: int, is_bounded: bool = False) -> None:
         import mpmath
 
         self.context = mpmath.mp.clone()
         self.context.dps = digits
+        self.is_bounded = is_bounded
         self.strained = False
 
     def convert(self, value: Any) -> Any:
@@ -121,10 +131,13 @@ class _Digits:
         """The exponential; strained where 1 beside it would be lost, or it beside 1."""
         if value != value:
             return NAN
+        most = self.context.dps
+        if 2.3 * most < abs(value) < INF:
+            self.strained = True
+            if self.is_bounded:
+                value = most if value > 0 else -most
         if abs(value) > _MOST_EXPONENT:
-            self.strained |= abs(value) != INF
             return INF if value > 0 else self.context.mpf(0)
-        self.strained |= bool(abs(value) > 2.3 * self.context.dps)
         return self.context.exp(value)
 
     def log(self, value: Value) -> Value:
