@@ -82,22 +82,24 @@ class Built:
 
     def judge(self, count: int = 3) -> Judgement:
         """Execute the file's text and compare it with the loops; DeriveError where they differ."""
-        from derive.judge.compare import judge_source, raise_unless_agrees
-        from derive.judge.samples import choose_sizes
+        from derive.judge.compare import judge_file
 
-        draws = choose_sizes(self.system, count=count)
-        judgement = judge_source(
-            self.source, self.name, self.formula, self.system, draws, variants=self.variants
+        return judge_file(
+            self.source,
+            self.name,
+            self.formula,
+            self.system,
+            parts=self.parts,
+            variants=self.variants,
+            count=count,
         )
-        raise_unless_agrees(judgement, self.name)
-        for part in self.parts:  # the sizes of a draw are small, and choose but one of them
-            alone = judge_source(part, self.name, self.formula, self.system, draws)
-            raise_unless_agrees(alone, self.name)
-        return judgement
 
-    def write(self, directory: str | Path) -> Path:
-        """Judge the file, then write it as NAME.py; what does not agree is not written."""
-        self.judge()
+    def write(self, directory: str | Path, judge: Callable[[Built], object] | None = None) -> Path:
+        """Judge the file, then write it as NAME.py; what does not agree is not written.
+
+        `judge` stands in for the method of that name, and raises for what does not agree.
+        """
+        (judge or Built.judge)(self)
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.name}.py"

@@ -12,7 +12,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -38,18 +44,21 @@ from derive.cli.tables import (
     to_short,
     track,
 )
-from derive.errors import DeriveError, refuse
+from derive.errors import DeriveError, Diagnostic, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from multiprocessing.connection import Connection
 
     from derive.cli.formulas import Found
     from derive.cli.options import ReadWords
     from derive.compiler import Built
 
+    Judge = Callable[[Built], object]
+
 DEFAULT_OUT = Path("generated")
-BUILT = ("formula", "arguments", "einsums", "flops", "elements", "equal to the loops at", "file")
 DRAWS = 3  # sets of sizes at which a file is judged
+BUILT = ("formula", "arguments", "einsums", "flops", "elements", "equal to the loops at", "file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +132,12 @@ def find_order(arguments: Sequence[str], out: Path, name: str | None, options: O
 
 def write_all(order: Order, as_json: bool) -> int:
     """Build, judge and write every formula; the exit code."""
-    outcomes = _work(order, _write, "building")
+    with open_judge(order.found) as judge:
+
+        def write(found: Found, order: Order, options: Options) -> Outcome:
+            return _write(found, order, options, judge)
+
+        outcomes = _work(order, write, "building")
     if as_json:
         print_json([outcome.to_data() for outcome in outcomes])
     else:
@@ -190,7 +204,7 @@ def _share_sizes(order: Order) -> Mapping[str, Mapping[str, int]]:
     return shares
 
 
-def _write(found: Found, order: Order, options: Options) -> Outcome:
+def _write(found: Found, order: Order, options: Options, judge: Judge) -> Outcome:
     built = build_found(found, options, order.out_option)
     path = order.find_path(found)
     before = _read(path)
@@ -201,9 +215,9 @@ def _write(found: Found, order: Order, options: Options) -> Outcome:
             help="move it away, or choose another --out or --name",
         )
     if before == built.source.encode():
-        built.judge(DRAWS)
+        judge(built)
         return Outcome(found, path, "unchanged", built, options)
-    built.write(order.out)
+    built.write(order.out, judge)
     return Outcome(found, path, "written", built, options)
 
 
@@ -299,3 +313,71 @@ def _end(outcomes: Sequence[Outcome]) -> int:
             facts = (*facts, f"in the formula {name}")
         print_diagnostic(replace(diagnostic, facts=facts))
     return 2 if refused else 0
+
+
+@contextmanager
+def open_judge(formulas: Sequence[Found]) -> Iterator[Judge]:
+    """A function that judges what is built of these formulas; DeriveError for what is wrong.
+
+    To load torch takes longer than all else, so another process does it while this one plans. It is
+    forked when the formulas are known: nothing but texts and small numbers goes between the two.
+    Where there is none, or it does not answer, a file is judged here.
+    """
+    alone = threading.active_count() == 1 and (os.cpu_count() or 1) > 1
+    if "torch" in sys.modules or not hasattr(os, "fork") or not alone:
+        yield _judge_here
+        return
+    context = get_context("fork")
+    here, there = context.Pipe()
+    child = context.Process(target=_serve, args=(formulas, there, here), daemon=True)
+    child.start()
+    there.close()
+
+    def judge(built: Built) -> None:
+        try:
+            here.send((built.name, built.source, built.parts, built.variants))
+            found = here.recv()
+        except (OSError, EOFError):
+            found = False
+        if isinstance(found, Diagnostic):
+            raise DeriveError(found)
+        if not found:
+            _judge_here(built)
+
+    try:
+        yield judge
+    finally:
+        child.kill()  # it writes nothing, and may still be loading
+        child.join()
+        here.close()
+
+
+def _judge_here(built: Built) -> None:
+    built.judge(DRAWS)
+
+
+def _serve(formulas: Sequence[Found], way: Connection, other: Connection) -> None:
+    """Judge what is asked for, until nobody asks: True, a diagnostic, or False for no answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks is told of it
+    other.close()
+    by_name = {found.name: found.formula for found in formulas}
+    with suppress(EOFError, OSError):
+        import torch  # noqa: F401 - it takes longest, and nothing was asked yet
+
+        from derive.frontend.system import to_system
+        from derive.judge.compare import judge_file
+
+        while True:
+            name, source, parts, variants = way.recv()
+            formula = by_name[name]
+            answer: Diagnostic | bool = True
+            try:
+                system = to_system(formula, name)
+                judge_file(
+                    source, name, formula, system, parts=parts, variants=variants, count=DRAWS
+                )
+            except DeriveError as error:
+                answer = error.diagnostic
+            except Exception:
+                answer = False  # it is raised again where it can be told
+            way.send(answer)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from derive.errors import refuse
 from derive.judge.exactly import judge_exactly
 from derive.judge.loops import evaluate_loops
-from derive.judge.samples import draw_inputs
+from derive.judge.samples import choose_sizes, draw_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,6 +136,28 @@ def _to_eighths(value: Any) -> Any:
     if not isinstance(value, float) or Fraction(value).limit_denominator(100) == value:
         return value
     return (round(8 * value) or 1) / 8
+
+
+def judge_file(  # noqa: PLR0913 - all that a file is made of
+    source: str,
+    name: str,
+    formula: Formula,
+    system: System,
+    *,
+    parts: Sequence[str] = (),
+    variants: Sequence[Mapping[str, int]] = ({},),
+    count: int = 3,
+) -> Judgement:
+    """The judgement of a file at sizes that are drawn; DeriveError where it does not agree.
+
+    `parts` are files of each order alone, where the file chooses among several by its sizes.
+    """
+    draws = choose_sizes(system, count=count)
+    judgement = judge_source(source, name, formula, system, draws, variants=variants)
+    raise_unless_agrees(judgement, name)
+    for part in parts:  # the sizes of a draw are small, and choose but one of them
+        raise_unless_agrees(judge_source(part, name, formula, system, draws), name)
+    return judgement
 
 
 def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:
