@@ -1,13 +1,10 @@
 """The benchmark on one page: a formula's generated function against what people write by hand.
 
-    run          one choice of sizes, measured
-    hand         code by hand: loaded, its arguments matched as a check matches them
-    candidates   the generated function, code by hand, one einsum call; each checked against it
-    compiled     torch.compile of the first two
-    measure      medians over interleaved runs
+    run          one choice of sizes, measured: inputs, rows, tables, as data
+    candidates   the generated function, code by hand, one einsum call, torch.compile of the first
+                 two; each checked against the first
+    measure      medians over interleaved runs, and how fast this machine multiplies and moves
     memory       the most that one call takes beyond its inputs, in a child process
-    roofline     how fast this machine multiplies and moves, measured in the same run
-    report       what was found, as data
     sweep        the same at several values of one size, and slopes
     plot         a sweep as a picture
     calibrate    the machine's constants, which a plan can be made for
@@ -19,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.bench.hand import load_hand
+from derive.bench.candidates import load_hand
 from derive.bench.memory import refuse_too_large
 from derive.bench.run import Wishes, find_dtype, measure
 from derive.bench.sweep import Over, Sweep
@@ -30,7 +27,7 @@ from derive.judge.samples import is_possible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from derive.bench.report import Report
+    from derive.bench.run import Report
     from derive.compiler import Built
     from derive.notation.formula import Formula
 

@@ -10,9 +10,8 @@ from math import sqrt
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from derive.bench.files import check_writable, write_whole
-from derive.bench.measure import find_timings
-from derive.bench.roofline import SIDE, to_product
+from derive.bench.measure import SIDE, find_timings, to_product
+from derive.bench.plot import check_writable, write_whole
 from derive.bench.run import on_threads
 from derive.plan.machine import Machine, to_json
 

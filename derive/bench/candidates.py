@@ -1,27 +1,116 @@
-"""The ways to compute a formula that are compared: each is called without arguments."""
+"""The ways to compute a formula that are compared: each is called without arguments.
+
+Somebody's code is loaded once, and its arguments matched as a check matches them. What
+torch.compile makes of it holds for one number of threads and for gradients or none; torch compiles it again when
+one of these changes, at the first call. That time is found and told, and in no row.
+"""
 
 from __future__ import annotations
 
 import math
+import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
+from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
-from derive.bench.candidate import Candidate, to_backward, to_forward
+from derive.bench.measure import Candidate, time_calls, to_backward, to_forward
 from derive.bench.memory import find_failure, say_failure
-from derive.checker.runs import flatten_results
+from derive.checker.judge import find_expected
+from derive.checker.load import CannotRunError, load
+from derive.checker.pick import pick_program
+from derive.checker.program import evaluate_source
+from derive.checker.runs import call_target, find_dtype, flatten_results
 from derive.errors import refuse
 from derive.ir.nodes import TRUE, Access, Index, Mul, Reduce
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from derive.bench.hand import Hand
+    from derive.checker.program import Program
     from derive.compiler import Built
-    from derive.ir.nodes import Equation
+    from derive.ir.nodes import Equation, System
+
+
+@dataclass(frozen=True)
+class Hand:
+    """Code by hand, as it was named, and what each of its arguments is."""
+
+    name: str
+    program: Program
+
+    def bind(self, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Candidate:
+        """A call of the code itself; what a check would do around it is done here, once."""
+        import torch
+
+        program = self.program
+
+        def find(source: str) -> Any:
+            value = evaluate_source(source, inputs, sizes, program.letters)
+            # A leaf of its own, whatever it is a view of.
+            return value.detach() if isinstance(value, torch.Tensor) else value
+
+        given = {name: find(source) for name, source in program.arguments.items()}
+        parameters = {name: find(source) for name, source in program.parameters.items()}
+        made = {name: find(source) for name, source in program.constructor.items()}
+        target = program.code.target
+        if isinstance(target, type) and issubclass(target, torch.nn.Module):
+            target = target(**made).eval()
+        if isinstance(target, torch.nn.Module):
+            target.to(find_dtype((*parameters.values(), *given.values())) or torch.float32)
+            parameters = {n: _give(target, n, value) for n, value in parameters.items()}
+        positional, named = _find_arguments(target, given)
+        read = (*given.values(), *parameters.values())
+        tensors = tuple(each for each in read if isinstance(each, torch.Tensor))
+        return Candidate(self.name, partial(target, *positional, **named), tensors)
+
+    def lay_out(self, results: dict[str, Any]) -> tuple[Any, ...]:
+        """The formula's results in the layout that the code has."""
+        return tuple(value for _, value in find_expected(self.program, results))
+
+
+def load_hand(against: str, system: System) -> Hand:
+    """The code that FILE.py:FUNCTION names; DeriveError where it does not run."""
+    try:
+        return Hand(against, pick_program(load(against, system.name), system, {}, {}).program)
+    except CannotRunError as error:
+        raise refuse("bench-code", f"{against} does not run: {error}") from error
+
+
+def _give(module: Any, name: str, value: Any) -> Any:
+    """The module's parameter or buffer of this name is the tensor from now on."""
+    import torch
+
+    path, _, last = name.rpartition(".")
+    owner = module.get_submodule(path)
+    if last in owner._buffers:
+        owner._buffers[last] = value
+        return value
+    parameter = torch.nn.Parameter(value, requires_grad=False)
+    owner._parameters[last] = parameter
+    return parameter
+
+
+def _find_arguments(
+    target: Any, given: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments as a check passes them, by position and by name."""
+    import torch
+
+    inner = target.forward if isinstance(target, torch.nn.Module) else target
+
+    @wraps(inner)
+    def catch(*positional: Any, **named: Any) -> Any:
+        return positional, named
+
+    found: tuple[tuple[Any, ...], dict[str, Any]] = call_target(catch, given, {}, {})
+    return found
+
 
 GENERATED = "generated"
-FAR = 1e-2  # of the largest element, in float32: other values, not another rounding
+# Of the largest element: other values, not another rounding.
+FAR = {"float64": 1e-6, "float32": 1e-2, "bfloat16": 1e-1}
 _MOST_OPERANDS = 20
 
 
@@ -45,7 +134,7 @@ def find_candidates(
 
     With `judge=False` values are not compared. With `backward` gradients have to fit as well.
     """
-    far = FAR if judge else math.inf
+    far = FAR["float32"] if judge else math.inf
     tensors = tuple(value for value in inputs.values() if hasattr(value, "is_floating_point"))
     first = Candidate(GENERATED, partial(built.function, **inputs), tensors)
     wanted = _run(first, f"{built.name} does not run at these sizes")
@@ -145,10 +234,9 @@ def _find_factors(equation: Equation) -> tuple[Any, ...] | None:
 
 
 def _spell(places: tuple[Any, ...], letters: dict[Index, str]) -> str | None:
-    alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     if not all(isinstance(place, Index) for place in places):
         return None
-    return "".join(letters.setdefault(place, alphabet[len(letters)]) for place in places)
+    return "".join(letters.setdefault(place, ascii_letters[len(letters)]) for place in places)
 
 
 def _check(candidate: Candidate, wanted: Sequence[Any], far: float) -> None:
@@ -186,3 +274,72 @@ def is_near(one: Any, other: Any, far: float) -> bool:
     top = float(finite.abs().max()) if finite.numel() else 0.0
     same = (one == other) | (one.isnan() & other.isnan())
     return bool((same | ((one - other).abs() <= far * top + far**3)).all())
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """In here the compiler works in this process, and its warnings are its own affair."""
+    import torch._inductor.config as settings
+
+    with warnings.catch_warnings(), settings.patch(compile_threads=1):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def find_compiled(
+    candidates: Sequence[Candidate], dtype: str, backward: Collection[str]
+) -> tuple[list[Candidate], dict[str, float], list[str]]:
+    """The candidates compiled, the seconds that took, and why one is left out.
+
+    Those whose names are in `backward` are compiled for gradients too.
+    """
+    import torch
+
+    found: list[Candidate] = []
+    seconds: dict[str, float] = {}
+    skipped: list[str] = []
+    torch.compiler.reset()  # what was compiled for other sizes counts against a limit
+    for candidate in candidates:
+        name = to_compiled_name(candidate.name)
+        try:
+            with quietly():
+                made = _compile(candidate, name)
+                calls = [to_forward(made)]
+                calls += [to_backward(made)] if candidate.name in backward else []
+                took = sum(map(_warm_up, calls))
+                if not _agrees(candidate, made, FAR[dtype]):
+                    raise refuse("bench-differs", "it gives other values than as it stands")
+        except Exception as error:  # a missing compiler, or code that it cannot take
+            skipped.append(f"{name}: {say_failure(error)}")
+        else:
+            found.append(made)
+            seconds[name] = took
+    return found, seconds, skipped
+
+
+def to_compiled_name(name: str) -> str:
+    """What the row of the compiled code is called."""
+    return f"{name}, compiled"
+
+
+def _compile(candidate: Candidate, name: str) -> Candidate:
+    import torch
+
+    call = candidate.call
+    function: Callable[..., Any] = torch.compile(call.func, dynamic=False)
+    return Candidate(name, partial(function, *call.args, **call.keywords), candidate.inputs)
+
+
+def _warm_up(call: Callable[[], Any]) -> float:
+    """What the first call takes longer than the second."""
+    first = time_calls(call, 1)
+    return max(0.0, first - time_calls(call, 1))
+
+
+def _agrees(candidate: Candidate, compiled: Candidate, far: float) -> bool:
+    import torch
+
+    with torch.no_grad():
+        wanted, made = flatten_results(candidate.call()), flatten_results(compiled.call())
+    pairs = zip(made, wanted, strict=True)
+    return len(made) == len(wanted) and all(is_near(one, other, far) for one, other in pairs)

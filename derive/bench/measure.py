@@ -1,7 +1,14 @@
-"""Medians over interleaved runs: what slows the machine for a while slows all calls alike.
+"""What a call takes: medians over interleaved runs, and the machine's limit beside them.
 
-The order changes from run to run, and a short call is made once before it is timed: what ran before
-it has filled the caches with other things.
+What slows the machine for a while slows all calls alike. The order changes from run to run, and a
+short call is made once before it is timed: what ran before it has filled the caches with other
+things.
+
+The limit is operations over the rate of a product, bytes over that of a copy (Williams, Waterman,
+Patterson 2009, "Roofline: an insightful visual performance model"). It is an estimate. A rate is
+the best of several runs, since others may work on the machine, and of a small and a large product,
+since only the large one is slowed down by what is beyond the caches. Code that finds its inputs in
+the cache, or moves while it multiplies, can be faster.
 """
 
 from __future__ import annotations
@@ -11,17 +18,70 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from derive.bench.candidate import to_backward, to_forward
+from derive.checker.runs import flatten_results
+from derive.errors import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from functools import partial
 
-    from derive.bench.candidate import Candidate
 
 LEAST = 2e-3  # seconds of one measurement; shorter calls are repeated within it
 MOST_CALLS = 2000
 _FEW = 10
 _SHORT = 0.05  # seconds, below which caches count
+SIDE = 1024  # of the matrices
+SMALL = 256  # of matrices that stay in the cache
+_COPIED = 1 << 26  # bytes of the copy, beyond the caches
+_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A name, a call, and the tensors that it reads, which gradients are taken by."""
+
+    name: str
+    call: partial[Any]
+    inputs: tuple[Any, ...]
+
+    @property
+    def leaves(self) -> tuple[Any, ...]:
+        """The real tensors."""
+        return tuple(each for each in self.inputs if each.is_floating_point())
+
+
+def to_forward(candidate: Candidate) -> Callable[[], Any]:
+    """A call without gradients."""
+    import torch
+
+    def run() -> None:
+        with torch.no_grad():
+            candidate.call()
+
+    return run
+
+
+def to_backward(candidate: Candidate) -> Callable[[], Any]:
+    """A call with the gradients by every real input; DeriveError where no result has one."""
+    import torch
+
+    ones: list[Any] = []
+
+    def run() -> None:
+        for leaf in candidate.leaves:
+            leaf.requires_grad_()
+        try:
+            made = [one for one in flatten_results(candidate.call()) if one.requires_grad]
+            if not made:
+                raise refuse("bench-gradients", "no result depends on a real input")
+            if not ones:  # what comes from above has a tensor's layout, as within a network
+                ones.extend(map(torch.ones_like, made))
+            torch.autograd.grad(made, candidate.leaves, ones, allow_unused=True)
+        finally:
+            for leaf in candidate.leaves:
+                leaf.requires_grad_(False)
+
+    return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +140,57 @@ def _find_count(call: Callable[[], Any]) -> int:
     if one < LEAST:  # a single short call tells little
         one = time_calls(call, _FEW) / _FEW
     return max(1, min(MOST_CALLS, int(LEAST / max(one, 1e-7))))
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Operations and bytes in a second."""
+
+    flops: float
+    bytes: float
+
+    def find_seconds(self, flops: int, moved: int) -> float:
+        """An estimate of the least time for so many operations and bytes."""
+        return flops / self.flops + moved / self.bytes
+
+
+def measure_roofline(dtype: Any = None) -> Roofline:
+    """Both rates for numbers of a type (float32), here and now, with the threads in force."""
+    import torch
+
+    dtype = dtype or torch.float32
+    products = {f"product {side}": to_product(dtype, side) for side in (SMALL, SIDE)}
+    found = find_timings({**products, "copy": to_copy(dtype)}, _RUNS)
+    rates = (2 * side**3 / found[f"product {side}"].least for side in (SMALL, SIDE))
+    return Roofline(max(rates), 2 * _COPIED / found["copy"].least)
+
+
+def to_product(dtype: Any, side: int = SIDE) -> Callable[[], Any]:
+    """A product of two matrices of `side` rows and columns."""
+    import torch
+
+    one, other = torch.randn(2, side, side).to(dtype)
+    return lambda: torch.mm(one, other)
+
+
+def to_copy(dtype: Any) -> Callable[[], Any]:
+    """A copy of `_COPIED` bytes, which are read and written."""
+    import torch
+
+    source = torch.zeros(_COPIED // dtype.itemsize, dtype=dtype)
+    target = torch.zeros_like(source)
+    return lambda: target.copy_(source)
+
+
+def find_bound(roofline: Roofline, flops: int, candidate: Candidate) -> float:
+    """The same for so many operations and for what a candidate reads and writes."""
+    return roofline.find_seconds(flops, count_moved(candidate))
+
+
+def count_moved(candidate: Candidate) -> int:
+    """Bytes: each input read and each result written once."""
+    import torch
+
+    with torch.no_grad():
+        made = flatten_results(candidate.call())
+    return sum(each.numel() * each.element_size() for each in (*candidate.inputs, *made))

@@ -1,29 +1,32 @@
 """A sweep as a picture: seconds against a size, both logarithmic, one line for each candidate.
 
-The only reader of matplotlib, which is an extra. The same sweep gives the same bytes.
+The only reader of matplotlib, which is an extra. The same sweep gives the same bytes, in a file
+that is written whole or not at all.
 """
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from math import log
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
-from derive.bench.files import check_writable, write_whole
-from derive.bench.sweep import BOUND, KINDS
+from derive.bench.sweep import BOUND, TITLES
 from derive.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from derive.bench.sweep import Line, Sweep
+    from derive.errors import DeriveError
 
 FORMATS = (".svg", ".png")
-TITLES = {KINDS[0]: "forward", KINDS[1]: "forward and backward"}
 # Okabe and Ito 2008: told apart by people who do not see all colours.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _GREY = "#666666"
@@ -178,3 +181,31 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
         middle[-k] = min(middle[-k], 1 - (k - 1) * gap)
     placed = dict(zip(order, middle, strict=True))
     return [placed[k] for k in range(len(heights))]
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path that could not be written, before minutes of measuring."""
+    if path.is_dir():
+        raise refuse("file-unwritable", f"{path} is a folder", help="name a file")
+    try:
+        with TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise _refuse(path, error) from error
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` make the file beside its place, and put it there."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(beside)
+        beside.replace(path)
+    except OSError as error:
+        raise _refuse(path, error) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _refuse(path: Path, error: OSError) -> DeriveError:
+    reason = error.strerror or str(error)
+    return refuse("file-unwritable", f"cannot write {path}: {reason}", help="name another file")

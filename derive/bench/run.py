@@ -1,6 +1,9 @@
-"""One choice of sizes, measured: what there is to compare, then a table for each thread count.
+"""One choice of sizes, measured: a table of rows for each number of threads, as data.
 
-Values and memory are looked at on one thread; both are the same on any number of them.
+Values and memory are looked at on one thread; both are the same on any number of them. Inputs are
+of the order that they have in a network: sums over many normal numbers grow, and a softmax of
+logits in the hundreds is made of numbers so small that a processor multiplies them many times
+slower than others.
 """
 
 from __future__ import annotations
@@ -9,27 +12,129 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from derive.bench.candidate import to_backward, to_forward
-from derive.bench.candidates import find_candidates
-from derive.bench.compiled import find_compiled, quietly, to_compiled_name
-from derive.bench.draws import draw_moderate
-from derive.bench.measure import find_timings
+from derive.bench.candidates import find_candidates, find_compiled, quietly, to_compiled_name
+from derive.bench.measure import (
+    count_moved,
+    find_timings,
+    measure_roofline,
+    to_backward,
+    to_forward,
+)
 from derive.bench.memory import find_peak, say_failure, say_no_peak
-from derive.bench.report import Report, Row, Table
-from derive.bench.roofline import count_moved, measure_roofline
 from derive.errors import refuse
+from derive.judge.samples import draw_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from derive.bench.candidates import Found
-    from derive.bench.hand import Hand
+    from derive.bench.candidates import Found, Hand
+    from derive.bench.measure import Roofline
     from derive.compiler import Built
+    from derive.ir.nodes import System
 
     Calls = Mapping[str, Callable[[], Any]]
 
+
 RUNS = 7
 DTYPES = ("float32", "bfloat16", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way to compute the formula: median seconds, bytes beyond the inputs."""
+
+    name: str
+    forward: float
+    backward: float | None = None  # forward and backward together
+    peak: int | None = None
+    backward_peak: int | None = None  # of forward and backward together
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows on so many threads, the generated function first, and the machine's limit."""
+
+    threads: int
+    rows: tuple[Row, ...]
+    roofline: Roofline
+    flops: int
+    moved: int  # bytes of the inputs and the results, each once
+
+    @property
+    def bound(self) -> float:
+        """Seconds at the least for the operations and the moved bytes, estimated."""
+        return self.roofline.find_seconds(self.flops, self.moved)
+
+    def find_ratio(self, row: Row) -> float:
+        """How many times the generated function's time a row takes, forward."""
+        return row.forward / self.rows[0].forward
+
+    def find_backward_ratio(self, row: Row) -> float | None:
+        """The same with gradients; None where one of the two has none."""
+        first = self.rows[0].backward
+        return None if row.backward is None or first is None else row.backward / first
+
+    def to_data(self) -> dict[str, Any]:
+        """The table for JSON; times in seconds."""
+        return {
+            "threads": self.threads,
+            "roofline": {
+                "flops_per_second": self.roofline.flops,
+                "bytes_per_second": self.roofline.bytes,
+                "flops": self.flops,
+                "bytes": self.moved,
+                "seconds": self.bound,
+            },
+            "rows": [
+                {
+                    "name": row.name,
+                    "forward": row.forward,
+                    "ratio": self.find_ratio(row),
+                    "peak_bytes": row.peak,
+                    "backward": row.backward,
+                    "backward_ratio": self.find_backward_ratio(row),
+                    "backward_peak_bytes": row.backward_peak,
+                }
+                for row in self.rows
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """One formula at one choice of sizes."""
+
+    name: str
+    sizes: Mapping[str, int]
+    dtype: str
+    tables: tuple[Table, ...]
+    compiling: Mapping[str, float] = field(default_factory=dict)  # seconds, in no row's time
+    skipped: tuple[str, ...] = ()  # what was left out and why
+
+    def to_data(self) -> dict[str, Any]:
+        """The report for JSON."""
+        return {
+            "name": self.name,
+            "sizes": dict(self.sizes),
+            "dtype": self.dtype,
+            "tables": [table.to_data() for table in self.tables],
+            "compile_seconds": dict(self.compiling),
+            "skipped": list(self.skipped),
+        }
+
+
+def draw_moderate(system: System, sizes: Mapping[str, int], dtype: Any) -> dict[str, Any]:
+    """Random inputs by name; a real tensor without a domain is scaled by its last extent ** -1/4.
+
+    A product of two of them over that extent is then of order 1.
+    """
+    drawn = draw_inputs(system, sizes, seed=0, dtype=dtype)
+    for entry in system.inputs:
+        is_free = getattr(entry, "lower", None) is getattr(entry, "upper", None) is None
+        if getattr(entry, "kind", "") == "real" and is_free and getattr(entry, "shape", ()):
+            value = drawn[entry.name]
+            drawn[entry.name] = value * max(1, value.shape[-1]) ** -0.25
+    return drawn
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,16 @@ from math import fsum, log
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from derive.bench.roofline import Roofline
+from derive.bench.measure import Roofline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from derive.bench.report import Report, Table
+    from derive.bench.run import Report, Table
 
 BOUND = "estimated limit"
-KINDS = ("forward", "backward")
+TITLES = {"forward": "forward", "backward": "forward and backward"}
+KINDS = tuple(TITLES)
 
 
 @dataclass(frozen=True, slots=True)

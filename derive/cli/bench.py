@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.bench import bench, sweep
 from derive.bench.run import Wishes, find_dtype
-from derive.bench.sweep import KINDS, Over
+from derive.bench.sweep import TITLES, Over
 from derive.cli.formulas import find_asked, say_memory
 from derive.cli.options import to_printable
 from derive.cli.plans import Data, say_at
@@ -45,7 +45,6 @@ _RANGE = re.compile(r"\s*(?P<first>[0-9][0-9_]*)\s*\.\.\s*(?P<last>[0-9][0-9_]*)
 _NUMBER = re.compile("[0-9]{1,30}(_[0-9]{1,30}){0,9}")
 _TOO_LARGE = 10**18
 _HOW = "write --over S=64..1024, which doubles from 64 on, or --over S=64,128,256"
-TITLES = {KINDS[0]: "forward", KINDS[1]: "forward and backward"}
 # The columns of a table: the head, the key in its data, and how a value is written.
 COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("", "name", str),

@@ -266,7 +266,6 @@ def _is_raises(item: ast.withitem) -> bool:
 
 
 _OPENING = re.compile(r"([A-Za-z]*)('''|\"\"\"|'|\")")
-_DEEPEST = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,8 @@ from cli_runs import run_process
 
 from derive import DeriveError, build, parse
 from derive.bench import Wishes, bench
-from derive.bench.candidate import Candidate, to_backward
-from derive.bench.candidates import is_near, to_einsum
-from derive.bench.compiled import find_compiled
-from derive.bench.hand import load_hand
-from derive.bench.measure import Timing, find_timings, measure_all
+from derive.bench.candidates import find_compiled, is_near, load_hand, to_einsum
+from derive.bench.measure import Candidate, Timing, find_timings, measure_all, to_backward
 from derive.bench.memory import find_failure, find_peak
 from derive.bench.run import on_threads
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from derive import DeriveError, parse
 from derive.bench import Over, Wishes, sweep
 from derive.bench.calibrate import calibrate, find_knee, measure_machine
+from derive.bench.measure import Roofline
 from derive.bench.plot import plot, spread
-from derive.bench.report import Report, Row, Table
-from derive.bench.roofline import Roofline
+from derive.bench.run import Report, Row, Table
 from derive.bench.sweep import BOUND, Sweep, fit_slope
 from derive.plan.machine import Machine, read_machine
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from derive.bench.roofline import Roofline
+from derive.bench.measure import Roofline
 from derive.compiler import build
 from derive.formulas import find_families, find_formula
 from derive.frontend.system import to_system

@@ -10,11 +10,16 @@ from typing import Any
 import torch
 
 import derive
-from derive.bench.candidate import Candidate, to_forward
-from derive.bench.draws import draw_moderate
-from derive.bench.measure import measure_all
+from derive.bench.measure import (
+    Candidate,
+    Roofline,
+    find_bound,
+    measure_all,
+    measure_roofline,
+    to_forward,
+)
 from derive.bench.memory import find_peak
-from derive.bench.roofline import Roofline, find_bound, measure_roofline
+from derive.bench.run import draw_moderate
 from derive.formulas import find_formula
 from tests.benchmarks.by_hand import load_by_hand
 from tests.benchmarks.cases import WEIGHT, Case
