@@ -1,8 +1,8 @@
 """The ways to compute a formula that are compared: each is called without arguments.
 
 Somebody's code is loaded once, and its arguments matched as a check matches them. What
-torch.compile makes of it holds for one number of threads and for gradients or none; torch compiles it again when
-one of these changes, at the first call. That time is found and told, and in no row.
+torch.compile makes of it holds for one number of threads and for gradients or none; torch compiles
+it again when one of these changes, at the first call. That time is found and told, and in no row.
 """
 
 from __future__ import annotations
