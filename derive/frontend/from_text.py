@@ -17,13 +17,11 @@ from sympy import Eq, Symbol
 
 from derive.errors import refuse, suggest
 from derive.frontend.text.build import to_size
-from derive.frontend.text.claims import find_names
-from derive.frontend.text.expr import to_number, to_place
+from derive.frontend.text.declare import find_names
+from derive.frontend.text.expr import Scope, to_number, to_place
 from derive.frontend.text.extents import Letters
-from derive.frontend.text.lines import Source, split_statements
-from derive.frontend.text.scope import Scope
+from derive.frontend.text.lines import Source, span, split_statements
 from derive.frontend.text.statements import EquationLine, ReturnLine, read_statement
-from derive.frontend.text.syntax import span
 from derive.notation.formula import Declarations, Formula, check_name
 
 if TYPE_CHECKING:

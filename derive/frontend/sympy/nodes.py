@@ -2,6 +2,13 @@
 
 `Context` holds what the nodes need to know of the whole formula: the roles of names, the tensors,
 the letters met so far, and whether the order of the arguments is a person's (text) or SymPy's.
+
+Where nobody wrote the order down (equations made with SymPy, not read from text), a product reads:
+number, sizes and scalars, tensors, sums, indices, brackets, divisors; and a sum: tensors, indices,
+sizes, numbers. Tensors stand by declaration, those that the formula defines before its arguments.
+
+Limits of a sum that are those of the index say nothing; others become the condition of the sum. A
+sum of `where(c, f, 0)` is the sum of f over the entries where c holds; so is a product, with 1.
 """
 
 from __future__ import annotations
@@ -9,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import singledispatch
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sympy
 from sympy.core.numbers import Infinity as Endless
@@ -17,14 +24,10 @@ from sympy.core.numbers import NegativeInfinity as NegativeEndless
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
+from derive.analysis.ranges import is_nonnegative
 from derive.errors import refuse
-from derive.frontend.sympy.names import Names, find_extent, find_label, find_order, walk
-from derive.frontend.sympy.order import (
-    to_readable_conditions,
-    to_readable_product,
-    to_readable_sum,
-)
-from derive.frontend.sympy.sums import to_reduce
+from derive.frontend.sympy.names import Names, find_extent, find_label, find_order
+from derive.frontend.sympy.names import walk as walk_sympy
 from derive.ir.functions import ROWS
 from derive.ir.nodes import (
     FALSE,
@@ -55,7 +58,179 @@ from derive.ir.nodes import (
 )
 from derive.ir.numbers import to_exact
 from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.text import to_text
+from derive.ir.walk import find_accesses, walk
 from derive.notation.functions import ELEMENTWISE, WORDS, Reduction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import TypeAlias
+
+    Order: TypeAlias = Callable[[str], tuple[bool, int, str]]
+    Limits: TypeAlias = tuple[Index, Expr, Expr]
+
+
+_LARGEST_DIVISOR = 1000  # a fraction with a larger one is a decimal to its reader
+
+_NUMBER, _SIZE, _TENSOR, _SUM, _INDEX, _BRACKET, _DIVISOR = range(7)
+
+
+def to_readable_product(factors: tuple[Expr, ...], order: Order) -> tuple[Expr, ...]:
+    """The factors in readable order; a fraction becomes a number before and a divisor behind."""
+    parts: list[Expr] = []
+    for factor in factors:
+        parts += _split_fraction(factor) if isinstance(factor, Number) else [factor]
+    bare = not any(find_accesses(part) for part in parts)
+    return tuple(sorted(parts, key=lambda part: _rank_factor(part, bare, order)))
+
+
+def to_readable_sum(terms: tuple[Expr, ...], order: Order) -> tuple[Expr, ...]:
+    """The terms in readable order; the first one has no minus sign if any has none."""
+    parts = sorted(terms, key=lambda part: _rank_term(part, order))
+    first = next((part for part in parts if not is_negative(part)), None)
+    if first is not None and is_negative(parts[0]):
+        parts.remove(first)
+        parts.insert(0, first)
+    return tuple(parts)
+
+
+def to_readable_conditions(parts: tuple[Expr, ...], order: Order) -> tuple[Expr, ...]:
+    """The parts of an `and` in readable order; two that make a chain `0 <= t < T` stand as one."""
+    ranked = tuple(sorted(parts, key=lambda part: (_first_tensor(part, order), to_text(part))))
+    match ranked:
+        case (Compare(_, left, _), Compare(_, _, right)) if left is right:
+            return (ranked[1], ranked[0])
+    return ranked
+
+
+def is_negative(expr: Expr) -> bool:
+    """Is the expression written with a minus sign?"""
+    match expr:
+        case Number(value):
+            return value < 0
+        case Mul((Number(value), *_)):
+            return value < 0
+    return False
+
+
+def _split_fraction(number: Number) -> list[Expr]:
+    value = number.value
+    if value.denominator == 1:
+        return [number]
+    sign: list[Expr] = [MINUS_ONE] if value < 0 else []
+    if value.denominator > _LARGEST_DIVISOR:
+        return [*sign, Number(abs(value))]
+    above = abs(value.numerator)
+    over: list[Expr] = [Number(value.__class__(above))] if above != 1 else []
+    return [*sign, *over, Pow(Number(value.__class__(value.denominator)), MINUS_ONE)]
+
+
+def _rank_factor(part: Expr, bare: bool, order: Order) -> tuple[object, ...]:
+    rank = _find_rank(part, bare)
+    return (rank, not _is_atom(part), *_first_tensor(part, order), to_text(part))
+
+
+def _find_rank(part: Expr, bare: bool) -> int:
+    match part:
+        case Number(value):
+            return _NUMBER - (value < 0)
+        case Pow(_, Number(value)) if value < 0:
+            return _DIVISOR
+        case Where(_, then, other) if then is ONE and other is ZERO:
+            return _BRACKET
+        case Reduce():
+            return _SUM
+        case _ if find_accesses(part):
+            return _TENSOR
+    inside = tuple(walk(part))
+    if any(isinstance(here, Index) for here in inside):
+        return _SIZE - 1 if bare and isinstance(part, Index) else _INDEX
+    return _SIZE
+
+
+def _rank_term(part: Expr, order: Order) -> tuple[object, ...]:
+    inside = tuple(walk(part))
+    kinds = (Access, Index, Size, Scalar)
+    kind = next((k for k, cls in enumerate(kinds) if any(isinstance(e, cls) for e in inside)), 4)
+    degree = sum(isinstance(e, (Index, Size)) for e in inside) if kind else 0
+    return (
+        kind,
+        *_first_tensor(part, order),
+        -degree,
+        is_negative(part),
+        not _is_atom(part),
+        to_text(part),
+    )
+
+
+def _first_tensor(part: Expr, order: Order) -> tuple[bool, int, str]:
+    accesses = find_accesses(part)
+    return order(accesses[0].tensor.name) if accesses else (True, 1 << 30, "")
+
+
+def _is_atom(part: Expr) -> bool:
+    return not isinstance(part, (Add, Mul, Reduce))
+
+
+def to_reduce(kind: str, limits: Iterable[Limits], body: Expr, *, is_literal: bool) -> Reduce:
+    """The sum or product over (index, low, high); literal limits must keep to the index's range."""
+    bound, conditions = [], []
+    for index, low, high in limits:
+        if is_literal:
+            _check_limits(index, low, high)
+        bound.append(index)
+        conditions += _find_conditions(index, low, high)
+    other = ZERO if kind == "sum" else ONE
+    match body:
+        case Where(condition, then, last) if last is other and then is not ONE:
+            return Reduce(kind, tuple(bound), _all((*conditions, condition)), then)
+    return Reduce(kind, tuple(bound), _all(tuple(conditions)), body)
+
+
+def _all(conditions: tuple[Expr, ...]) -> Expr:
+    match conditions:
+        case ():
+            return TRUE
+        case (condition,):
+            return condition
+    return And(conditions)
+
+
+def _find_conditions(index: Index, low: Expr, high: Expr) -> list[Expr]:
+    """What the limits ask of the index beyond its extent, `low <= j <= high` if both do."""
+    gap = Polynomial.of(index.extent) - Polynomial.of(high)
+    found: list[Expr] = []
+    if low is not ZERO:
+        found.append(Compare("<=", low, index))
+    if gap.constant != 1:
+        found.append(_below(index, high))
+    return [And(tuple(found))] if len(found) > 1 else found
+
+
+def _below(index: Index, high: Expr) -> Expr:
+    """`j <= high`, as `j < e` where high is e - 1."""
+    match high:
+        case Add((*terms, last)) if last is MINUS_ONE:
+            return Compare("<", index, terms[0] if len(terms) == 1 else Add(tuple(terms)))
+    return Compare("<=", index, high)
+
+
+def _check_limits(index: Index, low: Expr, high: Expr) -> None:
+    """Refuse limits that leave the range of the index, since SymPy means them literally."""
+    last = Polynomial.of(index.extent) - Polynomial.of(1)
+    starts = low is ZERO or is_nonnegative(Polynomial.of(low))
+    if starts and is_nonnegative(last - Polynomial.of(high)):
+        return
+    raise refuse(
+        "limits-outside",
+        f"the limits of {index.name}, {to_text(low)} to {to_text(high)}, may leave its range",
+        facts=[f"{index.name} runs from 0 to {to_text(last.to_expr())}"],
+        help="places count from 0; limits that depend on an index go into a condition, "
+        f"Sum(Piecewise((x, {index.name} <= ...), (0, True)), {index.name})"
+        if not isinstance(high, Number)
+        else "places count from 0",
+    )
+
 
 _FUNCTIONS = {kind: name for name, kind in ELEMENTWISE.items()}
 _TURNED = {">": "<", ">=": "<="}
@@ -249,7 +424,7 @@ def _ordered(value: Any) -> tuple[Any, ...]:
 def _(value: Any, context: Context) -> Expr:
     """`i // r` where all parts are integers, else the floor of a number."""
     inside = value.args[0]
-    if all(_is_whole(part, context) for part in walk(inside)):
+    if all(_is_whole(part, context) for part in walk_sympy(inside)):
         over, under = _split_quotient(inside)
         if under != 1:
             return Call("floordiv", (to_node(over, context), to_node(under, context)))

@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from sympy import Add, Integer, Poly, S, Symbol, cancel, expand, floor, fraction, together
 
-from derive.frontend.text.arithmetic import check_expandable, is_arithmetic, read_arithmetic
-from derive.frontend.text.build import to_index, to_size
+from derive.frontend.text.build import (
+    check_expandable,
+    is_arithmetic,
+    read_arithmetic,
+    to_index,
+    to_size,
+)
 from derive.frontend.text.names import find_places
 from derive.frontend.text.statements import EquationLine, FunctionLine
 

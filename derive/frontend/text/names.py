@@ -22,7 +22,7 @@ from derive.frontend.text.build import (
     ELEMENTWISE,
     KEEPING,
 )
-from derive.frontend.text.syntax import read_elements, walk_in_order
+from derive.frontend.text.lines import read_elements, walk_in_order
 from derive.ir.functions import FUNCTIONS, ROWS
 
 if TYPE_CHECKING:

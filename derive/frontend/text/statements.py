@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.errors import suggest
-from derive.frontend.text.lines import find_span, split_at
-from derive.frontend.text.syntax import read_expression
+from derive.frontend.text.lines import find_span, read_expression, split_at
 
 if TYPE_CHECKING:
     import ast
