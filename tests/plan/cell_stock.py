@@ -1,4 +1,9 @@
-"""Formulas that are one call of torch, in several spellings, and some that only look like it."""
+"""Formulas that are one call of torch, in several spellings, and some that only look like it.
+
+The rows of the cells have one of each.
+"""
+
+from derive.plan.cells import CELLS, attention
 
 LAYER = "functional.layer_norm("
 RMS = "functional.rms_norm("
@@ -19,10 +24,8 @@ PAIRS = "q, k[N, D]; scalar t\ns[i,j] = sum[d](q[i,d] * k[j,d]) / t\n"
 POINTS = "x[N, D]; y[M, D]\n"
 PARTS = "size G\nx[N, D]; int seg[N] < G; index g < G\n"
 
-FOUND = {
+MORE = {
     LAYER: (
-        NORM + "y[b,s,d] = gamma[d] * (x[b,s,d] - mean[e](x[b,s,e]))"
-        " / sqrt(var[e](x[b,s,e]) + 1e-5) + beta[d]",
         NORM + "mu[b,s] = sum[d](x[b,s,d]) / D\n"
         "v[b,s] = sum[d]((x[b,s,d] - mu[b,s])**2) / D\n"
         "y[b,s,d] = beta[d] + (x[b,s,d] - mu[b,s]) * (v[b,s] + 1e-5)**(-1/2) * gamma[d]",
@@ -39,31 +42,26 @@ FOUND = {
         " * (x[b,g,p,m] - mean[q,n](x[b,g,q,n])) / sqrt(var[q,n](x[b,g,q,n]) + 1e-5)",
     ),
     RMS: (
-        "x[N, D]; g[D]\ny[n,d] = g[d] * x[n,d] / sqrt(mean[e](x[n,e]**2) + 1e-6)",
         "x[N, D]; g[D]\ny[n,d] = x[n,d] * (sum[e](x[n,e] * x[n,e]) / D + 1e-6)**(-1/2) * g[d]",
         "x[N, D]; g[D]\nr[n] = 1 / sqrt(sum[e](x[n,e]**2) / D + 1e-6)\n"
         "y[n,d] = r[n] * x[n,d] * (1 + g[d])",
         "x[N, D]; scalar eps = 1e-3\ny[n,d] = x[n,d] / sqrt(eps + mean[e](x[n,e]**2))",
     ),
     LINEAR: (
-        LINES + "y[n,o] = sum[d](W[o,d] * x[n,d]) + bias[o]",
         LINES + "h[n,o] = sum[d](x[n,d] * W[o,d])\ny[n,o] = bias[o] + h[n,o]",
         "x[B, S, D]; W[D, O]; bias[O]\ny[b,s,o] = bias[o] + sum[d](x[b,s,d] * W[d,o])",
         "x[B, S, D]; W[D, O]; bias[O]\ny[o,b,s] = relu(bias[o] + sum[d](x[b,s,d] * W[d,o]))",
     ),
     ADDMM: (
-        SUMS + "y[n,m] = C[n,m] + sum[k](A[n,k] * B[k,m])",
         SUMS + "y[n,m] = 3 * sum[k](A[n,k] * B[k,m]) - 2 * C[n,m]",
         SUMS + "P[m,n] = sum[k](B[k,m] * A[n,k])\ny[m,n] = C[n,m] / 4 - P[m,n]",
         "x[N, D]; W[O, D]; bias[N]\ny[n,o] = bias[n] - sum[d](W[o,d] * x[n,d]) * D",
     ),
     BADDBMM: (
-        BATCHES + "y[b,n,m] = D[b,n,m] + sum[k](A[b,n,k] * C[b,k,m])",
         BATCHES + "y[n,b,m] = sum[k](C[b,k,m] * A[b,n,k]) / 2 - D[b,n,m]",
         "A[N, B, K]; C[K, B, M]; D[N, M]\ny[b,n,m] = 2 * D[n,m] - sum[k](A[n,b,k] * C[k,b,m])",
     ),
     ENTROPY: (
-        LOSS + "L = -mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
         LOSS + "L = sum[n,c](p[n,c] * log(exp(x[n,c]) / sum[k](exp(x[n,k])))) * (-1)",
         LOSS + "l[n,c] = x[n,c] - logsumexp[k](x[n,k])\nL = mean[n](sum[c](-p[n,c] * l[n,c]))",
         LOSS + "L[n] = -sum[c](log(softmax[c](x[n,c])) * p[n,c])",
@@ -74,14 +72,12 @@ FOUND = {
         "x[N, N]\nL[i] = logsumexp[j](x[i,j] - mean[k](x[k,j])) - x[i,i] + mean[k](x[k,i])",
     ),
     CDIST: (
-        POINTS + "s[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))",
         POINTS + "s[n,m] = exp(-sum[d]((y[m,d] - x[n,d])**2) / 2)",
         POINTS + "s[m,n] = sum[d]((x[n,d] - y[m,d]) * (x[n,d] - y[m,d]))",
         "x[B, N, D]; y[B, M, D]\ns[b,n,m] = sum[d](abs(x[b,n,d] - y[b,m,d])**2)**(1/2)",
         "x[N, D]; index m < N\ns[n,m] = sum[d]((x[n,d] - x[m,d])**2)",
     ),
     SEGMENTS: (
-        PARTS + "s[g,d] = sum[n, seg[n] == g](x[n,d])",
         PARTS + "s[g,d] = sum[n]([g == seg[n]] * x[n,d])",
         PARTS + "s[g,d] = sum[n](where(seg[n] == g, x[n,d], 0))",
         PARTS + "o[g,n] = delta(seg[n], g)\ns[d,g] = sum[n](o[g,n] * x[n,d])",
@@ -91,18 +87,20 @@ FOUND = {
         "size G\nx[N]; int seg[N] < G; index g < G\ns[g] = sum[n, seg[n] == g](x[n])",
     ),
     LEAKY: (
-        "x[N]; y[M]; scalar c = 0.1\nz[n,m] = leaky_relu(x[n] + y[m], c)",
         "x[N, M]\nz[n,m] = where(x[n,m] > 0, x[n,m], x[n,m] / 5)",
         "x[N, M]; scalar c = 0.1\nz[n,m] = where(x[n,m] >= 0, x[n,m], c * x[n,m])",
     ),
 }
 
+ROWS = {
+    f"{row.call.removeprefix('torch.nn.')}(": row for row in CELLS if row not in attention.CELLS
+}
+FOUND = {call: (row.computes, *MORE.get(call, ())) for call, row in ROWS.items()}
 SPELLINGS = [(call, text) for call, texts in FOUND.items() for text in texts]
 
 LOOK_ALIKES = {
     LAYER: (
-        # unbiased variance, eps outside the root, another's mean, the wrong index, a mean square
-        "x[B, D]\ny[b,d] = (x[b,d] - mean[c](x[b,c])) / sqrt(var[c](x[b,c], correction=1) + 1e-5)",
+        # eps outside the root, another's mean, the wrong index, a mean square
         "x[B, D]\ny[b,d] = (x[b,d] - mean[c](x[b,c])) / (sqrt(var[c](x[b,c])) + 1e-5)",
         "x, z[B, D]\ny[b,d] = (x[b,d] - mean[c](z[b,c])) / sqrt(var[c](x[b,c]) + 1e-5)",
         "x, z[B, D]\ny[b,d] = (x[b,d] - mean[c](x[b,c])) / sqrt(var[c](z[b,c]) + 1e-5)",
@@ -117,7 +115,6 @@ LOOK_ALIKES = {
         "x[B, S, D]\ny[b,s,d] = (x[b,s,d] - mean[e](x[b,s,e])) / sqrt(var[t,e](x[b,t,e]) + 1e-5)",
     ),
     RMS: (
-        "x[B, D]\ny[b,d] = x[b,d] / (mean[c](x[b,c]**2) + 1e-6)",
         "x[B, D]\ny[b,d] = x[b,d] / sqrt(sum[c](x[b,c]**2) + 1e-6)",
         "x[B, D]\ny[b,d] = x[b,d] / (sqrt(mean[c](x[b,c]**2)) + 1e-6)",
         "x, z[B, D]\ny[b,d] = z[b,d] / sqrt(mean[c](x[b,c]**2) + 1e-6)",
@@ -127,24 +124,17 @@ LOOK_ALIKES = {
     ),
     LINEAR: (
         LINES + "h[n,o] = sum[d](W[o,d] * x[n,d])\ny[n,o] = h[n,o] + bias[o]\nreturn h, y",
-        LINES + "y[n,o] = sum[d](W[o,d] * x[n,d]) * bias[o]",
         LINES + "y[n,o] = sum[d](W[o,d] * x[n,d])",
         "x[N, D]; W[O, D]; scalar c\ny[n,o] = sum[d](W[o,d] * x[n,d]) + c",
         "x[N, D]; w[D]; bias[N]\ny[n] = sum[d](w[d] * x[n,d] * bias[n])",
     ),
     ADDMM: (
         SUMS + "P[n,m] = sum[k](A[n,k] * B[k,m])\ny[n,m] = C[n,m] + P[n,m]\nreturn y, P",
-        SUMS + "y[n,m] = C[n,m] * sum[k](A[n,k] * B[k,m])",
         SUMS + "y[n,m] = C[n,m] + max[k](A[n,k] * B[k,m])",
         "A, B, C[N, M]\ny[n,m] = C[n,m] + A[n,m] * B[n,m]",
     ),
-    BADDBMM: (
-        BATCHES + "y[n,m] = sum[b](D[b,n,m]) + sum[b,k](A[b,n,k] * C[b,k,m])",
-        "A[B, H, N, K]; C[B, H, K, M]; D[N, M]\n"
-        "y[b,h,n,m] = D[n,m] + sum[k](A[b,h,n,k] * C[b,h,k,m])",
-    ),
+    BADDBMM: (BATCHES + "y[n,m] = sum[b](D[b,n,m]) + sum[b,k](A[b,n,k] * C[b,k,m])",),
     LEAKY: (
-        "x[N, M]; scalar c\nz[n,m] = where(x[n,m] < 0, x[n,m], c * x[n,m])",
         "x[N, M]; c[N]\nz[n,m] = where(x[n,m] > 0, x[n,m], c[n] * x[n,m])",
         "x[N, M]; scalar c\nz[n,m] = where(x[n,m] > 1, x[n,m], c * x[n,m])",
         "x, y[N, M]; scalar c\nz[n,m] = where(x[n,m] > 0, x[n,m], c * y[n,m])",
@@ -158,14 +148,12 @@ LOOK_ALIKES = {
         "x[N, N]\nL[i] = logsumexp[j](x[i,j]) - sum[j](x[j,j])",
         "x[N, M]\nL[i] = logsumexp[j](x[i,j]) - x[i,0]",
         LOSS + "L = -mean[n,c](p[n,c] * log_softmax[c](x[n,c]))",
-        LOSS + "L = mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
         LOSS + "L = -mean[n](sum[c](p[n,c] * log_softmax[n](x[n,c])))",
         LOSS
         + "l[n,c] = log_softmax[c](x[n,c])\nL = -mean[n](sum[c](p[n,c] * l[n,c]))\nreturn L, l",
         LOSS + "L = -mean[n](sum[c](p[n,c] * log_softmax[c](p[n,c] * x[n,c]) * x[n,c]))",
     ),
     CDIST: (
-        POINTS + "s[n,m] = sum[d]((x[n,d] + y[m,d])**2)",
         POINTS + "s[n,m] = sum[d](abs(x[n,d] - y[m,d]))",
         POINTS + "s[n,m] = sum[d]((x[n,d] - y[m,d])**3)",
         POINTS + "s[n,m] = max[d]((x[n,d] - y[m,d])**2)",
@@ -176,7 +164,6 @@ LOOK_ALIKES = {
         "x[N, D]; y[M, E]; index e < E\ns[n,m] = sum[d,e]((x[n,d] - y[m,e])**2)",
     ),
     SEGMENTS: (
-        "size G\nx[N, D]; int seg[N]; index g < G\ns[g,d] = sum[n, seg[n] == g](x[n,d])",
         "size G, H\nx[N, D]; int seg[N] < H; index g < G\ns[g,d] = sum[n, seg[n] == g](x[n,d])",
         PARTS + "s[g,d] = sum[n, seg[n] <= g](x[n,d])",
         PARTS + "s[g,d] = max[n, seg[n] == g](x[n,d])",
@@ -185,7 +172,8 @@ LOOK_ALIKES = {
     ),
 }
 
-IMPOSTORS = [(call, text) for call, texts in LOOK_ALIKES.items() for text in texts]
+IMPOSTORS = [(call, row.refuses) for call, row in ROWS.items()]
+IMPOSTORS += [(call, text) for call, texts in LOOK_ALIKES.items() for text in texts]
 
 SOFT = (
     (

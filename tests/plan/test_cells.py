@@ -32,6 +32,8 @@ from cell_stock import (
 )
 from torch.autograd import gradcheck, gradgradcheck
 
+from derive.plan.cells import CELLS
+
 FIRST = [(call, texts[0]) for call, texts in FOUND.items()]
 
 
@@ -44,6 +46,14 @@ def test_a_cell_is_found_in_every_spelling(call, text):
 @pytest.mark.parametrize(("call", "text"), IMPOSTORS)
 def test_what_only_looks_like_a_cell_is_none(call, text):
     assert call not in make(text).source
+
+
+@pytest.mark.parametrize("row", CELLS, ids=lambda row: row.call)
+def test_a_row_says_what_it_computes_and_what_it_lacks(row):
+    source = make(row.computes).source
+    assert f"{row.call}(" in source
+    assert f"{row.call}(" not in make(row.refuses).source
+    assert (f"By {row.call}: " in source) == bool(row.lacks)
 
 
 @pytest.mark.parametrize(("call", "texts"), SOFT)

@@ -1,11 +1,12 @@
 """Cells: one call of torch for several operations, matched in the plan.
 
 A plan is made from the normal form of the algebra, so a cell is found whichever way the formula was
-written. To add one, write a function on one operation and list it in CELLS:
+written. A cell is a row of CELLS in the file of its family: what it computes, what looks alike and
+is refused, what the call lacks, and a function on one operation,
 
     def match_x(op: Op, definitions: Definitions) -> Op | None
 
-It returns a Cell, perhaps with its axes arranged, or None where it does not fit. The definitions
+which gives a Cell, perhaps with its axes arranged, or None where it does not fit. The definitions
 say what a name stands for, where nothing else reads it.
 """
 
@@ -13,14 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.plan.cells.activations import match_leaky_relu
-from derive.plan.cells.attention import match_attention
-from derive.plan.cells.distances import match_distance
-from derive.plan.cells.linear import match_linear
-from derive.plan.cells.losses import match_cross_entropy
-from derive.plan.cells.matching import Definitions
-from derive.plan.cells.norms import match_norm
-from derive.plan.cells.segments import match_segment_sum
+from derive.plan.cells import attention, distances, linear, losses, norms, pointwise, segments
+from derive.plan.cells.matching import CellRule, Definitions
 from derive.plan.naming import free_name, name_op
 from derive.plan.ops import (
     VIEWS,
@@ -38,20 +33,21 @@ from derive.plan.ops import (
 from derive.plan.steps import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from derive.ir.nodes import ScalarInput, Tensor
     from derive.plan.cost import Storage
 
-CELLS: tuple[Callable[[Op, Definitions], Op | None], ...] = (
-    match_attention,
-    match_norm,
-    match_cross_entropy,
-    match_distance,
-    match_segment_sum,
-    match_linear,
-    match_leaky_relu,
+CELLS: tuple[CellRule, ...] = (
+    *attention.CELLS,
+    *norms.CELLS,
+    *losses.CELLS,
+    *distances.CELLS,
+    *segments.CELLS,
+    *linear.CELLS,
+    *pointwise.CELLS,
 )
+MATCHES = tuple(dict.fromkeys(rule.match for rule in CELLS))
 
 
 def use_cells(
@@ -88,7 +84,7 @@ def find_notes(steps: Iterable[Step]) -> tuple[str, ...]:
 
 def _match_inside(op: Op, definitions: Definitions) -> Op:
     """The operation with the outermost parts that are cells exchanged for them."""
-    for match in CELLS:
+    for match in MATCHES:
         found = match(op, definitions)
         if found is not None:
             return found

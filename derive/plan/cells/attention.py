@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import MINUS_INFINITY, ZERO, Index
-from derive.plan.cells.matching import strip
+from derive.plan.cells.matching import CellRule, strip
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.condition import fill
 from derive.plan.ops import (
@@ -325,3 +325,20 @@ def _spell_weights(scores: Scores, given: tuple[Op, Op], places: Places, mask: O
         gone = Apply("==", (logits, Num(MINUS_INFINITY)), kept)
         weights = Fill(weights, gone, Num(ZERO), True)
     return weights
+
+
+CELLS = (
+    CellRule(
+        call=NAME,
+        computes=(
+            "q[B, N, D]; k, v[B, M, D]\n"
+            "z[b,i,e] = sum[j](softmax[j](sum[d](q[b,i,d] * k[b,j,d]) / sqrt(D)) * v[b,j,e])"
+        ),
+        refuses=(
+            "q[B, N, D]; k, v[B, M, D]\n"
+            "z[b,j,e] = sum[i](softmax[j](sum[d](q[b,i,d] * k[b,j,d])) * q[b,i,e] * v[b,j,e])"
+        ),
+        lacks="second and forward derivatives, and nan where nothing is left",
+        match=match_attention,
+    ),
+)

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.ir.nodes import Number
-from derive.plan.cells.matching import is_same, strip
+from derive.plan.cells.matching import CellRule, is_same, strip
 from derive.plan.ops import (
     Apply,
     Cell,
@@ -139,3 +139,14 @@ def _make_cell(
     cast = TorchCall(".to", (narrow, Local("dtype")))
     whole = Cell(cast, points, whole, axes, ("real",), note=NOTE, scratch=scratch)
     return Cell(wide, points, whole, axes, ("wide",), note=NOTE, scratch=scratch)
+
+
+CELLS = (
+    CellRule(
+        call=NAME,
+        computes="x[N, D]; y[M, D]\ns[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))",
+        refuses="x[N, D]; y[M, D]\ns[n,m] = sum[d]((x[n,d] + y[m,d])**2)",
+        lacks="second and forward derivatives",
+        match=match_distance,
+    ),
+)

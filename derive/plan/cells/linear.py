@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Index, Number
-from derive.plan.cells.matching import Signed, join_sum, split_scale, split_sum
+from derive.plan.cells.matching import CellRule, Signed, join_sum, split_scale, split_sum
 from derive.plan.cost import find_true_axes
 from derive.plan.ops import Apply, Cell, Einsum, Given, Num, Op, TorchCall, align, arrange, axes_of
 
@@ -144,3 +144,30 @@ def _write_sum(product: Product, added: Op, beta: Fraction, alpha: Fraction) -> 
     name = "torch.baddbmm" if product.batch else "torch.addmm"
     call = TorchCall(name, (Given(0), Given(1), Given(2)), tuple(keywords))
     return Cell(call, tuple(args), join_sum(terms, axes), axes)
+
+
+CELLS = (
+    CellRule(
+        call=LINEAR,
+        computes="x[N, D]; W[O, D]; bias[O]\ny[n,o] = sum[d](W[o,d] * x[n,d]) + bias[o]",
+        refuses="x[N, D]; W[O, D]; bias[O]\ny[n,o] = sum[d](W[o,d] * x[n,d]) * bias[o]",
+        match=match_linear,
+    ),
+    CellRule(
+        call="torch.addmm",
+        computes="A[N, K]; B[K, M]; C[N, M]\ny[n,m] = C[n,m] + sum[k](A[n,k] * B[k,m])",
+        refuses="A[N, K]; B[K, M]; C[N, M]\ny[n,m] = C[n,m] * sum[k](A[n,k] * B[k,m])",
+        match=match_linear,
+    ),
+    CellRule(
+        call="torch.baddbmm",
+        computes=(
+            "A[B, N, K]; C[B, K, M]; D[B, N, M]\ny[b,n,m] = D[b,n,m] + sum[k](A[b,n,k] * C[b,k,m])"
+        ),
+        refuses=(
+            "A[B, H, N, K]; C[B, H, K, M]; D[N, M]\n"
+            "y[b,h,n,m] = D[n,m] + sum[k](A[b,h,n,k] * C[b,h,k,m])"
+        ),
+        match=match_linear,
+    ),
+)

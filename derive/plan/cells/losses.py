@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.plan.cells.matching import is_same, strip
+from derive.plan.cells.matching import CellRule, is_same, strip
 from derive.plan.ops import (
     Along,
     Apply,
@@ -144,3 +144,13 @@ def _make_cell(end: str, along: Along, given: Op, rows: tuple[Index, ...]) -> Ce
 def _make_call(target: Operand, reduction: str) -> TorchCall:
     keywords = (("reduction", reduction),) if reduction else ()
     return TorchCall(NAME, (Given(0), target), keywords)
+
+
+CELLS = (
+    CellRule(
+        call=NAME,
+        computes="x[N, C]; p[N, C]\nL = -mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
+        refuses="x[N, C]; p[N, C]\nL = mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
+        match=match_cross_entropy,
+    ),
+)

@@ -47,6 +47,21 @@ MOST_SPELLED = 1000  # operations of a step, written out with all it reads, that
 PLAIN = (Source, Num, Arrange, Expand, Cast, Apply, Reduction)  # what the algebra looks into
 
 
+@dataclass(frozen=True, slots=True)
+class CellRule:
+    """A call of torch for several operations, and how it is found in a plan.
+
+    `computes` is a formula in the notation that becomes the call, `refuses` one that looks alike
+    and must not; tests build both. What the call `lacks` is told to the reader of a file.
+    """
+
+    call: str
+    computes: str
+    refuses: str
+    match: Callable[[Op, Definitions], Op | None]
+    lacks: str = ""
+
+
 class Definitions:
     """The steps by name, how often each is read, and what is known of the arguments."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from derive.ir.nodes import ZERO, Expr, Number, Scalar
 from derive.ir.polynomial import Polynomial
 from derive.plan.cells.matching import (
+    CellRule,
     Factors,
     Signed,
     divide,
@@ -242,3 +243,25 @@ def _spell(norm: Norm, arg: Op, axes: tuple[Index, ...]) -> Op:
         below = Apply("+", (below, Num(norm.eps)), axes_of(below))
     root = Apply("sqrt", (below,), axes_of(below))
     return Apply("/", align((above, root), axes), axes)
+
+
+CELLS = (
+    CellRule(
+        call=LAYER,
+        computes=(
+            "x[B, S, D]; gamma, beta[D]\ny[b,s,d] = gamma[d] * (x[b,s,d] - mean[e](x[b,s,e]))"
+            " / sqrt(var[e](x[b,s,e]) + 1e-5) + beta[d]"
+        ),
+        refuses=(
+            "x[B, D]\n"
+            "y[b,d] = (x[b,d] - mean[c](x[b,c])) / sqrt(var[c](x[b,c], correction=1) + 1e-5)"
+        ),
+        match=match_norm,
+    ),
+    CellRule(
+        call=RMS,
+        computes="x[N, D]; g[D]\ny[n,d] = g[d] * x[n,d] / sqrt(mean[e](x[n,e]**2) + 1e-6)",
+        refuses="x[B, D]\ny[b,d] = x[b,d] / (mean[c](x[b,c]**2) + 1e-6)",
+        match=match_norm,
+    ),
+)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import ONE, ZERO
 from derive.ir.polynomial import is_same_extent
-from derive.plan.cells.matching import strip
+from derive.plan.cells.matching import CellRule, strip
 from derive.plan.ops import (
     Apply,
     Cast,
@@ -131,3 +131,15 @@ def _make_zeros(place: int, count: int) -> TorchCall:
     before = (Extents(Given(0), 0, place),) if place else ()
     after = (Extents(Given(0), place + 1, None),) if place + 1 < count else ()
     return TorchCall(".new_zeros", (Given(0), *before, Given(2), *after))
+
+
+CELLS = (
+    CellRule(
+        call=".index_add",
+        computes=(
+            "size G\nx[N, D]; int seg[N] < G; index g < G\ns[g,d] = sum[n, seg[n] == g](x[n,d])"
+        ),
+        refuses=("size G\nx[N, D]; int seg[N]; index g < G\ns[g,d] = sum[n, seg[n] == g](x[n,d])"),
+        match=match_segment_sum,
+    ),
+)

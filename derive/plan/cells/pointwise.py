@@ -1,4 +1,6 @@
-"""where(x > 0, x, slope x) is torch's leaky_relu, in one pass over x instead of three.
+"""Elementwise functions of torch that do in one pass what several operations do.
+
+where(x > 0, x, slope x) is leaky_relu.
 
 Maas, Hannun, Ng 2013. Torch takes a number as slope and no tensor, and a scalar may be either.
 """
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import ZERO, Scalar
 from derive.ir.walk import walk
-from derive.plan.cells.matching import is_same, strip
+from derive.plan.cells.matching import CellRule, is_same, strip
 from derive.plan.ops import Apply, Cell, Choose, Given, Num, Op, TorchCall, arrange, axes_of
 
 if TYPE_CHECKING:
@@ -38,3 +40,13 @@ def match_leaky_relu(op: Op, definitions: Definitions) -> Op | None:
             when = (Given(1),) if has_scalar else ()
             return arrange(Cell(call, (arg, slope), op, axes_of(arg), when), axes)
     return None
+
+
+CELLS = (
+    CellRule(
+        call=LEAKY,
+        computes="x[N]; y[M]; scalar c = 0.1\nz[n,m] = leaky_relu(x[n] + y[m], c)",
+        refuses="x[N, M]; scalar c\nz[n,m] = where(x[n,m] < 0, x[n,m], c * x[n,m])",
+        match=match_leaky_relu,
+    ),
+)
