@@ -1,13 +1,16 @@
 """-sum_c p log_softmax_c(x) is torch's cross_entropy against probabilities.
 
 And logsumexp_c(x) - x[c] is the one against classes: those of the diagonal, of a contrastive loss.
-Its sum or its mean over the rows goes with it; the rows are those of one index.
+Its sum or its mean over the rows goes with it; the rows are those of one index. The mean of squared
+differences is mse_loss.
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from derive.ir.nodes import Number
 from derive.plan.cells.matching import CellRule, is_same, strip
 from derive.plan.ops import (
     Along,
@@ -146,11 +149,39 @@ def _make_call(target: Operand, reduction: str) -> TorchCall:
     return TorchCall(NAME, (Given(0), target), keywords)
 
 
+def match_squared_loss(op: Op, definitions: Definitions) -> Op | None:
+    """The mean of the squared differences of two tensors over all their indices."""
+    is_number = isinstance(op, (Apply, Reduction)) and not axes_of(op)
+    if not is_number or not definitions.is_alone(op):
+        return None
+    whole = definitions.spell(op)
+    for part in dict.fromkeys(walk_ops(whole)):
+        if not isinstance(part, Apply) or part.function != "-":
+            continue
+        axes = part.axes
+        pair = tuple(arrange(strip(arg), axes) for arg in part.args)
+        if any(set(axes_of(arg)) != set(axes) or is_integral(arg) for arg in map(strip, part.args)):
+            continue  # torch would warn of sizes that broadcast, and takes no integers
+        difference = Apply("-", pair, axes)
+        square = Apply("pow", (difference, Num(Number(Fraction(2)))), axes)
+        mean = Reduction("mean", square, axes)
+        if is_same(whole, mean):
+            call = TorchCall("torch.nn.functional.mse_loss", (Given(0), Given(1)))
+            return Cell(call, pair, mean, (), scratch=(axes,))
+    return None
+
+
 CELLS = (
     CellRule(
         call=NAME,
         computes="x[N, C]; p[N, C]\nL = -mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
         refuses="x[N, C]; p[N, C]\nL = mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
         match=match_cross_entropy,
+    ),
+    CellRule(
+        call="torch.nn.functional.mse_loss",
+        computes="x, y[N, D]\nL = mean[n,d]((x[n,d] - y[n,d])**2)",
+        refuses="x, y[N, D]\nL = mean[n,d]((x[n,d] - y[n,d])**2 * x[n,d])",
+        match=match_squared_loss,
     ),
 )
