@@ -25,3 +25,13 @@ kl_of_logits = parse(
     source="Kullback, Leibler 1951; Hinton, Vinyals, Dean 2015",
     typical=dict(B=256, C=1000),
 )
+
+mean_squared_error = parse(
+    """
+    x, y[B, C]
+    loss = mean[b, c]((x[b,c] - y[b,c])**2)
+    """,
+    title="Mean of the squared differences of predictions and targets",
+    source="Gauss 1809",
+    typical=dict(B=256, C=1000),
+)
