@@ -16,9 +16,7 @@ from house import (
     find_set_orders,
     find_skips,
     find_tracked,
-    find_undocumented,
     find_unstable,
-    find_untyped,
     read_modules,
 )
 
@@ -70,16 +68,8 @@ def test_the_top_level_is_fixed():
     assert found == FOLDERS | FILES
 
 
-def test_files_and_functions_are_short():
+def test_files_are_short():
     check(ask(find_long, DERIVE | TESTS))
-
-
-def test_every_public_name_is_documented():
-    check(ask(find_undocumented, DERIVE | GENERATED))
-
-
-def test_every_function_is_typed():
-    check(ask(find_untyped, DERIVE | GENERATED))
 
 
 def test_nothing_makes_two_runs_differ():
@@ -96,20 +86,6 @@ def test_every_test_runs():
     check(ask(find_skips, TESTS))
 
 
-def find_floor(name, floors):
-    """The number of a module's floor, counted from the top, and its room there."""
-    room = name.split(".")[1]
-    found = [number for number, rooms in enumerate(floors) if room in rooms]
-    assert found, f"{name} has no floor: choose one for it in pyproject.toml"
-    return found[0], room
-
-
-def read_floors():
-    """The rooms of each floor, as import-linter is told; the same list judges in the tests."""
-    contract = PYPROJECT["tool"]["importlinter"]["contracts"][0]
-    return [re.findall(r"\w+", layer) for layer in contract["layers"]]
-
-
 def find_derive_imports(modules):
     """(module, imported module, line) for all that one module of derive reads of another."""
     known = frozenset(modules)
@@ -120,30 +96,6 @@ def find_derive_imports(modules):
         for target, _, line in find_imports(source, known)
         if target.split(".")[0] == "derive"
     ]
-
-
-def find_upward(modules, floors, friends=frozenset()):
-    """Imports that go up, or next door where the neighbours are no friends."""
-    found = []
-    for name, target, line in find_derive_imports(modules):
-        if target == "derive":
-            continue
-        (here, room), (there, other) = find_floor(name, floors), find_floor(target, floors)
-        apart = room != other and not {room, other} <= friends
-        if here > there or (here == there and apart):
-            found.append(f"{name}:{line}: {target}")
-    return found
-
-
-def test_a_module_imports_only_from_floors_below():
-    layers = PYPROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
-    friends = {room for layer in layers if ":" in layer for room in re.findall(r"\w+", layer)}
-    check(find_upward(DERIVE, read_floors(), friends))
-
-
-def test_every_module_has_a_floor():
-    rooms = {room for floor in read_floors() for room in floor}
-    assert {name.split(".")[1] for name in DERIVE if name != "derive"} <= rooms
 
 
 def test_only_formulas_read_the_front_page_and_only_its_words():
@@ -288,12 +240,6 @@ PLANTED = [
     # (law, a text that breaks it, what is found)
     (find_long, "\n" * 701, ["1: 701 lines"]),
     (find_long, "\n" * 700, []),
-    (find_undocumented, "x = 1", ["1: the module"]),
-    (find_undocumented, '"""M."""\ndef f(): pass\ndef _g(): pass', ["2: f"]),
-    (find_undocumented, '"""M."""\nclass C:\n    """C."""\n    def m(self): pass', ["4: m"]),
-    (find_untyped, "def f(a: int, b, *c, d=1): pass", ["1: f lacks types of b, d, c, its result"]),
-    (find_untyped, "class C:\n    def m(self, a: int) -> None: pass", []),
-    (find_untyped, "def f(self) -> None: pass", ["1: f lacks types of self"]),
     (find_unstable, "key = id(x)", ["1: id()"]),
     (find_unstable, "def f():\n    global n", ["2: global n"]),
     (
@@ -337,22 +283,14 @@ def test_imports_are_found_wherever_they_stand():
     ]
 
 
-def test_floors_doors_and_circles_are_watched():
-    floors = [["cli"], ["plan"], ["ir", "notation"], ["errors"]]
+def test_doors_and_circles_are_watched():
     planted = {
-        "derive.ir.nodes": "def f():\n    from derive.plan.path import g",
-        "derive.ir.walk": "from derive.ir.nodes import f\nfrom derive.notation.words import g",
         "derive.plan.path": "import opt_einsum\nimport torch\nfrom derive import errors, ir",
         "derive.plan.order": "from opt_einsum import paths\nif TYPE_CHECKING:\n    import torch",
         "derive.notation.words": "from sympy import Idx\nimport rich.table",
         "derive.errors": "import sympy.core\ndef f():\n    import torch",
+        "derive.judge.fields.tensor": "import torch",
     }
-    assert find_upward(planted, floors) == [
-        "derive.ir.nodes:2: derive.plan.path",
-        "derive.ir.walk:2: derive.notation.words",
-    ]
-    lazy = {"derive.judge.fields.tensor": "import torch", "derive.judge.loops": "import torch"}
-    assert find_open_doors(lazy) == ["derive.judge.loops:1: torch is imported where it is used"]
     assert find_open_doors(planted) == [
         "derive.plan.path:2: torch is imported where it is used",
         "derive.plan.order:1: opt_einsum",

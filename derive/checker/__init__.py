@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +58,8 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     The code runs in a process of its own, for at most `seconds` seconds in each stage. Raises
     DeriveError for what cannot be read; code that does not run is "unknown", never the same.
     """
-    if seconds <= 0:
-        raise refuse("seconds-range", "seconds has to be more than 0")
+    if not 0 < seconds < inf:  # nan is no number of seconds either
+        raise refuse("seconds-range", "seconds has to be a finite number above 0")
     wanted = read_formula(formula)
     system = to_system(wanted)
     unknown = [size for size in sizes or () if size not in find_sizes(system)]

@@ -211,7 +211,8 @@ def _new(
     write_new(name, out)
 
 
-@app.command("einsum")
+# `->` alone is a string, and looks like an option.
+@app.command("einsum", context_settings={"ignore_unknown_options": True})
 def _einsum(
     equation: Annotated[str, typer.Argument(metavar="EQUATION", show_default=False)],
     sizes: Sizes = "",

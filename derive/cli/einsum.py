@@ -26,7 +26,7 @@ def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None
     system = to_system(formula)
     # A size is given by its index, `b=8`, or by its own name, `B=8`.
     names = {index.name: to_text(index.extent) for index in find_letters(system)}
-    check_sizes(sizes, (*names, *names.values()))
+    check_sizes(sizes, names.values(), tuple(names))
     chosen = {names.get(name, name): number for name, number in sizes.items()}
     plan = build(formula, sizes=chosen or None).plan
     parts = Parts.of(equation, tuple(entry.name for entry in system.inputs))

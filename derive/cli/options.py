@@ -160,12 +160,15 @@ def to_printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def check_sizes(sizes: Mapping[str, int], known: Iterable[str]) -> None:
-    """Refuse a size that none of the formulas has."""
+def check_sizes(
+    sizes: Mapping[str, int], known: Iterable[str], indices: Sequence[str] = ()
+) -> None:
+    """Refuse a size that none of the formulas has; `indices` may stand for their extents."""
     known = list(dict.fromkeys(known))
-    strange = [name for name in sizes if name not in known]
+    strange = [name for name in sizes if name not in known and name not in indices]
     if strange:
         has = f"the sizes are {', '.join(known)}" if known else "there are no sizes"
+        has += f"; an index stands for its extent: {', '.join(indices)}" if indices else ""
         raise refuse(
             "size-unknown",
             f"there is no size {strange[0]}",

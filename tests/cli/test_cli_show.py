@@ -206,3 +206,22 @@ def test_every_plain_form_gives_what_einsum_gives():
                     assert torch.allclose(value, expected), (equation, plain)
                     found += 1
     assert found > 300
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["->"], 0, 'einsum "->"'),
+        (["ij->i", "--what"], 2, "unexpected extra argument"),
+        (
+            ["ij->i", "--sizes", "Q=3"],
+            2,
+            "I, J; an index stands for its extent: i, j",
+        ),
+        (["ij->i", "--sizes", "i=3,J=4"], 0, "at I=3 J=4:"),
+    ],
+)
+def test_what_looks_like_an_option_or_a_size(run, words, code, says):
+    answer = run("einsum", *words)
+    assert answer.code == code
+    assert says in answer.out + answer.err
