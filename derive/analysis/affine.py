@@ -6,8 +6,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.analysis import ranges
-from derive.analysis.affine_sizes import (
+from derive.analysis import facts as known_facts
+from derive.analysis.facts import (
     NOTHING,
     ONE,
     Facts,
@@ -16,12 +16,11 @@ from derive.analysis.affine_sizes import (
     find_divisors,
     is_never_negative,
     is_positive,
-    negate,
 )
-from derive.ir.nodes import Access, Add, Call, Expr, Index, Mul, Number, Pow, Size
+from derive.ir.nodes import Add, Call, Expr, Index, Mul, Number, Pow, Size
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free, map_children
+from derive.ir.walk import map_children
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,6 +71,13 @@ class Affine:
             if isinstance(atom, Index) and each == ONE:
                 return atom
         return None
+
+    def to_polynomial(self) -> Polynomial:
+        """The same value as a polynomial over sizes and atoms."""
+        total = self.constant
+        for atom, each in self.terms.items():
+            total = total + each * Polynomial.of(atom)
+        return total
 
     def to_expr(self) -> Expr:
         """The expression, terms in order of their text."""
@@ -209,77 +215,15 @@ def _clip(value: Affine, low: Affine, high: Affine) -> Affine:
 
 def find_range(value: Affine, facts: Facts = ()) -> tuple[Bound, Bound]:
     """The least and the largest value, polynomials over sizes; None where it is not known."""
-    value, remainders = _find_remainders(value)
-    low: Bound = value.constant
-    high: Bound = value.constant
-    found = [(each, _find_atom_range(atom)) for atom, each in value.terms.items()]
-    found += [(each, (NOTHING, under - ONE)) for each, under in remainders]
-    for each, (least, most) in found:
-        if not is_never_negative(each, facts):
-            if not is_never_negative(negate(each), facts):
-                return None, None
-            least, most = most, least  # noqa: PLW2901 - a falling term turns its range round
-        low = None if low is None or least is None else low + each * least
-        high = None if high is None or most is None else high + each * most
-    return low, high
-
-
-def _find_remainders(value: Affine) -> tuple[Affine, list[tuple[Polynomial, Polynomial]]]:
-    """The affine without its remainders c*(l - n*(l // n)), and the pairs (c, n) of those."""
-    found: list[tuple[Polynomial, Polynomial]] = []
-    for atom, each in tuple(value.terms.items()):
-        match atom:
-            case Call("floordiv", (over, under)) if not find_free(under):
-                divisor = Polynomial.of(under)
-                times = divide_wholly(negate(each), divisor)
-                if times is None or not times.terms or not is_never_negative(divisor):
-                    continue
-                inside = to_affine(over)
-                rest = value - inside.scale(times) - Affine({atom: each})
-                if not any(part in rest.terms for part in inside.terms):
-                    value = rest
-                    found.append((times, divisor))
-    return value, found
-
-
-@lru_cache(maxsize=20000)
-def _find_atom_range(atom: Expr) -> tuple[Bound, Bound]:
-    match atom:
-        case Index(_, extent):
-            return NOTHING, Polynomial.of(extent) - ONE
-        case Access(tensor, _) if tensor.kind == "int" and tensor.below is not None:
-            return NOTHING, Polynomial.of(tensor.below) - ONE
-        case Call("floordiv", (over, under)) if not to_affine(under).terms:
-            divisor = to_affine(under).constant
-            if not is_never_negative(divisor):
-                return None, None
-            low, high = find_range(to_affine(over))
-            return _divide_bound(low, divisor), _divide_bound(high, divisor)
-        case Call("clip", (_, low_end, high_end)):
-            if not _is_ordered(low_end, high_end):
-                return None, None
-            return find_range(to_affine(low_end))[0], find_range(to_affine(high_end))[1]
-        case Call("mod" | "max" | "min" | "abs"):
-            known = ranges.find_range(atom)
-            return known.low, known.high
-    return None, None
-
-
-def _is_ordered(low: Expr, high: Expr) -> bool:
-    return _is_least_zero(to_affine(high) - to_affine(low))
+    if not value.terms:
+        return value.constant, value.constant
+    known = known_facts.find_range(value.to_polynomial(), facts)
+    return known.low, known.high
 
 
 def _is_least_zero(value: Affine) -> bool:
     low = find_range(value)[0]
     return low is not None and is_never_negative(low)
-
-
-def _divide_bound(bound: Bound, divisor: Polynomial) -> Bound:
-    """The bound // divisor: a // is monotone."""
-    if bound is None:
-        return None
-    found = divide(Affine({}, bound), divisor)
-    return found.constant
 
 
 def divide(value: Affine | Expr, under: Expr | Polynomial | int, facts: Facts = ()) -> Affine:

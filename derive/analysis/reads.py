@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derive.analysis.extents import find_origin, say_extent
-from derive.analysis.ranges import (
+from derive.analysis.facts import (
     Facts,
     find_facts,
     find_range,

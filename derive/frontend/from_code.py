@@ -18,7 +18,7 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from derive.analysis.ranges import Facts, find_range, is_nonnegative
+from derive.analysis.facts import Facts, find_range, is_nonnegative
 from derive.analysis.reads import find_guarded
 from derive.errors import DeriveError, refuse
 from derive.frontend.from_text import parse

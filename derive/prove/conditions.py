@@ -14,8 +14,8 @@ from math import floor, gcd
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, find_range, to_affine
-from derive.analysis.affine_sizes import ONE, is_never_negative, is_positive, negate
-from derive.analysis.affine_sizes import ONE as UNIT
+from derive.analysis.facts import ONE, is_never_negative, is_positive, negate
+from derive.analysis.facts import ONE as UNIT
 from derive.ir.nodes import Call, Expr, Index, Number, Scalar, Size
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, substitute

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine
-from derive.analysis.affine_sizes import ONE as UNIT
+from derive.analysis.facts import ONE as UNIT
 from derive.ir.nodes import Expr, Index, System
 from derive.prove import functions, products
 from derive.prove.conditions import decide as decide_literal

@@ -12,7 +12,7 @@ from math import floor
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine
-from derive.analysis.affine_sizes import ONE as UNIT
+from derive.analysis.facts import ONE as UNIT
 from derive.ir.nodes import Number
 from derive.prove.conditions import (
     Cubes,

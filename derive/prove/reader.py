@@ -13,8 +13,8 @@ from math import lcm
 from typing import TYPE_CHECKING, Protocol
 
 from derive.analysis.affine import Affine, divide, modulo, to_affine
-from derive.analysis.affine_sizes import ONE as UNIT
-from derive.analysis.ranges import is_integer
+from derive.analysis.facts import ONE as UNIT
+from derive.analysis.facts import is_integer
 from derive.ir.definitions import unfold
 from derive.ir.nodes import ONE as ONE_NODE
 from derive.ir.nodes import (

@@ -9,14 +9,14 @@ from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, to_affine
-from derive.analysis.affine_sizes import (
+from derive.analysis.facts import (
     NOTHING,
     divide_wholly,
     is_never_negative,
     is_positive,
     negate,
 )
-from derive.analysis.affine_sizes import ONE as UNIT
+from derive.analysis.facts import ONE as UNIT
 from derive.ir.nodes import Call, Expr, Index, Size
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk

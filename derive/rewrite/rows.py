@@ -5,7 +5,7 @@ A row is what a reduction or a softmax runs over: an index, under a condition.
 
 from __future__ import annotations
 
-from derive.analysis.ranges import find_facts, is_nonnegative
+from derive.analysis.facts import find_facts, is_nonnegative
 from derive.ir.nodes import (
     MINUS_ONE,
     TRUE,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derive.analysis.ranges import Facts, is_nonnegative
+from derive.analysis.facts import Facts, is_nonnegative
 from derive.analysis.reads import find_guarded
 from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.nodes import (

@@ -16,7 +16,7 @@ from derive.analysis.affine import (
     to_affine,
     unravel,
 )
-from derive.analysis.affine_sizes import divide_sizes, find_divisors, is_never_negative
+from derive.analysis.facts import divide_sizes, find_divisors, is_never_negative
 from derive.ir.nodes import Access, Add, Call, Index, Mul, Number, Pow, Size, Tensor
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_text

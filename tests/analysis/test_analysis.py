@@ -16,6 +16,7 @@ from derive.analysis.extents import (
     find_open_sizes,
     find_size_sources,
 )
+from derive.analysis.facts import find_facts, find_range, is_nonnegative
 from derive.analysis.names import find_mistakes, find_unplanned
 from derive.analysis.places import (
     AffinePlace,
@@ -29,7 +30,6 @@ from derive.analysis.places import (
     fills_once,
     find_place,
 )
-from derive.analysis.ranges import find_facts, find_range, is_nonnegative
 from derive.analysis.roles import find_roles
 from derive.frontend.from_sympy import from_sympy
 from derive.ir.nodes import (

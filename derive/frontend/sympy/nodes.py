@@ -24,7 +24,7 @@ from sympy.core.numbers import NegativeInfinity as NegativeEndless
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
-from derive.analysis.ranges import is_nonnegative
+from derive.analysis.facts import is_nonnegative
 from derive.errors import refuse
 from derive.frontend.sympy.names import Names, find_extent, find_label, find_order
 from derive.frontend.sympy.names import walk as walk_sympy

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 from sympy import Indexed, IndexedBase
 
-from derive.analysis.ranges import find_range, is_nonnegative
+from derive.analysis.facts import find_range, is_nonnegative
 from derive.errors import refuse
 from derive.frontend.sympy.names import find_extent, find_label, walk
 from derive.frontend.sympy.nodes import Context, find_index, to_extent, to_node

@@ -18,7 +18,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import divide, ravel
-from derive.analysis.ranges import divide_exactly, fold_remainders
+from derive.analysis.facts import divide_exactly, fold_remainders
 from derive.frontend.torch.exprs import add, count_nodes, is_whole, multiply, put
 from derive.frontend.torch.trace import View, hint_of
 from derive.ir.nodes import (

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import Affine, find_range, simplify_place, to_affine
-from derive.analysis.affine_sizes import is_never_negative, negate
+from derive.analysis.facts import is_never_negative, negate
 from derive.ir.nodes import (
     FALSE,
     MINUS_ONE,

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import Affine, divide, modulo, ravel, to_affine
-from derive.analysis.affine_sizes import NOTHING, is_never_negative, is_positive
+from derive.analysis.facts import NOTHING, is_never_negative, is_positive
 from derive.frontend.torch.exprs import all_of, choose, decide, put, tidy, within
 from derive.ir.nodes import ZERO, Access, Expr, Index, Number
 from derive.ir.polynomial import Polynomial

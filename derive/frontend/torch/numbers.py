@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import Affine, divide
-from derive.analysis.ranges import divide_exactly, is_nonnegative
+from derive.analysis.facts import divide_exactly, is_nonnegative
 from derive.frontend.torch.exprs import add, from_float, multiply, power
 from derive.ir.nodes import MINUS_ONE, Call, Expr, Scalar, Size
 from derive.ir.pieces import to_text

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from derive.analysis.ranges import is_nonnegative
+from derive.analysis.facts import is_nonnegative
 from derive.errors import refuse
 from derive.ir.definitions import PLAIN, Maker, bind
 from derive.ir.definitions import read as read_definition

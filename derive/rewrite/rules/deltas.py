@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.analysis.ranges import is_nonnegative, is_whole
+from derive.analysis.facts import is_nonnegative, is_whole
 from derive.ir.nodes import ONE, TRUE, ZERO, Add, And, Compare, Expr, Index, Reduce, Where
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, substitute

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from derive.analysis.ranges import find_facts
+from derive.analysis.facts import find_facts
 from derive.ir.nodes import (
     MINUS_ONE,
     TRUE,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import find_range, ravel, to_affine, unravel
-from derive.analysis.affine_sizes import is_never_negative
+from derive.analysis.facts import is_never_negative
 from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import (
     add,

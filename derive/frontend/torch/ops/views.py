@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import ravel, unravel
-from derive.analysis.ranges import divide_exactly
+from derive.analysis.facts import divide_exactly
 from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import add, multiply
 from derive.frontend.torch.numbers import divide_sizes, plain, to_expr, to_form

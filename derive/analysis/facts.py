@@ -1,4 +1,9 @@
-"""The range of a place's values: interval analysis over affine forms, with sizes as symbols >= 1.
+"""What is known of positions and extents: signs and ranges, with sizes as symbols >= 1.
+
+    is_never_negative(polynomial over sizes)        divide_sizes, divide_wholly: their quotients
+    find_range(expression over indices)             the least and the largest value
+    is_nonnegative(polynomial over indices, facts)  under guards
+    is_never_empty(indices, what is kept >= 0)      has a row an entry, whatever the others are?
 
     range = [low, high], each a polynomial over sizes, or None where nothing is known
     facts = polynomials over indices and sizes that the guards in force keep >= 0
@@ -6,25 +11,20 @@
 A remainder, `l % n` or `l - n*(l // n)`, is one atom with a range of its own.
 
 Laws:
-- A bound that is given holds for all sizes >= 1 and all values of the indices.
-- None is never wrong; a bound need not be the tightest.
+- What is said holds for all sizes >= 1 and all values of the indices, and wherever the facts are
+  >= 0.
+- No answer (False, None) is never wrong; a bound need not be the tightest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import chain, combinations
-from math import lcm
+from math import floor, lcm
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.analysis.affine_sizes import (
-    divide_sizes,
-    divide_wholly,
-    find_divisors,
-    is_never_negative,
-)
 from derive.ir.nodes import (
     Access,
     And,
@@ -33,20 +33,211 @@ from derive.ir.nodes import (
     Expr,
     Index,
     Not,
+    Number,
+    Pow,
     Reduce,
     Size,
     Where,
 )
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Monomial, Polynomial
 from derive.ir.walk import find_free
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-Facts: TypeAlias = tuple[Polynomial, ...]
+
+Facts = tuple[Polynomial, ...]
+
+NOTHING = Polynomial({})
+ONE = Polynomial.of(1)
+_MOST_STEPS = 24  # of a division; one that takes more is left as it is
+_MOST_DIVISOR = 64  # numbers up to this one are tried as divisors
+
+
+def negate(value: Polynomial) -> Polynomial:
+    """The value with the other sign."""
+    return Polynomial({monomial: -number for monomial, number in value.terms.items()})
+
+
+@lru_cache(maxsize=20000)
+def is_never_negative(value: Polynomial, facts: Facts = ()) -> bool:
+    """Is the value >= 0 for all sizes >= 1 for which the facts are >= 0?"""
+    terms = value.terms
+    if all(number >= 0 for number in terms.values()) and all(map(_is_counting, value.atoms)):
+        return True
+    if not facts and sum(terms.values()) < 0 and all(isinstance(a, Size) for a in value.atoms):
+        return False  # that is the value where every size is 1
+    cleared = _clear_divisors(value)
+    if _has_no_minus(cleared) or any(_has_no_minus(each) for each in _relax(cleared)):
+        return True
+    for count in range(1, min(len(facts), 2) + 1):
+        for chosen in combinations(facts, count):
+            rest = cleared
+            for fact in chosen:
+                rest = rest - fact
+            if _has_no_minus(_clear_divisors(rest)):
+                return True
+    return False
+
+
+def is_positive(value: Polynomial, facts: Facts = ()) -> bool:
+    """Is the value, a whole number, >= 1 for all sizes?"""
+    return value == ONE or is_never_negative(value - ONE, facts)
+
+
+def _clear_divisors(value: Polynomial) -> Polynomial:
+    """The value times the sizes that it is divided by, which are positive."""
+    least: dict[Expr, int] = {}
+    for monomial in value.terms:
+        for atom, power in monomial:
+            least[atom] = min(least.get(atom, 0), power)
+    for atom, power in least.items():
+        if power < 0 and isinstance(atom, Size):
+            value = value * Polynomial({((atom, -power),): Fraction(1)})
+    return value
+
+
+def _has_no_minus(value: Polynomial) -> bool:
+    """Are all coefficients >= 0, written in size - 1?"""
+    shifted: dict[tuple[tuple[Expr, int], ...], Fraction] = {}
+    for monomial, number in value.terms.items():
+        parts: list[tuple[Monomial, Fraction]] = [((), number)]
+        for atom, power in monomial:
+            if power < 0 or not _is_counting(atom):
+                return False
+            if isinstance(atom, Size):
+                row = _binomials(power)
+                parts = [
+                    ((*left, (atom, k)) if k else left, times * row[k])
+                    for left, times in parts
+                    for k in range(power + 1)
+                ]
+            else:
+                parts = [((*left, (atom, power)), times) for left, times in parts]
+        for left, times in parts:
+            shifted[left] = shifted.get(left, Fraction(0)) + times
+    return all(number >= 0 for number in shifted.values())
+
+
+def _binomials(power: int) -> list[int]:
+    row = [1]
+    for k in range(power):
+        row.append(row[-1] * (power - k) // (k + 1))
+    return row
+
+
+def _is_counting(atom: Expr) -> bool:
+    """Is the atom of an extent known to be >= 0?"""
+    match atom:
+        case Size():
+            return True
+        case Call("floordiv", (over, under)):
+            return is_never_negative(Polynomial.of(over)) and is_positive(Polynomial.of(under))
+        case Call("mod", (_, under)):
+            return is_positive(Polynomial.of(under))
+        case Call("max", arguments):
+            return any(is_never_negative(Polynomial.of(argument)) for argument in arguments)
+        case Call("min", arguments):
+            return all(is_never_negative(Polynomial.of(argument)) for argument in arguments)
+        case Pow(base, Number(power)) if power.denominator == 1:
+            return is_never_negative(Polynomial.of(base))
+    return False
+
+
+def _relax(value: Polynomial) -> list[Polynomial]:
+    """The value with its quotients `a // n`, n a number, at the bound that makes it smallest."""
+    for atom in value.atoms:
+        match atom:
+            case Call("floordiv", (over, Number(number))) if number >= 1:
+                split = value.split(atom)
+                if split is None or split[0].constant is None:
+                    continue
+                slope, rest = split
+                assert slope.constant is not None
+                above = Polynomial.of(over)
+                if slope.constant > 0:
+                    above = above + ONE - Polynomial.of(number)
+                smaller = rest + slope * above * Polynomial.of(1 / number)
+                return [smaller, *_relax(smaller)]
+    return []
+
+
+@lru_cache(maxsize=20000)
+def divide_sizes(value: Polynomial, under: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """The pair (q, r) with value = q * under + r, q whole, and r as small as is seen."""
+    if under.constant is not None:
+        number = under.constant
+        whole = {
+            monomial: Fraction(floor(each / number))
+            for monomial, each in value.terms.items()
+            if each.denominator == 1 and number > 0 and floor(each / number)
+        }
+        quotient = Polynomial(whole)
+        return quotient, value - quotient * under
+    lead = max(under.terms, key=_rank)
+    quotient, rest = NOTHING, value
+    for _ in range(_MOST_STEPS):
+        step = _find_step(rest, lead, under.terms[lead])
+        if step is None:
+            break
+        quotient, rest = quotient + step, rest - step * under
+    return quotient, rest
+
+
+def _rank(monomial: Monomial) -> tuple[int, str]:
+    return sum(power for _, power in monomial), repr(monomial)
+
+
+def _find_step(rest: Polynomial, lead: Monomial, scale: Fraction) -> Polynomial | None:
+    for monomial, number in sorted(rest.terms.items(), key=lambda term: _rank(term[0])):
+        times = floor(number / scale)
+        powers = dict(monomial)
+        for atom, power in lead:
+            powers[atom] = powers.get(atom, 0) - power
+        if number.denominator == 1 and times and min(powers.values(), default=0) >= 0:
+            left = Polynomial({monomial: Fraction(times)})
+            return left * Polynomial({tuple((atom, -power) for atom, power in lead): Fraction(1)})
+    return None
+
+
+def divide_wholly(value: Polynomial, under: Polynomial) -> Polynomial | None:
+    """Value / under where nothing is left over."""
+    quotient, rest = divide_sizes(value, under)
+    return None if rest.terms else quotient
+
+
+@lru_cache(maxsize=4000)
+def find_divisors(value: Polynomial) -> tuple[Polynomial, ...]:
+    """The divisors that are seen: numbers and sizes in every term, larger ones first, without 1."""
+    common = dict(next(iter(value.terms), ()))
+    number = 0
+    for monomial, each in value.terms.items():
+        powers = dict(monomial)
+        common = {atom: min(power, powers.get(atom, 0)) for atom, power in common.items()}
+        number = _gcd(number, int(each)) if each.denominator == 1 else 1
+    found = [Polynomial.of(n) for n in range(1, min(number, _MOST_DIVISOR) + 1) if number % n == 0]
+    if number > _MOST_DIVISOR:
+        found.append(Polynomial.of(number))
+    for atom, power in common.items():
+        steps = [Polynomial({((atom, k),): Fraction(1)}) for k in range(1, power + 1)]
+        found = [one * other for one in found for other in [ONE, *steps]]
+    found = [each for each in found if each not in (ONE, value)]
+    return tuple(sorted(found, key=_weigh, reverse=True))
+
+
+def _gcd(one: int, other: int) -> int:
+    while other:
+        one, other = other, one % other
+    return abs(one)
+
+
+def _weigh(value: Polynomial) -> tuple[int, Fraction, str]:
+    ((monomial, number),) = value.terms.items()
+    return sum(power for _, power in monomial), number, repr(monomial)
+
+
 Bound: TypeAlias = Polynomial | None
 
-_ONE = Polynomial.of(1)
 _MOST_FACTS = 2  # used together in one proof; a chain `0 <= e < T` gives two
 
 
@@ -58,9 +249,13 @@ class Range:
     high: Bound
 
 
-def find_range(expr: Expr) -> Range:
-    """The range of an expression over indices, sizes and integer tensors."""
-    return _find_sum_range(Polynomial.of(expr))
+def find_range(value: Expr | Polynomial, facts: Facts = ()) -> Range:
+    """The range of an expression over indices, sizes and integer tensors.
+
+    The facts are over sizes alone.
+    """
+    value = value if isinstance(value, Polynomial) else Polynomial.of(value)
+    return _find_sum_range(value, facts)
 
 
 def is_nonnegative(value: Polynomial, facts: Facts = ()) -> bool:
@@ -151,7 +346,7 @@ def is_whole(value: Polynomial) -> bool:
 def _tighten(value: Polynomial) -> Polynomial:
     """From value > 0 to a polynomial >= 0 with integer coefficients."""
     scale = lcm(1, *(coefficient.denominator for coefficient in value.terms.values()))
-    return value * Polynomial.of(scale) - _ONE
+    return value * Polynomial.of(scale) - ONE
 
 
 def fold_remainders(value: Polynomial) -> Polynomial:
@@ -174,11 +369,11 @@ def _find_remainder(
     whole = Polynomial.of(under)
     for divisor in (whole, *find_divisors(whole)):
         outer = divide_wholly(whole, divisor)
-        if outer is None or not is_never_negative(divisor - _ONE):
+        if outer is None or not is_never_negative(divisor - ONE):
             continue
         inner = _divide(Polynomial.of(over), outer)
         slope = _find_multiple(value, inner)
-        if slope is None or not is_never_negative(outer - _ONE):
+        if slope is None or not is_never_negative(outer - ONE):
             continue
         rest = value - slope * (inner - divisor * _of(quotient))
         if _count_terms(rest, quotient) < _count_terms(value, quotient) and not any(
@@ -190,7 +385,7 @@ def _find_remainder(
 
 def _divide(over: Polynomial, under: Polynomial) -> Polynomial:
     """The value // under, with what is a multiple of it taken out."""
-    whole, rest = Polynomial({}), Polynomial({})
+    whole, rest = NOTHING, NOTHING
     for monomial, number in over.terms.items():
         term = Polynomial({monomial: number})
         times = divide_exactly(term, under)
@@ -203,7 +398,7 @@ def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:
     for atom in filter(_is_ranged, inner.atoms):
         own, other = _find_slope(value, atom), _find_slope(inner, atom)
         if other.constant:
-            own, other = own * Polynomial.of(1 / other.constant), _ONE
+            own, other = own * Polynomial.of(1 / other.constant), ONE
         return divide_wholly(own, other) if own.terms and other.terms else None
     return None
 
@@ -223,13 +418,14 @@ def _count_terms(value: Polynomial, atom: Expr) -> int:
     return sum(any(part is atom for part, _ in monomial) for monomial in value.terms)
 
 
-def _find_sum_range(value: Polynomial) -> Range:
+@lru_cache(maxsize=20000)
+def _find_sum_range(value: Polynomial, facts: Facts = ()) -> Range:
     """Bounds of a polynomial: each ranged atom is put at its worst, one after the other."""
     value = fold_remainders(value)
-    return Range(_put_at_worst(value, low=True), _put_at_worst(value, low=False))
+    return Range(_put_at_worst(value, facts, low=True), _put_at_worst(value, facts, low=False))
 
 
-def _put_at_worst(value: Polynomial, *, low: bool) -> Bound:
+def _put_at_worst(value: Polynomial, facts: Facts, *, low: bool) -> Bound:
     for atom in value.atoms:
         if not _is_ranged(atom):
             continue
@@ -237,27 +433,28 @@ def _put_at_worst(value: Polynomial, *, low: bool) -> Bound:
         if split is None:
             return _put_powers(value, low=low)
         slope, rest = split
-        rising = _find_sign(slope)
+        rising = _find_sign(slope, facts)
         if rising is None:
             return _put_powers(value, low=low)
         bounds = _find_atom_range(atom)
         chosen = bounds.low if rising is low else bounds.high
         if chosen is None:
             return None
-        return _put_at_worst(rest + slope * chosen, low=low)
+        return _put_at_worst(rest + slope * chosen, facts, low=low)
     return value
 
 
-def _find_sign(slope: Polynomial) -> bool | None:
+def _find_sign(slope: Polynomial, facts: Facts) -> bool | None:
     """True where the slope is >= 0, False where it is <= 0, None where it is unknown."""
-    if is_nonnegative(slope):
-        return True
-    return False if is_nonnegative(Polynomial({}) - slope) else None
+    for sign in (slope, negate(slope)):
+        if is_never_negative(sign, facts) or is_nonnegative(sign):
+            return sign is slope
+    return None
 
 
 def _put_powers(value: Polynomial, *, low: bool) -> Bound:
     """Bounds monomial by monomial, for products and powers of what is never negative."""
-    total = Polynomial({})
+    total = NOTHING
     for monomial, coefficient in value.terms.items():
         term = Polynomial.of(coefficient)
         for atom, power in monomial:
@@ -291,12 +488,12 @@ def _holds_access(expr: Expr) -> bool:
 def _find_atom_range(atom: Expr) -> Range:
     match atom:
         case Index(_, extent):
-            return Range(Polynomial.of(0), Polynomial.of(extent) - _ONE)
+            return Range(NOTHING, Polynomial.of(extent) - ONE)
         case Access(tensor, _) if tensor.kind == "int":
-            high = Polynomial.of(tensor.below) - _ONE if tensor.below is not None else None
-            return Range(Polynomial.of(0) if high is not None else None, high)
+            high = Polynomial.of(tensor.below) - ONE if tensor.below is not None else None
+            return Range(NOTHING if high is not None else None, high)
         case Call("floordiv", (over, under)):
-            if not is_nonnegative(Polynomial.of(under) - _ONE):
+            if not is_nonnegative(Polynomial.of(under) - ONE):
                 return Range(None, None)
             return _find_quotient_range(find_range(over), Polynomial.of(under))
         case Call("mod", (_, under)):
@@ -308,26 +505,26 @@ def _find_atom_range(atom: Expr) -> Range:
         case Call("min", arguments):
             return Range(None, _choose([find_range(a).high for a in arguments], _is_at_most))
         case Call("abs", (inside,)):
-            return Range(Polynomial.of(0), _find_largest(find_range(inside)))
+            return Range(NOTHING, _find_largest(find_range(inside)))
         case Where(_, then, other):
             return _join(find_range(then), find_range(other))
         case Reduce("argmax", (index,), _, _):
-            return Range(Polynomial.of(0), Polynomial.of(index.extent) - _ONE)
+            return Range(NOTHING, Polynomial.of(index.extent) - ONE)
     return Range(None, None)
 
 
 def _find_remainder_range(under: Polynomial) -> Range:
-    if not is_nonnegative(under - _ONE):
+    if not is_nonnegative(under - ONE):
         return Range(None, None)
     high = _find_sum_range(under).high
-    return Range(Polynomial.of(0), None if high is None else high - _ONE)
+    return Range(NOTHING, None if high is None else high - ONE)
 
 
 def _find_quotient_range(over: Range, under: Polynomial) -> Range:
     """`over // under` for a divisor >= 1: a quotient rises with what is divided."""
     if any(_is_ranged(atom) for atom in under.atoms):
         starts = over.low is not None and is_never_negative(over.low)
-        return Range(Polynomial.of(0), over.high) if starts else Range(None, None)
+        return Range(NOTHING, over.high) if starts else Range(None, None)
     return Range(_divide_bound(over.low, under), _divide_bound(over.high, under))
 
 
@@ -335,9 +532,9 @@ def _divide_bound(bound: Bound, under: Polynomial) -> Bound:
     if bound is None:
         return None
     quotient, rest = divide_sizes(bound, under)
-    for step in (Polynomial({}), _ONE, Polynomial.of(-1)):
+    for step in (NOTHING, ONE, Polynomial.of(-1)):
         left = rest - step * under
-        if is_never_negative(left) and is_never_negative(under - _ONE - left):
+        if is_never_negative(left) and is_never_negative(under - ONE - left):
             return quotient + step
     return _of(Call("floordiv", (bound.to_expr(), under.to_expr())))
 
@@ -380,7 +577,7 @@ def _find_largest(inside: Range) -> Bound:
     """The larger of -low and high, where one of them is known to be."""
     if inside.low is None or inside.high is None:
         return None
-    down = Polynomial({}) - inside.low
+    down = NOTHING - inside.low
     if _is_at_least(inside.high, down):
         return inside.high
     return down if _is_at_least(down, inside.high) else None
