@@ -20,10 +20,10 @@ from derive.analysis.facts import (
 from derive.ir.nodes import Add, Call, Expr, Index, Mul, Number, Pow, Size
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import map_children
+from derive.ir.walk import find_free, map_children, substitute
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 class Affine:
@@ -124,6 +124,8 @@ def _to_product(factor: Polynomial, atom: Expr) -> Expr:
 
 
 Bound: TypeAlias = Polynomial | None
+# `least`: affine >= 0, or `zero`: affine = 0; and whether that holds, or its contrary
+Relation: TypeAlias = tuple[str, Affine, bool]
 
 
 def _read(value: Affine | Expr | Polynomial | int) -> Affine:
@@ -366,3 +368,66 @@ def unravel(
         places.append(left - above.scale(length))
         left = above
     return (*([left] if shape else []), *reversed(places))
+
+
+def find_truth(kind: str, subject: Affine) -> bool | None:
+    """The truth of `affine >= 0` or `affine = 0` where its range tells it."""
+    low, high = find_range(subject)
+    if kind == "least":
+        if low is not None and is_never_negative(low):
+            return True
+        if high is not None and is_never_negative(Polynomial.of(-1) - high):
+            return False
+        return None
+    if not subject.terms and not subject.constant.terms:
+        return True
+    below = high is not None and is_never_negative(Polynomial.of(-1) - high)
+    above = low is not None and is_never_negative(low - ONE)
+    return False if below or above else None
+
+
+def put(value: Affine, new: dict[Index, Affine]) -> Affine:
+    """The affine with others in place of its letters, simplified."""
+    total = Affine({}, value.constant)
+    for atom, each in value.terms.items():
+        if isinstance(atom, Index):
+            total = total + (new[atom].scale(each) if atom in new else Affine({atom: each}))
+        elif any(index in new for index in find_free(atom)):
+            written: dict[Expr, Expr] = {i: new[i].to_expr() for i in find_free(atom) if i in new}
+            total = total + to_affine(substitute(atom, written)).scale(each)
+        else:
+            total = total + Affine({atom: each})
+    return total
+
+
+def is_never_empty(index: Index | None, relations: Sequence[Relation]) -> bool:
+    """Do all relations hold for some value of the index, whatever the others and all tensors are?
+
+    Tried are the ends of its range, and where a relation just holds.
+    """
+    for place in _find_witnesses(index, relations):
+        new = {index: place} if index is not None else {}
+        truths = (
+            find_truth(kind, put(subject, new)) is holds for kind, subject, holds in relations
+        )
+        if all(truths):
+            return True
+    return False
+
+
+def _find_witnesses(index: Index | None, relations: Sequence[Relation]) -> Iterator[Affine]:
+    if index is None:
+        yield Affine({})
+        return
+    last = Affine({}, Polynomial.of(index.extent) - ONE)
+    found = [Affine({}), last]
+    for _, subject, _ in relations:
+        slope = subject.terms.get(index)
+        if slope is not None and slope.constant in (1, -1):
+            sign = Polynomial.of(-slope.constant)
+            edge = (subject - Affine({index: slope})).scale(sign)
+            found += [edge, edge + Affine({}, sign)]
+    for place in found:
+        inside = all(map(_is_least_zero, (place, last - place)))
+        if inside and not any(index in find_free(atom) for atom in place.terms):
+            yield place

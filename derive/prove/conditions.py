@@ -13,12 +13,11 @@ from functools import lru_cache
 from math import floor, gcd
 from typing import TYPE_CHECKING
 
-from derive.analysis.affine import Affine, find_range, to_affine
-from derive.analysis.facts import ONE, is_never_negative, is_positive, negate
+from derive.analysis.affine import Affine, find_range, find_truth, is_never_empty, to_affine
 from derive.analysis.facts import ONE as UNIT
-from derive.ir.nodes import Call, Expr, Index, Number, Scalar, Size
+from derive.analysis.facts import is_never_negative, is_positive, negate
+from derive.ir.nodes import Call, Index, Number, Scalar, Size
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free, substitute
 from derive.prove.terms import (
     Algebra,
     Atom,
@@ -40,7 +39,7 @@ from derive.prove.terms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 @lru_cache(maxsize=50000)
@@ -109,83 +108,15 @@ def is_filled(bound: tuple[Index, ...], literals: Cube) -> bool:
     """Is there, for all values of the free letters, a value of the bound ones that fits?"""
     if not all(is_positive(Polynomial.of(index.extent)) for index in bound):
         return False
-    if not literals:
-        return True
     asked = [index for index in bound if any(index in each.free for each in literals)]
-    if len(asked) > 1 or not all(each.kind in {"least", "zero"} for each in literals):
+    relations = [
+        (each.kind, each.subject, each.positive)
+        for each in literals
+        if isinstance(each.subject, Affine)
+    ]
+    if len(asked) > 1 or len(relations) < len(literals):
         return False
-    index = asked[0] if asked else None
-    for place in _find_witnesses(index, literals):
-        if all(_holds(each, index, place) for each in literals):
-            return True
-    return False
-
-
-def _find_witnesses(index: Index | None, literals: Cube) -> Iterator[Affine]:
-    """Values of a letter that may fit: its ends, and where a condition just holds."""
-    if index is None:
-        yield Affine({})
-        return
-    extent = Polynomial.of(index.extent)
-    found = [Affine({}), Affine({}, extent - ONE)]
-    for literal in literals:
-        subject = literal.subject
-        assert isinstance(subject, Affine)
-        slope = subject.terms.get(index)
-        if slope is None or slope.constant not in (1, -1):
-            continue
-        rest = Affine({a: each for a, each in subject.terms.items() if a is not index})
-        rest = rest + Affine({}, subject.constant)
-        edge = rest.scale(Polynomial.of(-slope.constant))
-        found.append(edge)
-        found.append(edge + Affine({}, Polynomial.of(-slope.constant)))
-    for place in found:
-        if index in find_affine_free(place):
-            continue
-        low, high = find_range(place)
-        if low is None or high is None:
-            continue
-        if is_never_negative(low) and is_never_negative(extent - ONE - high):
-            yield place
-
-
-def _holds(literal: Literal, index: Index | None, place: Affine) -> bool:
-    subject = literal.subject
-    assert isinstance(subject, Affine)
-    if index is not None and index in find_affine_free(subject):
-        subject = put(subject, {index: place})
-    value = judge(literal.kind, subject)
-    return value is not None and value is literal.positive
-
-
-def judge(kind: str, subject: Affine) -> bool | None:
-    """The truth of `affine >= 0` or `affine = 0` where its range tells it."""
-    low, high = find_range(subject)
-    if kind == "least":
-        if low is not None and is_never_negative(low):
-            return True
-        if high is not None and is_never_negative(Polynomial.of(-1) - high):
-            return False
-        return None
-    if not subject.terms and not subject.constant.terms:
-        return True
-    below = high is not None and is_never_negative(Polynomial.of(-1) - high)
-    above = low is not None and is_never_negative(low - ONE)
-    return False if below or above else None
-
-
-def put(value: Affine, new: dict[Index, Affine]) -> Affine:
-    """The affine with others in place of its letters, simplified."""
-    total = Affine({}, value.constant)
-    for atom, each in value.terms.items():
-        if isinstance(atom, Index):
-            total = total + (new[atom].scale(each) if atom in new else Affine({atom: each}))
-        elif any(index in new for index in find_free(atom)):
-            written: dict[Expr, Expr] = {i: new[i].to_expr() for i in find_free(atom) if i in new}
-            total = total + to_affine(substitute(atom, written)).scale(each)
-        else:
-            total = total + Affine({atom: each})
-    return total
+    return is_never_empty(asked[0] if asked else None, relations)
 
 
 def is_size(factor: Factor) -> bool:
@@ -211,7 +142,7 @@ _MOST_CUBES = 12
 def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | Cube:
     """`affine >= 0` or `affine = 0` in its one form, or its truth; a literal, as a cube."""
     short = _shorten(kind, subject)
-    truth = judge(kind, short) if short is not None else False
+    truth = find_truth(kind, short) if short is not None else False
     if truth is not None or short is None:
         return bool(truth) is positive
     subject = short
@@ -396,7 +327,7 @@ def _compare_zeros(known: Literal, asked: Literal) -> str:
     assert isinstance(asked.subject, Affine)
     for shifted in (asked.subject, asked.subject.scale(_MINUS_ONE)):
         gap = known.subject - shifted
-        if not gap.terms and judge("zero", gap) is False:
+        if not gap.terms and find_truth("zero", gap) is False:
             return "tells" if not asked.positive else "excludes"
     return ""
 
@@ -421,7 +352,7 @@ def _tell_from_zero(zero: Affine, asked: Affine) -> str:
     for shifted in (zero, zero.scale(_MINUS_ONE)):
         gap = asked - shifted
         if not gap.terms:
-            truth = judge("least", gap)
+            truth = find_truth("least", gap)
             if truth is not None:
                 return "tells" if truth else "excludes"
     return ""

@@ -11,13 +11,12 @@ from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING
 
-from derive.analysis.affine import Affine
+from derive.analysis.affine import Affine, put
 from derive.analysis.facts import ONE as UNIT
 from derive.ir.nodes import Number
 from derive.prove.conditions import (
     Cubes,
     compare,
-    put,
     to_cubes,
     unite,
 )

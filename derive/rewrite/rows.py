@@ -5,11 +5,12 @@ A row is what a reduction or a softmax runs over: an index, under a condition.
 
 from __future__ import annotations
 
+from derive.analysis import affine
+from derive.analysis.affine import Relation, to_affine
 from derive.analysis.facts import find_facts, is_nonnegative
 from derive.ir.nodes import (
     MINUS_ONE,
     TRUE,
-    ZERO,
     Add,
     And,
     Compare,
@@ -18,23 +19,23 @@ from derive.ir.nodes import (
     Reduce,
     Size,
 )
-from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, map_children, substitute, walk
 
 
 def is_never_empty(condition: Expr, index: Index) -> bool:
-    """Does it hold for some value of the index, whatever the others and all tensors are?
-
-    The first and the last position are tried, and the places of the other letters of its extent.
-    """
-    last = Polynomial.of(index.extent) - Polynomial.of(1)
-    if condition is TRUE or not is_nonnegative(last):
-        return is_nonnegative(last)
+    """Does it hold for some value of the index, whatever the others and all tensors are?"""
+    if condition is TRUE or not is_nonnegative(Polynomial.of(index.extent) - Polynomial.of(1)):
+        return is_nonnegative(Polynomial.of(index.extent) - Polynomial.of(1))
     if find_accesses(condition):
         return False
-    letters = [i for i in find_free(condition) if is_same_extent(i.extent, index.extent)]
-    tried = (ZERO, last.to_expr(), *(i for i in letters if i is not index))
-    return any(_is_law(substitute(condition, {index: place})) for place in tried)
+    relations: list[Relation] = []
+    for part in condition.parts if isinstance(condition, And) else (condition,):
+        facts = find_facts(part) if isinstance(part, Compare) else ()
+        if not facts:
+            return False
+        relations += [("least", to_affine(fact.to_expr()), True) for fact in facts]
+    return affine.is_never_empty(index, relations)
 
 
 def is_filled(index: Index) -> bool:
@@ -47,16 +48,6 @@ def is_above_zero(number: Expr) -> bool:
     sizes = [part for part in walk(number) if isinstance(part, Size)]
     less: dict[Expr, Expr] = {size: Add((size, MINUS_ONE)) for size in sizes}
     return is_nonnegative(Polynomial.of(substitute(number, less)) - Polynomial.of(1))
-
-
-def _is_law(condition: Expr) -> bool:
-    """Do relations between positions hold for all of them?"""
-    parts = condition.parts if isinstance(condition, And) else (condition,)
-    for part in parts:
-        facts = find_facts(part) if isinstance(part, Compare) else ()
-        if not facts or not all(map(is_nonnegative, facts)):
-            return False
-    return True
 
 
 def match_letter(one: Expr, other: Expr, summed: Index) -> Index | None:
