@@ -53,6 +53,7 @@ STANDARD_INPUT = "standard input"
 SUFFIXES = (".py", ".ipynb")
 FEWEST_STATEMENTS = 3  # that compute outside of functions, in a script; fewer are a demonstration
 _MEMBER = re.compile(r"(?P<path>.+\.(py|ipynb)):(?P<member>[^\W\d]\w*(\.[^\W\d]\w*)*)?")
+_ODD_MEMBER = re.compile(r"(?P<path>[^\s:]+\.(py|ipynb)):(?P<member>.+)")
 _EINSUM = re.compile(r"\s*[A-Za-z., ]*[A-Za-z.][A-Za-z., ]*(->[A-Za-z. ]*)?\s*")
 # What snippets take for granted.
 _PRELUDE = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
@@ -91,6 +92,9 @@ def load(code: Any, wanted: str = "", init: str = "", rename: Rename | None = No
     if isinstance(code, str) and _is_einsum(text):
         return _from_einsum(text)
     path, member = split_member(text)
+    if not path and "\n" not in text and (odd := _ODD_MEMBER.match(text)):
+        says = f"{odd['member']!r} is no name of something in {Path(odd['path']).name}"
+        raise refuse("code-missing", says, help="write FILE.py:NAME or FILE.py:Class.method")
     source = _Source(partial(read_python, text), f"<{STANDARD_INPUT}>", STANDARD_INPUT)
     if path:
         source = _Source(partial(_read_path, Path(path)), path, Path(path).name)

@@ -302,6 +302,7 @@ def test_assert_computes_raises_with_the_report():
         ({"bind": "query=__import__('os')"}, "bind"),
         ({"bind": "query=Q,query=K"}, "bind-twice"),
         ({"seconds": 0}, "seconds-range"),
+        ({"seconds": float("nan")}, "seconds-range"),
         ({"sizes": {"Z": 3}}, "size-unknown"),
     ],
 )
