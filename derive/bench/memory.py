@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _STATUS = Path("/proc/self/status")
 _MACHINE = Path("/proc/meminfo")
 _SECONDS = 60
-_FULL = "can't allocate memory"  # in torch's words
+_FULL = "can't allocate memory"  # torch has no class of its own for it on a processor, but words
 _LONGEST = 160  # characters of somebody else's error message
 
 

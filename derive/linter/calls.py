@@ -70,6 +70,9 @@ _ANY_LETTER = ("opt_einsum", "jax")  # libraries that take every alphabet
 _TAKES_LISTS = ("torch", "paddle", "")  # all operands may come in one argument
 _EQUATION = ("torch", "tensorflow")  # libraries whose string may be given as `equation`
 _LONGEST_NAME = 24
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+_NO_SIZES = ("pattern", "reduction", "tensor")  # keywords that are no size
+_FORM = 'write it like "b (h d) -> b h d"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +277,6 @@ def _name(expr: ast.expr, number: int) -> str:
         return f"operand {number}"
     text = ast.unparse(expr)
     return text if len(text) <= _LONGEST_NAME else f"operand {number}"
-
-
-_TOKEN = re.compile(r"[()]|[^\s()]+")
-_NO_SIZES = ("pattern", "reduction", "tensor")  # keywords that are no size
-_FORM = 'write it like "b (h d) -> b h d"'
 
 
 def find_fault(

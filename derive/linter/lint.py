@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from derive.linter.rule import Rule
 
+_COMMENT = re.compile(r"#\s*derive:\s*ignore\b(?:\s*\[([^\]]*)\])?")
 _WIDEST = 160  # columns of a source line that a mark shows
 
 
@@ -214,9 +215,6 @@ def _judge_ignore(ignore: Ignore, source: Source) -> Iterator[Finding]:
         says = f"{code} silences nothing here" if is_known(code) else f"there is no rule {code}"
         advice = f"take {code} out"
         yield _build(UNUSED_IGNORE, Remark(says, advice), source, span)
-
-
-_COMMENT = re.compile(r"#\s*derive:\s*ignore\b(?:\s*\[([^\]]*)\])?")
 
 
 @dataclass(slots=True)

@@ -43,44 +43,6 @@ from einops import einsum, rearrange, reduce, repeat
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One thing to look for; `find` is None where a file is judged, not a call."""
-
-    code: str
-    name: str
-    severity: Severity
-    title: str
-    why: str
-    hurts: str
-    fine: str
-    find: Callable[[Call], Iterable[Remark]] | None = None
-    faults: tuple[str, ...] = ()  # kinds of faults of a string that it tells
-    is_rare: bool = False  # where it fires the code is mostly meant so: shown when asked for
-
-
-def rule(  # noqa: PLR0913 - a rule has that many parts
-    *,
-    code: str,
-    name: str,
-    severity: Severity,
-    why: str,
-    hurts: str,
-    fine: str,
-    is_rare: bool = False,
-) -> Callable[[Callable[[Call, Spec], Iterator[Remark]]], Rule]:
-    """A function on a call and its string as a Rule; its docstring begins with the rule's title."""
-
-    def wrap(find: Callable[[Call, Spec], Iterator[Remark]]) -> Rule:
-        def ask(call: Call) -> Iterable[Remark]:
-            return find(call, call.spec) if call.spec is not None else ()
-
-        title = (find.__doc__ or "").strip().splitlines()[0]
-        return Rule(code, name, severity, title, why, hurts, fine, ask, is_rare=is_rare)
-
-    return wrap
-
-
 class Severity(StrEnum):
     """How much a finding matters: an info alone leaves the code clean."""
 
@@ -120,6 +82,44 @@ class Remark:
     start: int = -1
     end: int = -1
     facts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing to look for; `find` is None where a file is judged, not a call."""
+
+    code: str
+    name: str
+    severity: Severity
+    title: str
+    why: str
+    hurts: str
+    fine: str
+    find: Callable[[Call], Iterable[Remark]] | None = None
+    faults: tuple[str, ...] = ()  # kinds of faults of a string that it tells
+    is_rare: bool = False  # where it fires the code is mostly meant so: shown when asked for
+
+
+def rule(  # noqa: PLR0913 - a rule has that many parts
+    *,
+    code: str,
+    name: str,
+    severity: Severity,
+    why: str,
+    hurts: str,
+    fine: str,
+    is_rare: bool = False,
+) -> Callable[[Callable[[Call, Spec], Iterator[Remark]]], Rule]:
+    """A function on a call and its string as a Rule; its docstring begins with the rule's title."""
+
+    def wrap(find: Callable[[Call, Spec], Iterator[Remark]]) -> Rule:
+        def ask(call: Call) -> Iterable[Remark]:
+            return find(call, call.spec) if call.spec is not None else ()
+
+        title = (find.__doc__ or "").strip().splitlines()[0]
+        return Rule(code, name, severity, title, why, hurts, fine, ask, is_rare=is_rare)
+
+    return wrap
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from itertools import combinations
+from string import ascii_letters
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse, suggest
@@ -457,7 +458,7 @@ def _find_stacked(call: Call, spec: Spec) -> str:
     terms = [*spec.operands, spec.output]
     if not all(t and t[0].name == DOTS and len(t) > 2 for t in terms) or not spec.has_arrow:
         return ""
-    fresh = next((c for c in "zyxwvutsrq" if c not in call.written), "")
+    fresh = next((c for c in ascii_letters if c not in call.written), "")
     if not fresh:
         return ""
     plain = find_plain("".join(call.written.replace(DOTS, fresh).split()), ("\0", "\1"))

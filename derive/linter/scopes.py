@@ -28,6 +28,7 @@ _LEAVES = frozenset(
 _OPERATIONS = (ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.Subscript, ast.Slice, ast.IfExp)
 _BLOCKS = (ast.If, ast.For, ast.While, ast.Return)
 _PLAIN = frozenset((*_OPERATIONS, *_BLOCKS, ast.Tuple, ast.List, ast.Dict, ast.keyword))
+_OPENING = re.compile(r"([A-Za-z]*)('''|\"\"\"|'|\")")
 _DEEPEST = 8  # names that stand for names that stand for names
 
 
@@ -263,9 +264,6 @@ def _is_raises(item: ast.withitem) -> bool:
             return "raises" in name.lower()
         case _:
             return False
-
-
-_OPENING = re.compile(r"([A-Za-z]*)('''|\"\"\"|'|\")")
 
 
 @dataclass(frozen=True, slots=True)

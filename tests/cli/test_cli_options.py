@@ -214,12 +214,12 @@ def test_rows_that_do_not_fit_are_lists_of_cells(terminal):
     ]
 
 
-def test_no_verb_breaks_a_word_at_eighty_columns(tmp_path):
-    (tmp_path / "two.py").write_text(TWO)
-    terminal = {"FORCE_COLOR": "1", "COLUMNS": "80", "TERM": "xterm"}
+def test_no_verb_breaks_a_word_at_eighty_columns(run, monkeypatch):
+    for name, value in {"FORCE_COLOR": "1", "COLUMNS": "80", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
     words = ["relative_attention", "bihd,hde->bhie", "generated/relative_attention.py"]
     for arguments, count in ((["list"], 1), (["show", words[0]], 2), (["build", words[0]], 3)):
-        shown = run_process(*arguments, cwd=tmp_path, env=terminal).stdout
+        shown = run(*arguments).out
         assert all(word in shown for word in words[:count]), arguments
 
 

@@ -169,10 +169,11 @@ def test_costs_of_several_entries_are_told_in_all(run):
     assert out.split("\nin all\n")[1].splitlines()[0] == "  operations      7.33 G -> 9.5 G"
 
 
-def test_a_terminal_breaks_long_texts_in_their_column(tmp_path):
-    terminal = {"FORCE_COLOR": "1", "COLUMNS": "70"}
-    shown = run_process("show", "relative_attention", "--derivation", cwd=tmp_path, env=terminal)
-    lines = re.sub(r"\x1b\[[\d;]*m", "", shown.stdout).splitlines()
+def test_a_terminal_breaks_long_texts_in_their_column(run, monkeypatch):
+    for name, value in {"FORCE_COLOR": "1", "COLUMNS": "70"}.items():
+        monkeypatch.setenv(name, value)
+    shown = run("show", "relative_attention", "--derivation").out
+    lines = re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines()
     told = lines[next(k for k, line in enumerate(lines) if line.startswith("1.")) :]
     pairs = [line for line in told if line.startswith("  ")]
     assert max(map(len, pairs)) == 70
