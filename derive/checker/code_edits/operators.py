@@ -206,7 +206,8 @@ def replace_names(site: Site, _: Stock) -> Iterator[Rewrite]:
         if name != old and value is not None and is_like(value, other):
             same = getattr(value, "shape", 0) == getattr(other, "shape", 0)
             words = f"USE {prefix}{name}, not {prefix}{old}"
-            yield site.replace(prefix + name, words, 1.0 if same else 1.5)
+            less = 0.5 if name in site.source.unused else 0.0
+            yield site.replace(prefix + name, words, (1.0 if same else 1.5) - less)
             if is_number(value) and is_number(other):
                 yield site.join(f"1 - {name}", f"USE 1 - {name}, not {old}", 1.6)
     if is_number(value):
@@ -417,6 +418,12 @@ def move_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
                 if isinstance(inner, products) and isinstance(outer, sums):
                     yield site.join(f"{at} {one} ({bt} {two} {ct})", words.format(get(b)), 1.5)
                     yield site.join(f"({at} {two} {ct}) {one} {bt}", words.format(get(a)), 1.5)
+        case ast.BinOp(c, ast.Mult() as outer, ast.BinOp(a, (ast.Add() | ast.Sub()) as inner, b)):
+            one, ct = _show_op(inner), _bracket(c, get(c))
+            at, bt = (_bracket(n, get(n)) for n in (a, b))
+            words = f"* {get(c)} concerns {{}} alone"
+            yield site.join(f"{ct} * {at} {one} {bt}", words.format(get(a)), 1.4)
+            yield site.join(f"{at} {one} {ct} * {bt}", words.format(get(b)), 1.4)
         case ast.BinOp(
             a, (ast.Add() | ast.Sub()) as inner, ast.BinOp(b, (ast.Mult() | ast.Div()) as outer, c)
         ):
@@ -534,6 +541,17 @@ def _is_place(site: Site) -> bool:
     return not isinstance(site.node, ast.UnaryOp) or _read_number(site.node) is None
 
 
+def _may_be_tensor(site: Site) -> bool:
+    """Is it a value that is not made of plain numbers alone?"""
+    import torch
+
+    if not _is_place(site):
+        return False
+    names = [n.id for n in ast.walk(site.node) if isinstance(n, ast.Name) and n.id in site.names]
+    is_tensor = any(isinstance(site.names[name], torch.Tensor) for name in names)
+    return is_tensor or not isinstance(site.node, (ast.Name, ast.BinOp, ast.Subscript))
+
+
 def add_terms(site: Site, stock: Stock) -> Iterator[Rewrite]:
     """A tensor or a number added, taken away, multiplied by or divided by."""
     import torch
@@ -546,6 +564,14 @@ def add_terms(site: Site, stock: Stock) -> Iterator[Rewrite]:
             continue
         if isinstance(value, torch.Tensor) and value.dtype == torch.bool:
             continue
+        if (
+            name in site.source.unused
+            and _may_be_tensor(site)
+            and getattr(value, "dim", float)() == 2
+        ):
+            for spelt in (name, f"{name}.T"):
+                words = f"MULTIPLY {site.text} by {spelt}, which is unused"
+                yield site.join(f"{text} @ {spelt}", words, 1.3)
         for spelt, extra in _spread_out(name, value):
             yield site.join(
                 f"{site.text} + {spelt}", f"ADD the term {name} to {site.text}", 1.7 + extra
@@ -589,7 +615,7 @@ def replace_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
     """A name that is there already instead of an expression."""
     import torch
 
-    if not _is_place(site) or not isinstance(
+    if not _may_be_tensor(site) or not isinstance(
         site.node, (ast.BinOp, ast.Call, ast.Compare, ast.Subscript)
     ):
         return
@@ -615,7 +641,7 @@ def turn_round(site: Site, _: Stock) -> Iterator[Rewrite]:
             )
         case ast.Name(id=name) if name in site.names and site.names[name] == "list":
             yield site.replace(f"{name}[::-1]", f"{name} from its END", 1.5)
-        case _ if _is_place(site):
+        case _ if _may_be_tensor(site):
             for axis in (0, -1):
                 spelt = f"{_bracket(site.node, site.text)}.flip({axis})"
                 yield site.replace(spelt, f"FLIP axis {axis} of {site.text}", 1.9)
@@ -627,7 +653,7 @@ def _is_turned(node: ast.AST) -> bool:
 
 def add_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
     """A function of the formula around a value."""
-    if not _is_place(site):
+    if not _may_be_tensor(site):
         return
     bare = site.text
     for name in stock.functions:
@@ -639,6 +665,11 @@ def add_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
                     yield site.replace(f"{spelt}({bare}, dim={axis})", words, 1.7)
         else:
             yield site.replace(f"{spelt}({bare})", words, 1.5)
+    for owner, members in site.names.items():
+        for name, kind in members.items() if isinstance(members, dict) else ():
+            if isinstance(kind, str) and name in site.source.unused:
+                words = f"APPLY {owner}.{name}, which is unused, to {bare}"
+                yield site.replace(f"{owner}.{name}({bare})", words, 1.3)
     if _may_be_truth(site):
         yield site.join(f"~{_bracket(site.node, bare)}", f"INVERT {bare}: ~", 1.2)
 
@@ -658,7 +689,7 @@ def _may_be_truth(site: Site) -> bool:
 
 def transpose(site: Site, _: Stock) -> Iterator[Rewrite]:
     """Two axes exchanged; a view of exchanged lengths, with its axes exchanged."""
-    if not _is_place(site) or isinstance(site.parent, ast.UnaryOp):
+    if not _may_be_tensor(site) or isinstance(site.parent, ast.UnaryOp):
         return
     text = _bracket(site.node, site.text)
     for one, two in ((-1, -2), (0, 1), (1, 2)):

@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 MOST_COST = 2.5  # of an edit that is more than chance
 _BATCH = 96  # edits that one request tries
 _BRANCH = 1.0  # what it costs an edit that another branch is taken: it may hide what is wrong
-_AGAIN = 0.3  # what it costs an edit to be made in all places alike
-_LIKE = 0.35  # by how much the costs of edits differ that are as likely
+_AGAIN = 0.15  # what it costs an edit to be made in all places alike
+_LIKE = 0.2  # by how much the costs of edits differ that are as likely
 _MOST_RIGHT = 6  # edits of which the best is taken
+_MOST_AFTER = 3  # requests that are made after the first that had one
 
 
 @dataclass
@@ -177,8 +178,10 @@ class Mender:
         """The likeliest edit that makes the code right."""
         trial = self.trials[0]
         right: list[Correction] = []
+        after = 0
         for batch in self._take_batches(self.rank(weigh), self.weight, budget):
-            if right and batch[0].cost > right[0].rewrite.cost + _LIKE:
+            after += bool(right)
+            if right and (after > _MOST_AFTER or batch[0].cost > right[0].rewrite.cost + _LIKE):
                 break
             with _blame_edits():
                 passing = find_passing(self.program, batch, trial.values, trial.sizes, trial.wanted)
@@ -214,9 +217,14 @@ class Mender:
     def find_firsts(
         self, lines: set[int], count: Callable[[Sequence[Print]], int], budget: Budget, most: int
     ) -> list[Correction]:
-        """Edits of some lines with which the code computes more than before of what counts."""
+        """Edits with which the code computes more than before of what counts.
+
+        They are of some lines, or put in what the text never reads.
+        """
         trial = self.trials[0]
-        mine = [each for each in self.rank(lambda _: 0.0) if each.line in lines]
+        unused = re.compile(rf"\b({'|'.join(sorted(self.source.unused)) or '(?!)'})\b")
+        every = self.rank(lambda _: 0.0)
+        mine = [each for each in every if each.line in lines or unused.search(each.text)]
         ranked: list[tuple[int, int, Rewrite]] = []
         for batch in self._take_batches(mine, 2 * self.weight, budget):
             with _blame_edits():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 
@@ -75,10 +76,17 @@ def _is_contrived(node: ast.AST) -> bool:
             return True
         case ast.BinOp(one, ast.Sub() | ast.Div(), other) if is_same(one, other):
             return True
-        case ast.BinOp(ast.BinOp(_, inner, one), outer, other) if _UNDOES.get(type(inner)) is type(
-            outer
+        case ast.BinOp(ast.BinOp(first, inner, second), outer, other) if _UNDOES.get(
+            type(inner)
+        ) is type(outer):
+            is_either = isinstance(inner, (ast.Add, ast.Mult)) and is_same(first, other)
+            return is_either or is_same(second, other)
+        case ast.BinOp(ast.Constant(), ast.Mult(), ast.BinOp(ast.Constant(), ast.Mult())):
+            return True
+        case ast.BinOp(
+            ast.BinOp(ast.Constant(), ast.Mult()), ast.Mult() | ast.Div(), ast.Constant()
         ):
-            return is_same(one, other)
+            return True
         case ast.Call(ast.Attribute(ast.Call(ast.Attribute(_, inner), one), outer), other):
             return inner == outer and len(one) == len(other) and all(map(is_same, one, other))
     return False
@@ -99,6 +107,17 @@ class Source:
         for row in text.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(row))
         self._rows = text.splitlines(keepends=True)
+
+    @cached_property
+    def unused(self) -> frozenset[str]:
+        """The names, of attributes too, that the text never reads."""
+        made = {n.arg for n in ast.walk(self.tree) if isinstance(n, ast.arg)}
+        read: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, (ast.Name, ast.Attribute)):
+                name = node.id if isinstance(node, ast.Name) else node.attr
+                (read if isinstance(node.ctx, ast.Load) else made).add(name)
+        return frozenset(made - read)
 
     def spread(self, lines: set[int]) -> set[int]:
         """All lines of the innermost statements on these lines."""

@@ -36,6 +36,7 @@ from derive.checker.explain.results import (
     find_inner_survivor,
     find_result_edit,
 )
+from derive.checker.reading import say_line
 from derive.checker.trace import Trace, record_program
 from derive.checker.trace.nodes import is_condition
 from derive.ir.polynomial import evaluate_extent
@@ -119,6 +120,7 @@ class Explanation:
     annotations: tuple[tuple[int, str], ...] = ()
     corrected: tuple[tuple[int, str], ...] = ()
     tried: str = ""
+    placed: int | None = None  # the line whose value is what an edit of the formula changes
 
 
 def explain(case: Case, steps: int = STEPS) -> Explanation:
@@ -166,7 +168,7 @@ def _explain_at(case: Case, budget: Budget, faults: int) -> Explanation:
     )
     if simple is not None:
         line = plain.line or find_result_line(trace)
-        found, suspects = replace(plain, line=line, edit=simple.words), {line or 0}
+        found, suspects = replace(plain, line=line, edit=simple.words, placed=line), {line or 0}
     else:
         found, suspects = _edit_formula(search, lines, plain, budget, _FORMULA)
     if case.tell is not None and faults == MOST_FAULTS:
@@ -197,12 +199,15 @@ def _edit_formula(
     budget.give_back(own)
     inner = find_inner_survivor(lines) if edit is None else None
     if inner is not None:
-        return replace(plain, line=inner.line, edit=inner.words), {inner.line or 0}
+        found = replace(plain, line=inner.line, edit=inner.words, placed=inner.line)
+        return found, {inner.line or 0}
     if edit is None:
         return plain, {plain.line or 0}
     system = edit.change.system
-    line = find_changed_line(lines, system, judge) or plain.line or find_result_line(lines.trace)
-    return replace(plain, line=line, edit=edit.words, edited=system), {line or 0, plain.line or 0}
+    placed = find_changed_line(lines, system, judge)
+    line = placed or plain.line or find_result_line(lines.trace)
+    found = replace(plain, line=line, edit=edit.words, edited=system, placed=placed)
+    return found, {line or 0, plain.line or 0}
 
 
 def _edit_code(
@@ -255,14 +260,15 @@ def _make_weigh(lines: Lines, suspects: set[int]) -> Callable[[int], float]:
 
 
 def _add_correction(found: Explanation, correction: Correction, source: str) -> Explanation:
-    """The explanation with the corrected code, in the words of both where their lines differ."""
-    words = found.edit or correction.words
-    if found.edit and found.line not in Source(source).spread({correction.line}):
-        words = f"{found.edit}: in the code, {correction.words}"
+    """The explanation with the corrected code.
+
+    The formula's words are kept where the line that is edited has the value that they are about.
+    """
+    is_about = found.placed in Source(source).spread({correction.line})
     return replace(
         found,
         line=correction.line,
-        edit=words,
+        edit=found.edit if found.edit and is_about else correction.words,
         corrected=correction.find_changed_lines(source),
     )
 
@@ -291,11 +297,12 @@ def _explain_in_turn(  # noqa: PLR0913, PLR0917 - what is known already
                 rest = _explain_at(case.with_source(first.source), own, faults - 1)
             budget.give_back(own)
             if rest.edit:
+                where = say_line(rest.line or 0, case.program.code.places)
                 changed = dict((*first.find_changed_lines(case.source), *rest.corrected))
                 return replace(
                     plain,
                     line=first.line,
-                    edit=f"{first.words}; and line {rest.line}: {rest.edit}",
+                    edit=f"{first.words}; and {where}: {rest.edit}",
                     corrected=tuple(sorted(changed.items())) if rest.corrected else (),
                 )
     search = Search(
