@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws import SCALES, scale, vary_sizes
+from derive.checker.draws import SCALES, scale, vary_inputs, vary_sizes
 from derive.checker.explain import Case, Explanation, explain
 from derive.checker.judge import judge_at
 from derive.checker.load import CannotRunError, find_literals
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from derive.ir.nodes import System
 
 MOST_FAR = 40  # draws at other sizes that confirm a corrected line
+MOST_INPUTS = 16  # of special inputs that do
 
 
 def tell(
@@ -69,10 +70,12 @@ def _explain_at(
     infinite = _count_infinite(picked)
 
     def confirm_text(system: System, text: str) -> bool:
-        """Also beyond the numbers of the text, and with no overflow that was not there before."""
+        """Also at special inputs and beyond the numbers of the text, with no new overflow."""
         start = replace(picked.draws[0], system=system)
+        larger = {scale(start, each).reason for each in SCALES[1:]}  # digits are lost there
         numbers = find_literals(replace(picked.program.code, source=text))
-        far = (scale(start, SCALES[0]), *islice(vary_sizes(start, numbers), MOST_FAR))
+        inputs = [each for each in vary_inputs([start], numbers) if each.reason not in larger]
+        far = (*inputs[:MOST_INPUTS], *islice(vary_sizes(start, numbers), MOST_FAR))
         return _is_confirmed(picked, (*draws, *far), system) and _count_infinite(picked) <= infinite
 
     case = replace(

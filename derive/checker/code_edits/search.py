@@ -155,6 +155,14 @@ class Mender:
         """The lines that run, and what has a name there."""
         return watch_program(self.program, self.trials[0].values, self.trials[0].sizes)
 
+    def count_unused(self) -> int:
+        """How many tensors and modules have names that the text never reads."""
+        known = {name: each for names in self.lines.values() for name, each in names.items()}
+        inner = [each for each in known.values() if isinstance(each, dict)]
+        every = [*known.items(), *(item for members in inner for item in members.items())]
+        found = {n for n, each in every if isinstance(each, str) or hasattr(each, "dtype")}
+        return len(found & self.source.unused)
+
     @cached_property
     def rewrites(self) -> list[Rewrite]:
         """All edits of the text."""
@@ -182,7 +190,10 @@ class Mender:
         for batch in self._take_batches(self.rank(weigh), self.weight, budget):
             after += bool(right)
             if right and (after > _MOST_AFTER or batch[0].cost > right[0].rewrite.cost + _LIKE):
-                break
+                chosen = self._choose(right)
+                if chosen is not None:
+                    return chosen
+                right, after = [], 0
             with _blame_edits():
                 passing = find_passing(self.program, batch, trial.values, trial.sizes, trial.wanted)
             for rewrite in (batch[number] for number in passing if 0 <= number < len(batch)):
@@ -192,9 +203,12 @@ class Mender:
                 correction = Correction.of(rewrite, self.source.text)
                 if self.is_right(correction):
                     right.append(correction)
-        if len(right) > 1:
-            return min(right, key=self._rate)
-        return right[0] if right else None
+        return self._choose(right)
+
+    def _choose(self, right: list[Correction]) -> Correction | None:
+        """The best of edits that pass the trials which is right beyond them."""
+        ranked = sorted(right, key=self._rate) if len(right) > 1 else right
+        return next((each for each in ranked if self.is_confirmed(each)), None)
 
     def _rate(self, correction: Correction) -> tuple[int, int, int, float]:
         """How contrived an edit is, how much it leaves without a meaning, what it costs."""
@@ -238,10 +252,16 @@ class Mender:
         return [Correction.of(each, text) for _, _, each in ranked[:most]]
 
     def is_right(self, correction: Correction) -> bool:
-        """Is the code right with an edit, on all draws and beyond?"""
+        """Is the code right with an edit, on all draws?"""
         with suppress(Exception), exchange(self.program.code, correction.source, correction.line):
             passed = all(trial.is_passed(self.program) for trial in self.trials)
-            return passed and self._runs_as_much() and self.confirm(correction.source)
+            return passed and self._runs_as_much()
+        return False
+
+    def is_confirmed(self, correction: Correction) -> bool:
+        """Is it right beyond them?"""
+        with suppress(Exception), exchange(self.program.code, correction.source, correction.line):
+            return self.confirm(correction.source)
         return False
 
     def _runs_as_much(self) -> bool:

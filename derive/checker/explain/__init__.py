@@ -213,8 +213,11 @@ def _edit_formula(
 def _edit_code(
     mender: Mender, lines: Lines, suspects: set[int], budget: Budget
 ) -> Correction | None:
-    """The edit of the code that makes it right, the suspected lines first."""
-    own = budget.take_part(_CODE)
+    """The edit of the code that makes it right, the suspected lines first.
+
+    Two tensors that stand unused are two faults: there an edit for each is looked for soon.
+    """
+    own = budget.take_part(_CODE if mender.count_unused() < 2 else _AFTER)
     correction = mender.find(_make_weigh(lines, mender.source.spread(suspects)), own)
     budget.give_back(own)
     return correction
@@ -250,10 +253,10 @@ def _make_weigh(lines: Lines, suspects: set[int]) -> Callable[[int], float]:
     suspects = suspects | lines.find_scaled()
 
     def weigh(line: int) -> float:
-        if line in right:
-            return _RIGHT
         if line in suspects:
             return 0.0
+        if line in right:
+            return _RIGHT
         return _APART if line in exact else _NEAR
 
     return weigh
