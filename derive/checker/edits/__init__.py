@@ -25,15 +25,14 @@ from derive.checker.edits.indices import (
     find_diagonals,
     find_exchanged_indices,
     find_exchanged_places,
+    find_exchanged_tensors,
     find_exchanged_twice,
     find_other_indices,
+    find_other_results,
+    find_other_tensors,
     find_separate_sums,
 )
 from derive.checker.edits.judge import ERRORS
-from derive.checker.edits.layouts import (
-    find_halves,
-    find_turned_halves,
-)
 from derive.checker.edits.masks import (
     find_inverted,
     find_misplaced,
@@ -41,7 +40,12 @@ from derive.checker.edits.masks import (
     find_shifted,
     find_transposed,
 )
-from derive.checker.edits.places import find_flips, find_moved_places
+from derive.checker.edits.places import (
+    find_flips,
+    find_halves,
+    find_moved_places,
+    find_turned_halves,
+)
 from derive.checker.edits.rows import (
     find_missing_rows,
     find_missing_sums,
@@ -53,23 +57,19 @@ from derive.checker.edits.rows import (
     find_other_rows,
     find_other_variance,
 )
-from derive.checker.edits.scales import find_scales, find_signs
 from derive.checker.edits.sites import Change, World
-from derive.checker.edits.tensors import (
-    find_exchanged_tensors,
-    find_other_results,
-    find_other_tensors,
-)
 from derive.checker.edits.terms import (
     find_missing_factors,
     find_missing_terms,
+    find_scales,
+    find_signs,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from derive.checker.edits.judge import Judge
-    from derive.checker.edits.kind import Kind
+    from derive.checker.edits.sites import Kind
     from derive.ir.nodes import System
 
     Weigh = Callable[[System], float]  # how much of the code an edited formula leaves unexplained

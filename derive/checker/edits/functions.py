@@ -5,9 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from derive.checker.edits.kind import kind
-from derive.checker.edits.scales import is_number
-from derive.checker.edits.sites import Change, World, is_value, show
+from derive.checker.edits.sites import Change, World, is_value, kind, show
+from derive.checker.edits.terms import is_number
 from derive.ir.functions import FUNCTIONS, find_confused
 from derive.ir.nodes import (
     MINUS_ONE,

@@ -6,13 +6,13 @@ from fractions import Fraction
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from derive.checker.edits.kind import kind
 from derive.checker.edits.rows import find_rows
 from derive.checker.edits.sites import (
     Change,
     Site,
     World,
     exchange_nodes,
+    kind,
     replace_child,
     show,
 )

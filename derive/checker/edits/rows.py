@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
-from derive.checker.edits.kind import kind
 from derive.checker.edits.sites import (
     Change,
     Site,
@@ -13,6 +12,7 @@ from derive.checker.edits.sites import (
     exchange_nodes,
     find_fresh,
     is_value,
+    kind,
     show,
 )
 from derive.ir.nodes import (

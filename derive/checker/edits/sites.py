@@ -1,10 +1,4 @@
-"""Where a formula can be edited: every occurrence of a node, with what surrounds it.
-
-A kind of edit looks at the sites of one equation and yields changes. A change is a formula that
-computes something else, and the words that say how code which computes *that* becomes code which
-computes the formula: the code leaves the square out, so the change leaves it out of the formula,
-and its words are "SQUARE x".
-"""
+"""Where a formula can be edited, what an edit is, and the kinds of edits with their examples."""
 
 from __future__ import annotations
 
@@ -32,6 +26,8 @@ from derive.ir.walk import find_children, find_free, map_children, rename_apart,
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    Find = Callable[["World", int], Iterator["Change"]]
 
 LONGEST = 60  # letters of a node that words quote whole
 
@@ -204,3 +200,28 @@ def find_fresh(index: Index, *exprs: Expr) -> Index:
                 taken |= {each.name for each in bound}
     taken |= {node.name for node in walk(index.extent) if isinstance(node, Size)}
     return rename_apart(index, taken)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of edit, with an example."""
+
+    name: str
+    formula: str
+    code: str
+    words: str
+    cost: float
+    find: Find
+
+    def __call__(self, world: World, number: int) -> Iterator[Change]:
+        """The changes of this kind in one equation."""
+        return self.find(world, number)
+
+
+def kind(*, formula: str, code: str, words: str, cost: float) -> Callable[[Find], Kind]:
+    """A function on one equation as a Kind, with its example."""
+
+    def wrap(find: Find) -> Kind:
+        return Kind(find.__name__, formula, code, words, cost, find)
+
+    return wrap

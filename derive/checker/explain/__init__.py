@@ -25,12 +25,13 @@ from derive.checker.code_edits.sites import Source
 from derive.checker.edits import Search
 from derive.checker.edits.judge import ERRORS, Judge, Keeping, Run
 from derive.checker.edits.sites import World
-from derive.checker.explain.changes import (
+from derive.checker.explain.lines import (
+    Lines,
     count_gained,
     find_changed_line,
+    find_lines,
     find_result_line,
 )
-from derive.checker.explain.lines import Lines, find_lines
 from derive.checker.explain.results import (
     find_difference,
     find_inner_survivor,
