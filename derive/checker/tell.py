@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.draws import SCALES, scale, vary_inputs, vary_sizes
+from derive.checker.edits.judge import ERRORS
 from derive.checker.explain import Case, Explanation, explain
 from derive.checker.judge import judge_at
 from derive.checker.load import CannotRunError, find_literals
@@ -106,5 +107,7 @@ def _make_case(job: Job, picked: Picked, draw: Draw) -> Case:
 def _is_confirmed(picked: Picked, draws: Sequence[Draw], edited: System) -> bool:
     """Does the edited formula give what the code gives, at every draw?"""
     moved = [replace(draw, system=edited) for draw in draws]
-    outcomes = (judge_at(picked.program, draw) for draw in moved)
-    return not any(outcome.is_clear for outcome in outcomes)
+    try:
+        return not any(judge_at(picked.program, draw).is_clear for draw in moved)
+    except ERRORS:  # it has no value at one of them
+        return False

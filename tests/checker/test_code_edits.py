@@ -31,6 +31,24 @@ MENDED = (
     ("transposed", "x[N, D]; W[D, D]; y[n, e] = sum[d](x[n, d] * W[d, e])",
      "return x @ W.T", "return x @ W"),
     ("a slice", "x[N]; index i < N - 1; y[i] = x[i + 1]", "return x[:-1]", "return x[1:]"),
+    ("a slice moved", "x[N]; index i < N - 2; y[i] = x[i + 2] - x[i]",
+     "return x[1:-1] - x[:-2]", "x[2:] - x[:-2]"),
+    ("what runs, not a number", "x[N, D]; g[D]; y[n] = sum[d](x[n, d] * g[d])",
+     "y = 0\nfor k in range(len(g)):\n    y = y + x[:, k] * g[0]\nreturn y", "x[:, k] * g[k]"),
+    ("turned round", "x[N]; index i < N; y[i] = sum[j, j >= i](x[j])",
+     "y, last = [], 0\nfor k in reversed(range(len(x))):\n    last = last + x[k]\n"
+     "    y.append(last)\nreturn torch.stack(y)", "torch.stack(y[::-1])"),
+    ("a term at other places", "x[N, C, D]; b[C]; y[n, c, d] = exp(x[n, c, d]) + b[c]",
+     "y = torch.exp(x)\nreturn y", " + b[:, None]"),
+    ("what stands unused", "a, b, c[N, N]; y[i, j] = sum[k](a[i, k] * b[k, j]) + c[i, j]",
+     "return a @ a + c", "a @ b + c"),
+    ("a product with what stands unused",
+     "a[N, M]; b[M, K]; y[n, k] = sum[m](tanh(a[n, m]) * b[m, k])",
+     "h = torch.tanh(a)\nreturn h", "@ b"),
+    ("a factor before brackets", "a, b, c[N]; y[i] = a[i] * b[i] + c[i]",
+     "return a * (b + c)", "return a * b + c"),
+    ("minus infinity", "x[N, M]; bool m[N, M]; y[i, j] = softmax[j, m[i, j]](x[i, j])",
+     "return x.masked_fill(~m, 0.0).softmax(-1)", 'masked_fill(~m, float("-inf"))'),
     ("all places alike", "a, b[N]; y[i] = exp(a[i]) + exp(b[i])",
      "return torch.log(a) + torch.log(b)", "return torch.exp(a) + torch.exp(b)"),
 )  # fmt: skip
@@ -108,3 +126,51 @@ def test_a_number_is_no_size_that_happens_to_equal_it(tmp_path):
     formula = "x[N, D]; y[n] = sum[d](x[n, d])"
     found = explain_code(formula, "t = x.sum(1) * 5\nreturn t + 1", tmp_path)
     assert dict(found.annotations)[7] in {"y[n] * 5", "contains y[n]"}
+
+
+LIKELIER = (
+    # of edits that are right alike, the one whose values are parts of the formula, as people write
+    ("a, b, c[N]; y[n] = a[n] * b[n] - c[n]", "return a * b + c", "return a * b - c"),
+    ("a, b[N]; m[i] = a[i] - b[i]; y[i] = exp(m[i]) + m[i]",
+     "m = b - a\nreturn torch.exp(m) + m", "m = a - b"),
+    ("x[N, D]; m[n] = mean[d](x[n, d]); y[n] = mean[d]((x[n, d] - m[n])**2)",
+     "c = x - x.mean(1, keepdim=True)\nreturn (x * x).mean(1)", "return (c * c).mean(1)"),
+    ("x, s[N]; y[i] = 2 * x[i] + s[i]", "return 2 * x + 2 * s", "return 2 * x + s"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("formula, code, mended", LIKELIER)
+def test_the_edit_is_one_that_a_person_would_make(formula, code, mended, tmp_path):
+    found = explain_code(formula, code, tmp_path)
+    assert [mended in text for _, text in found.corrected] == [True], found.corrected
+
+
+def test_what_is_shown_as_corrected_is_all_of_it(tmp_path):
+    formula = "x, w[N]; a[i] = exp(x[i]); b[i] = tanh(w[i]); y[i] = a[i] + b[i] * a[i]"
+    code = "a = torch.exp(-x)\nb = torch.frac(w)\nreturn a + b * a"
+    found = explain_code(formula, code, tmp_path)
+    assert "; and" in found.edit
+    assert len(found.corrected) in {0, 2}, found
+
+
+FAR = "x[N]; y[i] = sin(cos(tanh(exp(x[i]) + 2) * 3) + 5)**3"
+
+
+def test_what_was_tried_is_told_where_no_edit_is_found(tmp_path):
+    found = explain_code(FAR, "return torch.frac(x)", tmp_path)
+    assert not found.edit
+    assert "edits of the code that were tried" in found.tried
+
+
+def test_an_edit_that_does_not_end_is_not_the_code(tmp_path):
+    code = """import time
+import torch
+
+def f(x, n=2):
+    if n != 2:
+        time.sleep(60)
+    return x * torch.tensor([1.0, 2.0, 4.0])[n]"""
+    verdict = check(code, "x[N]; y[i] = 2 * x[i]", seconds=6)
+    assert verdict.same is False
+    assert verdict.line == 7
+    assert not any("did not finish: the code" in reason for reason in verdict.reasons)

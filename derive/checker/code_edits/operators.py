@@ -147,10 +147,20 @@ def replace_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
         for axes in ("(0, 1)", "(1, 2)", "(2, 3)", "(-2, -1)", "(0, 2)", "(1, 3)"):
             yield site.replace(axes, _say_number(site, axes, repr(old)), 1.6)
     for number, extra in tries.items():
-        if number not in beside | {old}:
+        if number not in beside | {old} and not _does_nothing(site, number):
             yield site.replace(
                 repr(number), _say_number(site, repr(number), repr(old)), 1.0 + extra
             )
+
+
+def _does_nothing(site: Site, number: Any) -> bool:
+    """Would it be a factor or a power of 1, or a term of 0?"""
+    match site.parent:
+        case ast.BinOp(op=ast.Mult() | ast.Div() | ast.Pow()):
+            return bool(number == 1)
+        case ast.BinOp(op=ast.Add() | ast.Sub()):
+            return bool(number == 0)
+    return False
 
 
 def _name_numbers(site: Site, old: Any) -> Iterator[Rewrite]:
@@ -387,9 +397,11 @@ def drop_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
             yield site.join(get(inner), f"DROP .{name} of {get(inner)}: TRANSPOSE no more", 1.0)
         case ast.BinOp(left, op, right):
             what = "term" if isinstance(op, (ast.Add, ast.Sub)) else "factor"
-            yield site.join(get(left), f"DROP the {what} {get(right)}", 1.5)
+            cost = 1.2 if _read_number(right) is not None else 1.5
+            yield site.join(get(left), f"DROP the {what} {get(right)}", cost)
             if not isinstance(op, ast.Pow):
-                yield site.join(get(right), f"DROP the {what} {get(left)}", 1.6)
+                cost = 1.2 if _read_number(left) is not None else 1.6
+                yield site.join(get(right), f"DROP the {what} {get(left)}", cost)
         case ast.UnaryOp(operand=inner) if _read_number(site.node) is None:
             yield site.join(get(inner), f"the SIGN of {get(inner)} is to be turned", 1.0)
         case ast.IfExp(body=body, orelse=other):

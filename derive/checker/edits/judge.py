@@ -122,9 +122,14 @@ class Judge:
         for equation in edited.equations:
             name = equation.target.tensor.name
             counts[name] = counts.get(name, 0) + 1
+        later = {equation.target.tensor.name for equation in edited.equations}
         try:
             for equation in edited.equations:
                 name = equation.target.tensor.name
+                before = self.names.find(old[name].value) if name in old else frozenset()
+                if self.names.find(equation.value) & later - before:
+                    raise ValueError(f"{name} is made of what is not there yet")
+                later.discard(name)
                 same = old.get(name) is equation and counts[name] == 1
                 if not same or self.names.find(equation.value) & found.changed:
                     found.define(equation)

@@ -178,7 +178,7 @@ def _explain_at(case: Case, budget: Budget, faults: int) -> Explanation:
     if mender is not None:
         correction = _edit_code(mender, lines, suspects, budget)
         if correction is not None:
-            return _add_correction(found, correction, case.source)
+            return _add_correction(found, correction, lines, case.source)
     if not found.edit:
         found, _ = _edit_formula(search, lines, plain, budget, _AFTER)
     if found.edit or faults == 1:
@@ -263,12 +263,16 @@ def _make_weigh(lines: Lines, suspects: set[int]) -> Callable[[int], float]:
     return weigh
 
 
-def _add_correction(found: Explanation, correction: Correction, source: str) -> Explanation:
+def _add_correction(
+    found: Explanation, correction: Correction, lines: Lines, source: str
+) -> Explanation:
     """The explanation with the corrected code.
 
-    The formula's words are kept where the line that is edited has the value that they are about.
+    The formula's words are kept where the line that is edited has the value that they are about,
+    or has none.
     """
-    is_about = found.placed in Source(source).spread({correction.line})
+    here = Source(source).spread({correction.line})
+    is_about = found.placed in here or (found.placed is None and not here & {*lines.last})
     return replace(
         found,
         line=correction.line,
