@@ -55,7 +55,6 @@ _KEYWORDS = {
     "mean": ("keepdim=True",),
     "norm": ("keepdim=True",),
 }
-_UNWRITTEN = {"tril", "triu", "any", "all"}  # the notation has no such functions
 _KEYWORDS |= {  # approximations
     row.spellings: (f"{word}={told!r}",)
     for row in FUNCTIONS.values()
@@ -63,6 +62,7 @@ _KEYWORDS |= {  # approximations
     for word, told in call.keywords.items()
     if isinstance(told, str)
 }
+_UNWRITTEN = {"tril", "triu", "any", "all"}  # the notation has no such functions
 # Functions whose whole number is an axis.
 _AXES = (
     *("softmax", "log_softmax", "softmin", "mean", "sum", "amax", "amin", "logsumexp", "prod"),
