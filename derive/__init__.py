@@ -15,7 +15,7 @@ The map of the house, from the door to the ground; each module imports only from
     prove/       whether two systems of equations have one normal form
     analysis/    facts, changes nothing: extents, roles, ranges, cost
     judge/       judges: loops/ (direct evaluation), fields/ (exact), evaluate/, samples, compare
-    ir/          the index language: nodes, walk, text, polynomials
+    ir/          the index language: nodes, walk, text, polynomials; functions: one row each
     notation/    the words a formula is written in, as plain SymPy objects
     errors.py    diagnostics
 

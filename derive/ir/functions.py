@@ -92,17 +92,18 @@ class Reduction:
     name: str
     definition: str = ""  # of x over j
     keeps: bool = False  # does its index stay free
-    left_out: str = ""  # the entry that counts for nothing; none: it is not counted
+    left_out: str = ""  # the entry that counts for nothing; none: entries are counted
     nothing: str = "nan"  # what it is of no entry
     sympy: str = ""  # the class under another name
     torch: str = ""  # the method under another name
-    keywords: str = ""
-    spellings: str = ""
+    keywords: str = ""  # that the method is told
+    spellings: str = ""  # names of torch's functions and methods that are no more than it
     latex: str = ""
     operations: int = 1  # for each entry
     is_slow: bool = False
     is_kept: bool = True
     says: str = ""
+    examples: tuple[str, ...] = ()
 
 
 def _split(parameters: str) -> tuple[tuple[str, str | None], ...]:
@@ -317,12 +318,17 @@ COMPOSITES: tuple[Function, ...] = (
 )
 
 REDUCTIONS: tuple[Reduction, ...] = (
-    Reduction("sum", left_out="0", nothing="0", latex=r"\sum"),
-    Reduction("prod", left_out="1", nothing="1", latex=r"\prod"),
-    Reduction("max", left_out="-oo", nothing="-oo", sympy="amax", torch="amax", latex=r"\max"),
-    Reduction("min", left_out="oo", nothing="oo", sympy="amin", torch="amin", latex=r"\min"),
-    Reduction("mean", definition="sum[j](x)/sum[j](1)",
-        says="the sum over j, over the number of entries"),
+    Reduction("sum", left_out="0", nothing="0", spellings="sum", latex=r"\sum",
+        examples=("x[B, S]: x.sum(1)", "x[B, S]: x.sum()")),
+    Reduction("prod", left_out="1", nothing="1", spellings="prod", latex=r"\prod",
+        examples=("x[B, S]: x.prod(1)",)),
+    Reduction("max", left_out="-oo", nothing="-oo", sympy="amax", torch="amax", spellings="amax",
+        latex=r"\max", examples=("x[B, S]: x.amax(1)",)),
+    Reduction("min", left_out="oo", nothing="oo", sympy="amin", torch="amin", spellings="amin",
+        latex=r"\min", examples=("x[B, S]: x.amin(1, keepdim=True)",)),
+    Reduction("mean", definition="sum[j](x)/sum[j](1)", spellings="mean",
+        says="the sum over j, over the number of entries",
+        examples=("x[B, S]: x.mean(-1, keepdim=True)",)),
     Reduction("var", definition="mean[j]((x - mean[j](x))**2)", keywords="correction=0",
         operations=3,
         says="the mean square deviation from the mean (divides by the number of entries)"),
@@ -330,16 +336,22 @@ REDUCTIONS: tuple[Reduction, ...] = (
         keywords="correction=1", latex=r"\operatorname{var}", operations=3,
         says="the variance that divides by one less than the number of entries"),
     Reduction("logsumexp", definition="log(sum[j](exp(x)))", left_out="-oo", nothing="-oo",
-        operations=4, is_slow=True),
+        operations=4, is_slow=True, spellings="logsumexp",
+        examples=("x[B, S]: x.logsumexp(1)",)),
     Reduction("argmax", left_out="-oo", says="the place of the first of the largest entries"),
-    Reduction("softmax", "exp(x)/sum[j](exp(x))", keeps=True, left_out="-oo", is_slow=True),
-    Reduction("log_softmax", "x - logsumexp[j](x)", keeps=True, left_out="-oo", is_slow=True),
-    Reduction("cumsum", keeps=True, left_out="0", nothing="0"),
+    Reduction("softmax", "exp(x)/sum[j](exp(x))", keeps=True, left_out="-oo", is_slow=True,
+        spellings="softmax _safe_softmax", examples=("x[B, S]: x.softmax(-1)",
+            "x[B, S]; bool m[B, S]: torch._safe_softmax(x.masked_fill(~m, -torch.inf), -1)")),
+    Reduction("log_softmax", "x - logsumexp[j](x)", keeps=True, left_out="-oo", is_slow=True,
+        spellings="log_softmax", examples=("x[B, S]: x.log_softmax(-1)",)),
+    Reduction("cumsum", keeps=True, left_out="0", nothing="0", spellings="cumsum",
+        examples=("x[B, S]: x.cumsum(1)", "x[B, S]; bool m[B, S]: x * m.cumsum(1)")),
     # other ways to write them
     Reduction("amax", "max[j](x)", is_kept=False),
     Reduction("amin", "min[j](x)", is_kept=False),
     Reduction("norm", "sqrt(sum[j](x**2))", is_kept=False),
-    Reduction("softmin", "softmax[j](-x)", keeps=True, is_kept=False),
+    Reduction("softmin", "softmax[j](-x)", keeps=True, is_kept=False,
+        examples=(f"x[B, S]: {_NN}.softmin(x, -1)",)),
 )
 # fmt: on
 
@@ -372,20 +384,18 @@ def find_call(name: str) -> Torch | None:
 
 @cache
 def find_inner(text: str) -> tuple[str, ...]:
-    """The functions that a definition calls."""
+    """The functions that a definition calls, and pi."""
     tree = ast.parse(text or "0", mode="eval")
-    calls = (part.func for part in ast.walk(tree) if isinstance(part, ast.Call))
-    return tuple(dict.fromkeys(name.id for name in calls if isinstance(name, ast.Name)))
+    names = (part.id for part in ast.walk(tree) if isinstance(part, ast.Name))
+    return tuple(dict.fromkeys(name for name in names if name in FUNCTIONS))
 
 
 @cache
 def is_rational(name: str) -> bool:
     """Does the function give a fraction for fractions? A root of a square does."""
-    row = FUNCTIONS.get(name)
-    if row is None or row.is_rational or name in {"where", "sqrt"}:
+    row = FUNCTIONS[name]
+    if row.is_rational or name == "sqrt":
         return True
-    if "pi" in row.text or "**x" in row.text:
-        return False
     return bool(row.text) and all(map(is_rational, find_inner(row.text)))
 
 

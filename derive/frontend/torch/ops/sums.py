@@ -21,6 +21,7 @@ from derive.frontend.torch.exprs import (
 )
 from derive.frontend.torch.numbers import SymbolicFloat, to_expr
 from derive.frontend.torch.trace import Shadow, at, find_axis
+from derive.ir.functions import ROWS
 from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Along, Expr, Index, Number, Reduce
 from derive.ir.nodes import Call as Function
 from derive.ir.polynomial import Polynomial
@@ -219,12 +220,10 @@ def _alone(kind: str, value: Expr) -> Expr:
 
 
 OPS = (
-    op("sum", partial(_reduce, kind="sum"), "x[B, S]: x.sum(1)", "x[B, S]: x.sum()"),
-    op("mean", partial(_reduce, kind="mean"), "x[B, S]: x.mean(-1, keepdim=True)"),
-    op("prod", partial(_reduce, kind="prod"), "x[B, S]: x.prod(1)"),
-    op("amax", partial(_reduce, kind="max"), "x[B, S]: x.amax(1)"),
-    op("amin", partial(_reduce, kind="min"), "x[B, S]: x.amin(1, keepdim=True)"),
-    op("logsumexp", partial(_reduce, kind="logsumexp"), "x[B, S]: x.logsumexp(1)"),
+    *(
+        op(row.spellings, partial(_along if row.keeps else _reduce, kind=row.name), *row.examples)
+        for row in ROWS.values()
+    ),
     op("max", partial(_extreme, kind="max"), "x[B, S]: x.max(1).values", "x[B, S]: x.max()"),
     op("min", partial(_extreme, kind="min"), "x[B, S]; y[S]: torch.min(x, y)"),
     op("argmax argmin", _arg, "x[B, S]; y[S]: y[x.argmax(1)]", "x[B, S]; y[S]: y[x.argmin(1)]"),
@@ -248,19 +247,6 @@ OPS = (
         "x[B, S]: x.norm(dim=1)",
         "x[B, S]: torch.linalg.norm(x, ord=torch.inf, dim=-1)",
         "x[B, S]: torch.linalg.vector_norm(x, 3, dim=-1)",
-    ),
-    op(
-        "softmax _safe_softmax",
-        partial(_along, kind="softmax"),
-        "x[B, S]: x.softmax(-1)",
-        "x[B, S]; bool m[B, S]: torch._safe_softmax(x.masked_fill(~m, -torch.inf), -1)",
-    ),
-    op("log_softmax", partial(_along, kind="log_softmax"), "x[B, S]: x.log_softmax(-1)"),
-    op(
-        "cumsum",
-        partial(_along, kind="cumsum"),
-        "x[B, S]: x.cumsum(1)",
-        "x[B, S]; bool m[B, S]: x * m.cumsum(1)",
     ),
     op("cumprod", partial(_running, kind="prod"), "x[B, S]: x.cumprod(1)"),
     op("logcumsumexp", partial(_running, kind="logsumexp"), "x[B, S]: x.logcumsumexp(-1)"),
