@@ -187,7 +187,7 @@ COMPOSITES: tuple[Function, ...] = (
     Function("tanh", definition="1 - 2/(1 + exp(2*x))", value="tanh", derivative="1 - tanh(x)**2",
         torch="torch.tanh", spellings="tanh", sympy="tanh", latex=r"\tanh", range=(-1, 1),
         parity="odd", is_smooth=True, confused=_ODD_ONES, examples=("x[S]: x.tanh()",)),
-    Function("asinh", definition="log(x + sqrt(x**2 + 1))", value="asinh",
+    Function("asinh", definition="sign(x)*log(abs(x) + sqrt(x**2 + 1))", value="asinh",
         derivative="1/sqrt(x**2 + 1)", torch="torch.asinh", spellings="asinh arcsinh",
         sympy="asinh", parity="odd", is_smooth=True, confused="sinh acosh atanh",
         examples=("x[S]: x.asinh()",)),
@@ -396,7 +396,8 @@ def is_rational(name: str) -> bool:
     row = FUNCTIONS[name]
     if row.is_rational or name == "sqrt":
         return True
-    return bool(row.text) and all(map(is_rational, find_inner(row.text)))
+    inner = {*find_inner(row.text)} - {*row.tensors, *row.defaults}
+    return bool(row.text) and all(map(is_rational, inner))
 
 
 def find_confused(name: str) -> tuple[str, ...]:
