@@ -6,14 +6,17 @@ It is made from the operation itself, not from what the user wrote, so it says w
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from derive.ir import nodes
 from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Access, Equation, Expr, Number, Tensor
 from derive.ir.walk import find_accesses, map_children, substitute
 from derive.plan import ops
 from derive.plan.ops import Op, axes_of
-from derive.plan.steps import Step
 from derive.rewrite.rules.products import rename_bound
+
+if TYPE_CHECKING:
+    from derive.plan.steps import Step
 
 POWERS = {"sqrt": Number(Fraction(1, 2)), "rsqrt": Number(Fraction(-1, 2))}
 RELATIONS = {"<", "<=", ">", ">=", "==", "!="}

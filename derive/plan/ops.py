@@ -474,6 +474,12 @@ def align(ops: Sequence[Op], order: tuple[Index, ...]) -> tuple[Op, ...]:
     return tuple(arrange(op, axes) for op in ops)
 
 
+def combine(function: str, ops: Sequence[Op], order: tuple[Index, ...]) -> Apply:
+    """An elementwise function of operands that are brought over one order of axes."""
+    args = align(ops, order)
+    return Apply(function, args, find_union(args, order))
+
+
 BOOLEANS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
 INTEGRAL = {"floordiv", "mod", "abs", "sign", "min", "max", "clip"}
 

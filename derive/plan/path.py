@@ -73,31 +73,14 @@ def find_path(
         return (tuple(range(len(operands))),)
     if minimize != FLOPS and len(operands) <= EXHAUSTIVE:
         return _search(operands, output, extents, minimize)
-    if len(operands) > EXHAUSTIVE:
-        twins = _find_twins(operands)
-        if twins is not None:
-            return _join_twins(twins, operands, output, extents)
+    if len(operands) > EXHAUSTIVE:  # two with the same indices first: no larger than each
+        seen: dict[frozenset[Index], int] = {}
+        for place, axes in enumerate(operands):
+            first = seen.setdefault(frozenset(axes), place)
+            if first != place:
+                rest = [axes for k, axes in enumerate(operands) if k not in (first, place)]
+                return ((first, place), *find_path([*rest, axes], output, extents))
     return _search(operands, output, extents)
-
-
-def _find_twins(operands: Sequence[Sequence[Index]]) -> tuple[int, int] | None:
-    """The first two operands with the same indices: their product is no larger than each."""
-    seen: dict[frozenset[Index], int] = {}
-    for place, axes in enumerate(operands):
-        first = seen.setdefault(frozenset(axes), place)
-        if first != place:
-            return first, place
-    return None
-
-
-def _join_twins(
-    twins: tuple[int, int],
-    operands: Sequence[Sequence[Index]],
-    output: Sequence[Index],
-    extents: Mapping[Index, int],
-) -> Path:
-    rest = [axes for place, axes in enumerate(operands) if place not in twins]
-    return (twins, *find_path([*rest, operands[twins[0]]], output, extents))
 
 
 def _search(

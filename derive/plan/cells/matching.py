@@ -26,10 +26,9 @@ from derive.plan.ops import (
     Op,
     Reduction,
     Source,
-    align,
     args_of,
     axes_of,
-    find_union,
+    combine,
     rename_indices,
     walk_ops,
     with_args,
@@ -269,7 +268,7 @@ def join_sum(terms: Sequence[Signed], order: tuple[Index, ...]) -> Op:
     first, *others = sorted(terms, key=lambda term: term.negative)
     total = Apply("neg", (first.op,), axes_of(first.op)) if first.negative else first.op
     for term in others:
-        total = _combine("-" if term.negative else "+", total, term.op, order)
+        total = combine("-" if term.negative else "+", (total, term.op), order)
     return total
 
 
@@ -314,29 +313,21 @@ def _sort_factor(op: Op, found: Factors, see: Callable[[Op], Op], *, is_under: b
 def join_product(factors: Sequence[Op], order: tuple[Index, ...]) -> Op | None:
     """The factors multiplied, numbers last; None where there are none."""
     ordered = sorted(factors, key=lambda op: isinstance(op, Num))
-    return reduce(lambda one, other: _combine("*", one, other, order), ordered) if ordered else None
+    return (
+        reduce(lambda one, other: combine("*", (one, other), order), ordered) if ordered else None
+    )
 
 
 def divide(op: Op, under: Sequence[Op], order: tuple[Index, ...]) -> Op:
     """The operation over each of the divisors."""
-    return reduce(lambda one, other: _combine("/", one, other, order), under, op)
-
-
-def multiply(one: Op, other: Op, order: tuple[Index, ...]) -> Op:
-    """The product of two, aligned."""
-    return _combine("*", one, other, order)
-
-
-def _combine(function: str, one: Op, other: Op, order: tuple[Index, ...]) -> Op:
-    pair = align((one, other), order)
-    return Apply(function, pair, find_union(pair, order))
+    return reduce(lambda one, other: combine("/", (one, other), order), under, op)
 
 
 def split_scale(term: Signed, definitions: Definitions | None = None) -> tuple[Op, Fraction]:
     """(the term without its sign and its constant factors, those): c * 2 as c and 2.
 
     A number over sizes or scalars is no constant: torch takes no tensor for one, and a traced
-    graph would fix it. With an definitions, names are looked through.
+    graph would fix it. With definitions, names are looked through.
     """
     number = Fraction(-1 if term.negative else 1)
     op = term.op

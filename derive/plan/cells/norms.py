@@ -20,7 +20,6 @@ from derive.plan.cells.matching import (
     is_same,
     join_product,
     join_sum,
-    multiply,
     split_product,
     split_sum,
     strip,
@@ -37,9 +36,9 @@ from derive.plan.ops import (
     Reduction,
     Source,
     TorchCall,
-    align,
     arrange,
     axes_of,
+    combine,
     walk_ops,
 )
 
@@ -129,7 +128,7 @@ def _name_norm(
         centred, deviation = definitions.spell(factor, kept), definitions.spell(spread, kept)
         mean = Reduction("mean", arg, over)
         if is_same(deviation, Reduction("var", arg, over)) and is_same(
-            centred, _combine("-", arg, mean)
+            centred, combine("-", (arg, mean), arg.axes)
         ):
             return Norm(LAYER, arg, over, eps)
     for arg in candidates:
@@ -163,11 +162,6 @@ def _is_dense(arg: Op, over: tuple[Index, ...], definitions: Definitions) -> boo
     return set(closest) == set(over)
 
 
-def _combine(function: str, one: Op, other: Op) -> Op:
-    axes = axes_of(one)
-    return Apply(function, align((one, other), axes), axes)
-
-
 def _make_cell(
     norm: Norm, factors: Factors, others: Sequence[Signed], order: tuple[Index, ...]
 ) -> Op:
@@ -175,10 +169,10 @@ def _make_cell(
     kept = tuple(i for i in axes_of(norm.arg) if i not in norm.over)
     axes = (*kept, *norm.over)
     weight = _take(factors.over, norm.over)
-    is_integral = not factors.over and not factors.under and not factors.negative
+    is_bare = not factors.over and not factors.under and not factors.negative
     bias = None
     rest = list(others)
-    if is_integral and norm.call == LAYER:
+    if is_bare and norm.call == LAYER:
         able = [t for t in rest if not t.negative and set(axes_of(t.op)) == set(norm.over)]
         if able:
             bias = able[0].op
@@ -186,7 +180,7 @@ def _make_cell(
     result: Op = _write_call(norm, axes, weight, bias)
     over = join_product(factors.over, order)
     if over is not None:
-        result = multiply(result, over, order)
+        result = combine("*", (result, over), order)
     result = divide(result, factors.under, order)
     return arrange(join_sum([Signed(result, factors.negative), *rest], order), order)
 
@@ -227,14 +221,14 @@ def _write_call(norm: Norm, axes: tuple[Index, ...], weight: Op | None, bias: Op
 def _join_affine(op: Op, given: dict[str, Op], axes: tuple[Index, ...]) -> Op:
     """The operation times the weight and plus the bias."""
     for name, part in given.items():
-        op = Apply(SIGNS[name], align((op, part), axes), axes)
+        op = combine(SIGNS[name], (op, part), axes)
     return op
 
 
 def _spell(norm: Norm, arg: Op, axes: tuple[Index, ...]) -> Op:
     """The operations that the call stands for, without weight and bias."""
     if norm.call == LAYER:
-        above: Op = _combine("-", arg, Reduction("mean", arg, norm.over))
+        above: Op = combine("-", (arg, Reduction("mean", arg, norm.over)), axes)
         below: Op = Reduction("var", arg, norm.over)
     else:
         square = Apply("pow", (arg, Num(TWO)), axes)
@@ -242,7 +236,7 @@ def _spell(norm: Norm, arg: Op, axes: tuple[Index, ...]) -> Op:
     if norm.eps is not ZERO:
         below = Apply("+", (below, Num(norm.eps)), axes_of(below))
     root = Apply("sqrt", (below,), axes_of(below))
-    return Apply("/", align((above, root), axes), axes)
+    return combine("/", (above, root), axes)
 
 
 CELLS = (

@@ -73,6 +73,7 @@ from derive.plan.ops import (
     align,
     arrange,
     axes_of,
+    combine,
     find_union,
     is_boolean,
     is_integer,
@@ -219,8 +220,7 @@ def lower_power(base: Expr, exponent: Expr, context: Context, order: tuple[Index
             arg = lower(base, context, order)
             return Apply("sqrt" if value > 0 else "rsqrt", (arg,), axes_of(arg))
         case _:
-            args = align([lower(base, context, order), lower(exponent, context, order)], order)
-            return Apply("pow", args, find_union(args, order))
+            return combine("pow", [lower(part, context, order) for part in (base, exponent)], order)
 
 
 def lower_call(
@@ -279,8 +279,7 @@ def _make_ops(order: tuple[Index, ...]) -> Maker:
                 return apply("/", arg, Num(under))
             case "+", (arg, Apply("neg", (other,))):
                 return apply("-", arg, other)
-        parts = align(args, order)
-        return Apply(function, parts, find_union(parts, order))
+        return combine(function, args, order)
 
     def power(base: Op, exponent: Op) -> Op:
         if isinstance(base, Num) and isinstance(exponent, Num):

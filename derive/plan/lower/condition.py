@@ -37,6 +37,7 @@ from derive.plan.ops import (
     align,
     arrange,
     axes_of,
+    combine,
     find_union,
     is_boolean,
     is_integer,
@@ -91,8 +92,7 @@ def _lower_condition(condition: Expr, context: Context, order: tuple[Index, ...]
 def _join_conditions(function: str, ops: Sequence[Op], order: tuple[Index, ...]) -> Op:
     result = ops[0]
     for op in ops[1:]:
-        pair = align([result, op], order)
-        result = Apply(function, pair, find_union(pair, order))
+        result = combine(function, (result, op), order)
     return result
 
 
@@ -108,8 +108,7 @@ def _lower_compare(
         ops[0] = NumTensor(ops[0].value)
     elif isinstance(ops[0], Num):
         ops, relation = [ops[1], ops[0]], MIRRORED[relation]
-    args = align(ops, order)
-    return Apply(relation, args, find_union(args, order))
+    return combine(relation, ops, order)
 
 
 def part_positions(left: Expr, right: Expr) -> tuple[Expr, Expr]:
@@ -142,13 +141,13 @@ def clear_fractions(relation: str, left: Expr, right: Expr) -> tuple[str, Expr, 
     """
     difference = Polynomial.of(left) - Polynomial.of(right)
     powers = [power for monomial in difference.terms for _, power in monomial]
-    is_integral = all(p > 0 for p in powers) and all(
+    is_whole = all(p > 0 for p in powers) and all(
         term.denominator == 1 for term in difference.terms.values()
     )
     is_plain = all(is_integer(side) or not find_free(side) for side in (left, right))
     if not all(isinstance(atom, (Index, Size)) for atom in difference.atoms):
         return relation, left, right
-    if is_plain and is_integral:
+    if is_plain and is_whole:
         return relation, left, right
     divisors: dict[Expr, int] = {}
     for monomial in difference.terms:

@@ -43,7 +43,7 @@ from derive.plan.ops import (
     align,
     arrange,
     axes_of,
-    find_union,
+    combine,
     is_boolean,
     is_number,
     sort_axes,
@@ -69,8 +69,7 @@ def lower_sum(terms: Sequence[Expr], context: Context, order: tuple[Index, ...])
         if result is None:
             result = Apply("neg", (op,), axes_of(op)) if negative else op
         else:
-            pair = (result, op)
-            result = Apply("-" if negative else "+", pair, find_union(pair, order))
+            result = combine("-" if negative else "+", (result, op), order)
     if result is None:
         return lower_number(Add(tuple(numbers)))
     for number in numbers:
@@ -248,10 +247,8 @@ def divide(op: Op, divisor: Op, context: Context, order: tuple[Index, ...]) -> O
                 inverse = Apply("rsqrt", args, axes)
             case _:
                 inverse = Apply("/", (Num(ONE), divisor), axes_of(divisor))
-        pair = align([op, inverse], order)
-        return Apply("*", pair, find_union(pair, order))
-    pair = align([op, divisor], order)
-    return Apply("/", pair, find_union(pair, order))
+        return combine("*", (op, inverse), order)
+    return combine("/", (op, divisor), order)
 
 
 def find_carrier(operands: Sequence[Op], part: Op, context: Context) -> int | None:
@@ -375,19 +372,17 @@ def join(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> Op:
         return Apply("*", align(ops, kept), kept)
     if not kept and min(map(len, map(axes_of, ops))) == 1:
         return Einsum((one, other), kept)
-    if is_row_dot(one, other, kept):
-        pair = align(ops, axes_of(max(ops, key=lambda op: len(axes_of(op)))))
-        axes = find_union(pair, ())
-        over = tuple(i for i in axes if i not in kept)
-        dot = Reduction("sum", Apply("*", pair, axes), over)
-        return arrange(dot, kept)
+    if set(axes_of(one)) == set(axes_of(other)):
+        # Products summed over contiguous rows beat a batched matmul with results of 1 by 1.
+        rows = combine("*", ops, axes_of(one))
+        over = tuple(i for i in rows.axes if i not in kept)
+        return arrange(Reduction("sum", rows, over), kept)
     if set(axes_of(one)) < set(axes_of(other)) and axes_of(other)[-1] not in kept:
         return Einsum((other, one), kept)  # a matrix with long rows times a vector
-    if is_middle(other, kept) and context.count(axes_of(one)) < context.count(axes_of(other)):
-        return Einsum((one, other), kept)
-    if is_middle(one, kept) and context.count(axes_of(other)) < context.count(axes_of(one)):
-        return Einsum((other, one), kept)
-    return Einsum((one, other), kept)
+    # Where the last index of the larger one is kept, a matmul with the other first needs no copy.
+    is_kept = bool(axes_of(one)) and axes_of(one)[-1] in kept
+    is_larger = context.count(axes_of(other)) < context.count(axes_of(one))
+    return Einsum((other, one) if is_kept and is_larger else (one, other), kept)
 
 
 def orient(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> tuple[Index, ...]:
@@ -409,16 +404,3 @@ def orient(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> tupl
     if spanned < WORTH or kept[-1] not in thin:
         return kept
     return (*(i for i in kept if i in one & other), *thin, *wide)
-
-
-def is_row_dot(one: Op, other: Op, kept: tuple[Index, ...]) -> bool:
-    """Do both have the same indices?
-
-    Then a product and a sum over contiguous rows beats a batched matmul of 1 by 1 results.
-    """
-    return set(axes_of(one)) == set(axes_of(other))
-
-
-def is_middle(op: Op, kept: tuple[Index, ...]) -> bool:
-    """Is its last index kept, so that a matmul with the other operand first needs no copy?"""
-    return bool(axes_of(op)) and axes_of(op)[-1] in kept
