@@ -1,6 +1,6 @@
 """The part of a generated file that reads the sizes from the shapes and refuses wrong ones.
 
-First every size is read, where `analysis.extents` says that it is told; then every shape that was
+First every size is read, where `analysis.extents` says where it stands; then every shape that was
 not unpacked whole is compared. Integers and truth values must be such, a fixed place such as x[0]
 must be there, and a size that the code divides by, or takes a largest entry over, is not 0. The
 values of integers are looked at only where the caller asks for it by the keyword `validate`: that
@@ -47,15 +47,15 @@ def write_check(
     tensors = [t for t in system.inputs if isinstance(t, Tensor)]
     if not tensors:
         return [], ""
-    told = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
-    sizes = [source.name for source in told if is_used(source.name)]
+    known_sizes = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
+    sizes = [source.name for source in known_sizes if is_used(source.name)]
     arguments = [f"{name}: {kind}" for name, kind in list_arguments(system)]
     several = f"tuple[{', '.join(['int'] * len(sizes))}]"
     returns = "None" if not sizes else "int" if len(sizes) == 1 else several
     words = "Read the sizes from the shapes, and compare" if sizes else "Compare the shapes"
     body = [
         f'"""{words}; ValueError where they do not fit."""',
-        *_write_body(system, told, sizes, positive),
+        *_write_body(system, known_sizes, sizes, positive),
     ]
     if sizes:
         body.append(f"return {', '.join(sizes)}")
@@ -89,7 +89,7 @@ def write_ranges(system: System, keyword: str) -> list[str]:
 
 
 def _find_bounded(system: System) -> list[tuple[Tensor, Expr]]:
-    """The integers that are told to lie below a bound, with it."""
+    """The integers that are declared to lie below a bound, with it."""
     tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
     return [(t, t.below) for t in tensors if t.kind == "int" and t.below is not None]
 
@@ -105,20 +105,25 @@ def list_arguments(system: System) -> list[tuple[str, str]]:
 
 
 def _write_body(
-    system: System, told: Sequence[SizeSource], returned: Sequence[str], positive: Sequence[str]
+    system: System,
+    known_sizes: Sequence[SizeSource],
+    returned: Sequence[str],
+    positive: Sequence[str],
 ) -> list[str]:
     """Ranks and sizes tensor by tensor, then the shapes that are left to compare."""
     tensors = [t for t in system.inputs if isinstance(t, Tensor)]
-    whole = [t for t in tensors if _is_unpacked(t, told)]
+    whole = [t for t in tensors if _is_unpacked(t, known_sizes)]
     compared = [t for t in tensors if t not in whole]
     needed = {*returned, *positive, *(s for t in compared for e in t.shape for s in _sizes_in(e))}
-    needed |= {s for source in told if isinstance(source, FromEquation) for s in _needs(source)}
+    needed |= {
+        s for source in known_sizes if isinstance(source, FromEquation) for s in _needs(source)
+    }
     fixed = _find_fixed(system)
     needed |= {s for access, k in fixed for s in _sizes_in(access.tensor.shape[k])}
     needed |= {s for access, k in fixed for s in _sizes_in(access.places[k])}
     lines: list[str] = []
     ranked: list[Tensor] = []
-    for tensor, group in groupby(told, key=lambda source: source.tensor):
+    for tensor, group in groupby(known_sizes, key=lambda source: source.tensor):
         sources = list(group)
         if tensor not in ranked:
             lines += _write_rank(tensor, system)
@@ -194,9 +199,9 @@ def _write_kind(tensor: Tensor, system: System) -> list[str]:
     return [f"if {test}:", *_write_raise(must, f"got {{{tensor.name}.dtype}}")]
 
 
-def _is_unpacked(tensor: Tensor, told: Sequence[SizeSource]) -> bool:
+def _is_unpacked(tensor: Tensor, known_sizes: Sequence[SizeSource]) -> bool:
     """Does each of its places tell a size of its own? Then nothing of it is left to compare."""
-    own = [s for s in told if isinstance(s, FromShape) and s.tensor is tensor]
+    own = [s for s in known_sizes if isinstance(s, FromShape) and s.tensor is tensor]
     return bool(own) and len(own) == len(tensor.shape)
 
 

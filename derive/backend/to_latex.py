@@ -100,10 +100,10 @@ def _write_word(word: str) -> str:
     return rf"\mathit{{{escape(word)}}}"
 
 
-def _write_within(expr: Expr, holds: int) -> str:
+def _write_within(expr: Expr, precedence: int) -> str:
     """The text of a part, in parentheses where it holds less than its place asks for."""
     text, own = _write(expr)
-    return text if own >= holds else _wrap(text)
+    return text if own >= precedence else _wrap(text)
 
 
 def _wrap(text: str) -> str:

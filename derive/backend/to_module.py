@@ -173,8 +173,8 @@ def _notes(plan: Plan) -> list[str]:
         to_python(p.to_expr()).replace(" * ", "*") for p in (plan.flops, plan.peak_elements)
     )
     cost = f"Cost: {flops} operations; {peak} elements alive at once."
-    told = [cost, *(f"By {note}." for note in plan.notes), *_regimes(plan)]
-    return [line for text in told for line in wrap_text(text, later="    ", width=OUTER)]
+    sentences = [cost, *(f"By {note}." for note in plan.notes), *_regimes(plan)]
+    return [line for text in sentences for line in wrap_text(text, later="    ", width=OUTER)]
 
 
 def _regimes(plan: Plan) -> list[str]:

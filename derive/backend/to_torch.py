@@ -26,10 +26,10 @@ INTEGERS = 2**63  # torch takes no larger ones
 OR, AND, COMPARE, ADD, MUL, SIGN, POWER, ATOM = range(8)
 
 
-def to_python(expr: Expr, holds: int = OR) -> str:
+def to_python(expr: Expr, precedence: int = OR) -> str:
     """The expression's text, in parentheses where its place asks for a tighter hold."""
-    text, tightness = write_number(expr)
-    return text if tightness >= holds else f"({text})"
+    text, own = write_number(expr)
+    return text if own >= precedence else f"({text})"
 
 
 def write_number(expr: Expr) -> tuple[str, int]:
@@ -106,8 +106,8 @@ def _write_factors(factors: tuple[Expr, ...]) -> tuple[str, int]:
                 over.append(factor)
     sign = "-" if negative else ""
     if not under and len(over) == 1:
-        text, holds = write_number(over[0])
-        return (f"-{to_python(over[0], MUL)}", SIGN) if negative else (text, holds)
+        text, precedence = write_number(over[0])
+        return (f"-{to_python(over[0], MUL)}", SIGN) if negative else (text, precedence)
     text = " * ".join(to_python(f, SIGN) for f in over) or "1"
     if under:
         below = " * ".join(to_python(f, SIGN) for f in under)
@@ -152,10 +152,10 @@ class Printer:
     scalars: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
 
-    def text(self, op: Op, holds: int = 0) -> str:
+    def text(self, op: Op, precedence: int = 0) -> str:
         """The expression, in parentheses where its place asks for a tighter hold."""
-        text, tightness = self._write(op)
-        return text if tightness >= holds else f"({text})"
+        text, own = self._write(op)
+        return text if own >= precedence else f"({text})"
 
     def _write(self, op: Op) -> tuple[str, int]:
         match op:
@@ -195,12 +195,12 @@ class Printer:
                 return f"{self.text(arg, ATOM)}.to({self.dtype})", ATOM
             case ops.Cell(call, args, whole, _, when):
 
-                def given(place: int, holds: int) -> str:
-                    return self.text(args[place], holds)
+                def given(place: int, precedence: int) -> str:
+                    return self.text(args[place], precedence)
 
-                text, holds = write_call(call, given, self.like, self.dtype)
+                text, precedence = write_call(call, given, self.like, self.dtype)
                 if not when:
-                    return text, holds
+                    return text, precedence
                 test = write_conditions(when, given, self.dtype)
                 return f"{text} if {test} else {self.text(whole)}", OR
             case _:
@@ -283,15 +283,15 @@ class Printer:
         return text
 
     def _infix(self, function: str, args: tuple[Op, ...]) -> tuple[str, int]:
-        holds = INFIX[function]
+        precedence = INFIX[function]
         tight = function in {"-", "/", "floordiv", "mod"}
-        if holds in {COMPARE, AND, OR}:
-            left, right = (self.text(a, ADD if holds == COMPARE else SIGN) for a in args)
+        if precedence in {COMPARE, AND, OR}:
+            left, right = (self.text(a, ADD if precedence == COMPARE else SIGN) for a in args)
         else:
-            left = self.text(args[0], holds)
-            tight = tight or isinstance(args[1], ops.Num) or _is_infix(args[1], holds)
-            right = self.text(args[1], holds + 1 if tight else holds)
-        return f"{left} {SIGNS.get(function, function)} {right}", holds
+            left = self.text(args[0], precedence)
+            tight = tight or isinstance(args[1], ops.Num) or _is_infix(args[1], precedence)
+            right = self.text(args[1], precedence + 1 if tight else precedence)
+        return f"{left} {SIGNS.get(function, function)} {right}", precedence
 
     def _reduction(self, op: ops.Reduction) -> str:
         axes = axes_of(op.arg)
@@ -305,8 +305,8 @@ class Printer:
         if len(places) == len(axes) and op.kind in {"sum", "mean", "max", "min"}:
             where = ""
         row = ROWS[op.kind]
-        told = f", {row.keywords}" if row.keywords else ""
-        return f"{text}.{row.torch or op.kind}({where}{told})"
+        keywords = f", {row.keywords}" if row.keywords else ""
+        return f"{text}.{row.torch or op.kind}({where}{keywords})"
 
     def _fill(self, arg: Op, mask: Op, value: ops.Num, where: bool) -> str:
         if not _is_exact_fill(value.value):  # masked_fill would cut it off in a tensor of integers
@@ -321,13 +321,13 @@ def write_call(
 ) -> tuple[str, int]:
     """The text of a call and how tightly it holds; `given` writes an argument of its cell."""
 
-    def write(part: ops.Operand, holds: int = 0) -> str:
-        text, tightness = write_call(part, given, like, dtype)
+    def write(part: ops.Operand, precedence: int = 0) -> str:
+        text, own = write_call(part, given, like, dtype)
         return (
-            given(part.place, holds)
+            given(part.place, precedence)
             if isinstance(part, ops.Given)
             else f"({text})"
-            if tightness < holds
+            if own < precedence
             else text
         )
 
@@ -344,8 +344,8 @@ def write_call(
         case ops.Largest(kind):
             return f"torch.finfo({write(kind)}).max", ATOM
         case ops.TorchCall(function, (one, other)) if function in INFIX:
-            holds = INFIX[function]
-            return f"{write(one, holds)} {function} {write(other, holds)}", holds
+            precedence = INFIX[function]
+            return f"{write(one, precedence)} {function} {write(other, precedence)}", precedence
         case ops.TorchCall("**", (base, power)):
             return f"{write(base, ATOM)}**{write(power, SIGN)}", POWER
         case ops.TorchCall(function, args, keywords):
@@ -417,8 +417,8 @@ def _is_exact_fill(value: Expr) -> bool:
             return False
 
 
-def _is_infix(op: Op, holds: int) -> bool:
-    return isinstance(op, ops.Apply) and INFIX.get(op.function) == holds
+def _is_infix(op: Op, precedence: int) -> bool:
+    return isinstance(op, ops.Apply) and INFIX.get(op.function) == precedence
 
 
 def _has_scalar(*numbers: ops.Num) -> bool:

@@ -289,12 +289,12 @@ def _describe_length(plan: Plan, at: Tile) -> str:
 
 def _describe_inside(plan: Plan, at: Tile) -> list[str]:
     """What runs from block to block, and the loop inside."""
-    told = [f"from block to block: {', '.join(r.name for r in at.running)}"] if at.running else []
+    uses = [f"from block to block: {', '.join(r.name for r in at.running)}"] if at.running else []
     if at.inner is None:
-        return told
+        return uses
     names = ", ".join(_list_names(plan, at.inner))
     return [
-        *told,
+        *uses,
         f"in it {_describe_length(plan, at.inner)}: {names}",
         *_describe_inside(plan, at.inner),
     ]
@@ -378,10 +378,10 @@ def find_derivation(plan: Plan, request: Request, write: WriteCell) -> Derivatio
     `write` gives the texts of a cell's call and of its condition.
     """
     start, _ = prepare(plan.system)
-    told = _list_rules(plan, start)
-    written = plan.system if told else start
-    forms = list(_find_forms(Form(plan.system, written, ()), told))
-    entries = _count_entries(told, forms, plan, request)
+    uses = _list_rules(plan, start)
+    written = plan.system if uses else start
+    forms = list(_find_forms(Form(plan.system, written, ()), uses))
+    entries = _count_entries(uses, forms, plan, request)
     plain = lower_system(forms[-1], plan.sizes, cells=False)
     entries += [describe_order(order, plan.sizes) for order in plain.orders]
     whole = lower_system(forms[-1], plan.sizes, cells=request.cells)
@@ -450,14 +450,14 @@ class _Entries:
         self.add(Entry(use.name, use.law, *changed, remarks=with_it))
 
     def _tidy(self, use: Use) -> None:
-        """Part of what was told last, or held back; else it is not told."""
+        """Part of the last entry, or of what is held back; else nothing comes of it."""
         if self.held is not None:
             self.held = replace(self.held, system=use.system, after=use.after)
         elif self.entries and self.entries[-1].equation == use.equation:
             self._show(use.after, use.system)
 
     def _release(self) -> None:
-        """What was held back and nothing followed is told by itself."""
+        """An entry for what was held back, where nothing followed."""
         held, self.held = self.held, None
         if held is not None:
             self._add_use(held)
@@ -465,19 +465,19 @@ class _Entries:
 
 def _list_rules(plan: Plan, start: System) -> list[Entry]:
     """The uses of rules and the orders of storage, without costs."""
-    written_so_far = _Entries({e.target.tensor.name: e.value for e in plan.system.equations})
-    written_so_far.follow(find_uses(plan.system))
-    written_so_far.settle(start)
+    logged = _Entries({e.target.tensor.name: e.value for e in plan.system.equations})
+    logged.follow(find_uses(plan.system))
+    logged.settle(start)
     for entry in plan.log:
         if entry.name == PREPARE and entry.system is not None:
-            last = written_so_far.entries[-1].system
-            written_so_far.follow(find_uses(last) if last is not None else ())
-            written_so_far.settle(entry.system)
+            last = logged.entries[-1].system
+            logged.follow(find_uses(last) if last is not None else ())
+            logged.settle(entry.system)
         elif entry.order:
-            written_so_far.entries.append(entry)
+            logged.entries.append(entry)
         else:
-            written_so_far.add(entry)
-    return written_so_far.entries
+            logged.add(entry)
+    return logged.entries
 
 
 def _find_forms(start: Form, entries: Iterable[Entry]) -> Iterator[Form]:
@@ -499,12 +499,12 @@ def _count_entries(
     stages = [(d, _count_form(d, plan, request.machine, cells=False)) for d in forms]
     counted = []
     for entry, ((before, old), (after, new)) in zip(entries, pairwise(stages), strict=True):
-        told = replace(entry, old=old, new=new)
+        uses = replace(entry, old=old, new=new)
         if entry.order:
-            told = _show_order(told, before)
+            uses = _show_order(uses, before)
         if entry.is_choice and request.cells:
-            told = _compare_calls(told, before, after, plan, request.machine)
-        counted.append(told)
+            uses = _compare_calls(uses, before, after, plan, request.machine)
+        counted.append(uses)
     return counted
 
 

@@ -33,10 +33,10 @@ _WORDS = {"+": "plus", "-": "minus", "<": "mask", "<=": "mask", ">": "mask", ">=
 _WORDS |= {"==": "mask", "!=": "mask", "and": "mask", "or": "mask", "not": "mask", "neg": "minus"}
 
 
-def free_name(wish: str, taken: Container[str]) -> str:
+def free_name(wanted: str, taken: Container[str]) -> str:
     """The name itself, or with a number, so that it is neither taken nor Python's own."""
-    name = f"{wish}_" if wish in RESERVED else wish
-    numbered = (f"{wish}_{k}" for k in range(2, 10**6))
+    name = f"{wanted}_" if wanted in RESERVED else wanted
+    numbered = (f"{wanted}_{k}" for k in range(2, 10**6))
     return name if name not in taken else next(n for n in numbered if n not in taken)
 
 

@@ -155,20 +155,20 @@ class _Loop:
         steps = (tuple(self.before), inside, tuple(self.after))
         return Body(self.index, *steps, sliced, made, tuple(self.running), self.wide)
 
-    def _name(self, wish: str) -> str:
-        name = free_name(wish, self.taken)
+    def _name(self, wanted: str) -> str:
+        name = free_name(wanted, self.taken)
         self.taken.add(name)
         return name
 
-    def _add(self, wish: str, op: Op, kind: str = "real") -> Source:
+    def _add(self, wanted: str, op: Op, kind: str = "real") -> Source:
         """A step of the loop."""
-        name = self._name(wish)
+        name = self._name(wanted)
         self.inside.append(Step(name, op))
         return Source(name, axes_of(op), kind)
 
-    def _run(self, wish: str, axes: tuple[Index, ...], start: Start) -> Source:
+    def _run(self, wanted: str, axes: tuple[Index, ...], start: Start) -> Source:
         """A running value, which some step has to make anew."""
-        name = self._name(wish)
+        name = self._name(wanted)
         self.running.append(Running(name, axes, start))
         return Source(name, axes, "real" if start in EXTREMES.values() else "wide")
 
@@ -206,11 +206,11 @@ class _Loop:
         if self.region.empty_row == "zeros":
             self.after.append(_fill_empty(peak.total))
 
-    def _show(self, op: Op, wish: str) -> Op:
+    def _show(self, op: Op, wanted: str) -> Op:
         """The operation by a name, unless it is a view."""
         if all(isinstance(part, VIEWS) for part in walk_ops(op)):
             return op
-        return self._add(wish, op)
+        return self._add(wanted, op)
 
     def _follow(self, scores: Op, over: tuple[Index, ...], *, clamp: bool = False) -> Peak:
         """The peak so far, and what the sums so far have to be scaled by."""

@@ -1,6 +1,6 @@
 """What cells are matched by: looking through names, and operations as algebra.
 
-A step that only one other reads may become part of a cell. Equality is told by the normal form, so
+A step that only one other reads may become part of a cell. Equality is decided by the normal form, so
 that a cell is known whichever way its parts are spelled.
 """
 
@@ -51,7 +51,7 @@ class CellRule:
     """A call of torch for several operations, and how it is found in a plan.
 
     `computes` is a formula in the notation that becomes the call, `refuses` one that looks alike
-    and must not; tests build both. What the call `lacks` is told to the reader of a file.
+    and must not; tests build both. What the call `lacks`, the reader of a file is informed of.
     """
 
     call: str
@@ -214,7 +214,7 @@ def rename(op: Op, new: dict[Index, Index]) -> Op:
     return rename_indices(op, new)
 
 
-STEPS = 4000  # of the normal form: what takes more is not told to be equal
+STEPS = 4000  # of the normal form: what takes more does not count as equal
 
 
 def is_same(one: Op, other: Op) -> bool:
