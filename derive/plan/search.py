@@ -2,8 +2,8 @@
 
 From the form that the rules of `recipes` make, every use of an optional rule is tried, the most
 promising form always first, and the best one taken; then, tensor by tensor, other orders of
-storage. What a form costs follows from the machine's constants, not by a stopwatch, so that the same
-formula gives the same bytes. Forms met before are not tried again.
+storage. What a form costs follows from the machine's constants, not from a stopwatch, so that the
+same formula gives the same bytes. Forms met before are not tried again.
 
 The best order of contraction is chosen at the sizes that a plan is made for. For size regimes each
 size alone is then made much smaller and much larger; where another form or order takes clearly

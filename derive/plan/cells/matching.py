@@ -1,7 +1,7 @@
 """What cells are matched by: looking through names, and operations as algebra.
 
-A step that only one other reads may become part of a cell. Equality is decided by the normal form, so
-that a cell is known whichever way its parts are spelled.
+A step that only one other reads may become part of a cell. Equality is decided by the normal form,
+so that a cell is known whichever way its parts are spelled.
 """
 
 from __future__ import annotations
