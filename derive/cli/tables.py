@@ -7,6 +7,7 @@ aligned columns, no frame and no escape code, the same bytes on every machine.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 GAP = "  "
+_FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # by these rich takes a pipe for a terminal
 UNITS = ("", " k", " M", " G", " T", " P", " E")
 
 
@@ -224,6 +226,8 @@ def _print(stream: TextIO, text: str, style: str) -> None:
 
 def _find_console(stream: TextIO) -> Console | None:
     """The terminal behind a stream; None for a pipe, a file, or a terminal that cannot do more."""
+    if not _FORCED & os.environ.keys() and (stream.closed or not stream.isatty()):
+        return None  # as rich would find, which need not be loaded for it
     from rich.console import Console
 
     console = Console(file=stream, highlight=False, markup=False, emoji=False)

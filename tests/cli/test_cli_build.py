@@ -3,9 +3,12 @@
 # ruff: noqa: F811 - the fixture `run` is imported
 
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -276,3 +279,32 @@ def test_the_library_is_as_it_is_committed_and_a_file_whose_formula_is_gone_is_n
     left = [entry for entry in states if entry["state"] != "fresh"]
     assert left == [{"file": "generated/old.py", "state": "left over"}]
     assert len(states) > 40
+
+
+JUDGED = """
+import os, sys
+from derive.cli import build, main
+
+def ask(text, name):
+    try:
+        main(["build", text, "--name", name])
+    except SystemExit as left:
+        print(name, left.code, "torch" in sys.modules)
+
+ask("x[N]; y[n] = 2 * x[n]", "right")
+ask("x[N]; y[n] = log(0 * x[n] - 1)", "never")
+build._serve = lambda *_: os._exit(1)  # a judge that dies
+ask("x[N]; y[n] = 3 * x[n]", "again")
+"""
+
+
+def test_another_process_loads_torch_and_judges(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", JUDGED],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    said = [line for line in done.stdout.splitlines() if line.endswith(("True", "False"))]
+    assert said == ["right 0 False", "never 2 False", "again 0 True"]
+    assert done.stderr.startswith("always-nan: every element of never is nan")
+    assert sorted(p.name for p in (tmp_path / "generated").iterdir()) == ["again.py", "right.py"]
