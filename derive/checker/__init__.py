@@ -11,6 +11,7 @@ stage; and the `runner`, which alone runs somebody's code and answers what the j
 
 from __future__ import annotations
 
+import ast
 import os
 from dataclasses import replace
 from functools import partial
@@ -28,12 +29,14 @@ from derive.checker.verdict import Job, Report, Verdict
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
 from derive.frontend.system import to_system
+from derive.ir.nodes import ScalarInput
 from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from derive.checker.load import Code
+    from derive.ir.nodes import System
     from derive.notation.formula import Formula
 
 __all__ = ["Verdict", "check"]
@@ -52,9 +55,10 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
 
     `code` is a function, a torch module or a class of modules, `file.py:name`, a notebook, an
     einsum string, or Python text; `init` the arguments with which a class is made,
-    `"Config(n_head=2)"`. `formula` is a Formula, a name of the library, or text in the notation.
-    `bind` says what arguments are given where names do not tell,
-    `{"query": "Q", "W_q.weight": "W_Q.T"}`; `sizes` fixes sizes; `backward` judges gradients too.
+    `"Config(n_head=2)"`; they may read the formula's sizes, `"width=D"`. `formula` is a Formula, a
+    name of the library, or text in the notation. `bind` says what arguments are given where names
+    do not tell, `{"query": "Q", "W_q.weight": "W_Q.T"}`; `sizes` fixes sizes; `backward` judges
+    gradients too.
     The code runs in a process of its own, for at most `seconds` seconds in each stage. Raises
     DeriveError for what cannot be read; code that does not run is "unknown", never the same.
     """
@@ -70,19 +74,27 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
             facts=(f"its sizes are {', '.join(find_sizes(system))}",),
         )
     binds = parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
-    job = Job(_find_place(code), wanted, system, binds, dict(sizes or {}), backward, seconds, init)
+    making = init if _reads_sizes(init, system) else ""
+    init = "" if making else init
+    job = Job(
+        _find_place(code), wanted, system, binds, dict(sizes or {}), backward, seconds, init, making
+    )
     with make_folder() as folder:
         found, ended = run_in_child(partial(_work, job, folder), classes=(Verdict,))
     verdict: Verdict = found if isinstance(found, Verdict) else job.start()
-    codes = {finding.code for finding in verdict.findings}
-    if verdict.same and codes & {"repaired", "renamed"}:
-        lacks = "is no Python" if "repaired" in codes else "does not run"
-        said = (f"as it stands it {lacks}", f"as repaired it is the same, {verdict.grade}")
-        reasons = (*said, *verdict.reasons)
-        verdict = replace(verdict, same=None, grade="unknown", reasons=reasons)
     if not ended:
         return verdict
     return replace(verdict, reasons=(*verdict.reasons, f"the judge did not finish, it {ended}"))
+
+
+def _reads_sizes(init: str, system: System) -> bool:
+    """Are sizes or scalars of the formula among the names in a constructor's arguments?"""
+    known = {*find_sizes(system), *(e.name for e in system.inputs if isinstance(e, ScalarInput))}
+    try:
+        tree = ast.parse(f"_({init}\n)", mode="eval")
+    except (SyntaxError, ValueError):
+        return False  # which is told where it is made
+    return any(isinstance(node, ast.Name) and node.id in known for node in ast.walk(tree))
 
 
 def _find_place(code: Any) -> Any:
@@ -128,6 +140,7 @@ def judge_job(job: Job, load: Callable[..., Code], report: Report) -> None:
     report(job.start())
     try:
         code = load()
+        report.repaired = "is no Python" if code.broken is not None else ""
         report(_introduce(job, code))
         picked, verdict = judge(job, code, report.verdict, report)
     except CannotRunError as error:
@@ -139,6 +152,7 @@ def judge_job(job: Job, load: Callable[..., Code], report: Report) -> None:
             report(replace(said, reasons=(*said.reasons, known)) if named else said)
             return
         ((rename, code),) = named
+        report.repaired = report.repaired or "does not run"
         report(replace(_introduce(job, code), line=code.broken or rename.line))
         picked, verdict = judge(job, code, report.verdict, report)
     refine(job, picked, verdict, report)
@@ -166,7 +180,7 @@ def _find_renamed(
         report.begin(f"the search for what {rename.old} is")
         try:
             code = load(rename)
-            picked = pick_program(code, job.system, job.binds, job.sizes)
+            picked = pick_program(code, job.system, job.binds, job.sizes, job.making)
         except (CannotRunError, DeriveError):
             continue
         if picked.fits and picked.failure is None:

@@ -37,6 +37,7 @@ from derive.checker.program import (
 )
 from derive.checker.runs import Statement
 from derive.checker.slots import (
+    SAID,
     UNSAID,
     Slot,
     find_constructor_slots,
@@ -142,7 +143,7 @@ def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> No
     """Give tensors and scalars to arguments: by name, then by core, then by order."""
     for same in (lambda a, b: a == b, lambda a, b: fold(a) == fold(b), _is_same_core):
         for slot in slots:
-            if slot.name not in match.arguments:
+            if slot.name not in match.arguments and not slot.is_flag:
                 _give_by_name(match, slot, same)
     for slot in slots:
         if slot.name not in match.arguments and "mask" in slot.called.lower():
@@ -201,26 +202,43 @@ def find_numbers(
     """The sizes and scalars that arguments may be, and how little their names say so, best first.
 
     As many scalars as arguments are taken in order. Two arguments that are given one size come
-    after those that are not.
+    after those that are not. A probability of dropout is 0. A default stands before sizes that its
+    name does not say, and leaves no doubt.
     """
-    if len(numbers) == len(scalars):
-        yield 0, {slot.name: scalar.name for slot, scalar in zip(numbers, scalars, strict=True)}
+    named = {fold(scalar.name) for scalar in scalars}
+    dropped = (s for s in numbers if s.is_probability and s.required)
+    idle = {slot.name: "0.0" for slot in dropped if fold(slot.called) not in named}
+    numbers = [slot for slot in numbers if slot.name not in idle]
+    if len(numbers) == len(scalars) and all(slot.required for slot in numbers):
+        given = {slot.name: scalar.name for slot, scalar in zip(numbers, scalars, strict=True)}
+        yield 0, {**idle, **given}
         return
     choices = []
     for slot in numbers:
         extents = (*find_extents(system), *(scalar.name for scalar in scalars))
         known = [(rank_source(slot, source, scalars), source) for source in extents]
+        if not slot.required:
+            known.append((SAID, write_default(slot)))
         ranked = sorted(known, key=lambda choice: choice[0])
+        if ranked[0][0] == 0 and any(scalar.name == ranked[0][1] for scalar in scalars):
+            ranked = ranked[:1]
         choices.append([(rank, place, source) for place, (rank, source) in enumerate(ranked)])
     picks = islice(product(*choices), MOST_NUMBERS)
+    required = [slot.required for slot in numbers]
     for pick in sorted(picks, key=_measure):
         sources = [source for _, _, source in pick]
-        yield _measure(pick)[0], dict(zip((s.name for s in numbers), sources, strict=True))
+        doubt = sum(rank for (rank, _, _), counts in zip(pick, required, strict=True) if counts)
+        yield doubt, {**idle, **dict(zip((s.name for s in numbers), sources, strict=True))}
+
+
+def write_default(slot: Slot) -> str:
+    """The source of a default that stands."""
+    return repr(slot.default)
 
 
 def rank_source(slot: Slot, source: str, scalars: Sequence[ScalarInput]) -> int:
     """How little a slot's name says that it is this size or scalar."""
-    if slot.hint == "float" and any(scalar.name == source for scalar in scalars):
+    if slot.required and slot.hint == "float" and any(s.name == source for s in scalars):
         return 0
     return rank_size(slot.called, source)
 
@@ -262,11 +280,17 @@ def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str
     return found
 
 
-def find_constructor(code: Code, binds: Mapping[str, str]) -> list[Slot]:
-    """What the class of a module has to be told to be made."""
+def find_constructor(code: Code, system: System, binds: Mapping[str, str]) -> list[Slot]:
+    """What the class of a module has to be told to be made, or is told by name."""
     slots = find_constructor_slots(code.target)
-    required = [slot for slot in slots if slot.required or slot.name in binds]
-    return required or [slot for slot in slots if type(slot.default) is int]
+    scalars = {fold(each.name) for each in system.inputs if isinstance(each, ScalarInput)}
+    tensors = {tensor.name for tensor in find_tensors(system)}
+    told = {n for n, s in binds.items() if not tensors & {*find_names(s)}}
+    told |= {slot.name for slot in slots if slot.name in binds and not slot.is_flag}
+    needed = [slot for slot in slots if slot.required or slot.name in told]
+    named = [s for s in slots if s.is_number and fold(s.called) in scalars and s not in needed]
+    sized = [s for s in slots if type(s.default) is int and s not in named]
+    return [*needed, *named, *(() if needed else sized)]
 
 
 MOST_ORDERS = 24

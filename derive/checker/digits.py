@@ -29,7 +29,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.draws import scale, vary_sizes
-from derive.checker.judge import CLEAR, Apart, Outcome, find_expected, judge_at
+from derive.checker.judge import (
+    CLEAR,
+    Apart,
+    Outcome,
+    count_results,
+    count_steps,
+    find_expected,
+    judge_at,
+)
 from derive.checker.load import CannotRunError
 from derive.checker.runs import How, Lowering
 from derive.errors import Diagnostic
@@ -51,8 +59,8 @@ if TYPE_CHECKING:
     Values = Mapping[str, Any]
     Truth = Callable[..., float | None]
 
-_ULPS = 64 * 2.0**-52  # what a stable evaluation may be off, beside the change of its inputs
-_SMALL = (1e-8, 1e-4)  # errors at which rounding is told from another function
+_UNIT = 2.0**-53  # what one operation may be off
+_SMALL = (_UNIT ** (1 / 2), _UNIT ** (1 / 4))  # errors that leave half and a quarter of the digits
 _HALVINGS = 20
 _NEARBY, _NEAR = 12, 1e-2  # inputs beside one of these, and how far away
 _ALIKE = 30  # the largest error by the smallest that counts beside it
@@ -76,8 +84,13 @@ class Ruling:
     findings: dict[str, Diagnostic] = field(default_factory=dict)  # by code, the first of each
 
 
-def rule(program: Program, formula: Formula, draw: Draw, apart: Sequence[Apart]) -> Ruling:
-    """The first element in which the code is another function, else which side loses digits."""
+def rule(
+    program: Program, formula: Formula, draw: Draw, apart: Sequence[Apart], least: float = CLEAR
+) -> Ruling:
+    """The first element in which the code is another function, else which side loses digits.
+
+    Elements that differ by less than `least` of their size are left alone.
+    """
     ruling = Ruling()
     entries: dict[str, Any] = {}
     values = draw.make_inputs()
@@ -90,7 +103,7 @@ def rule(program: Program, formula: Formula, draw: Draw, apart: Sequence[Apart])
             entries[each.name] = prepare_entry(formula, each.name)
         place = _find_place(program, draw, each)
         truth = partial(entries[each.name], place=place)
-        element = _Element(program, draw, each, truth)
+        element = _Element(program, draw, each, truth, least)
         said = element.judge(values, CLEAR * largest[each.name])
         if isinstance(said, str):
             ruling.difference = said
@@ -100,9 +113,9 @@ def rule(program: Program, formula: Formula, draw: Draw, apart: Sequence[Apart])
     return ruling
 
 
-def judge_further(program: Program, formula: Formula, draw: Draw) -> Further:
+def judge_further(program: Program, formula: Formula, draw: Draw, least: float = CLEAR) -> Further:
     """Is the code the formula at a special draw, and what is to be said of it there?"""
-    outcome = judge_at(program, draw)
+    outcome = judge_at(program, draw, least=least)
     if outcome.error is not None:
         return _judge_error(program, draw, outcome.error)
     if not outcome.apart:
@@ -110,7 +123,7 @@ def judge_further(program: Program, formula: Formula, draw: Draw) -> Further:
     soft = _find_finite_mask(program, draw) if draw.change is not None else None
     if soft is not None:
         return Further(True, findings=(soft,))
-    ruling = rule(program, formula, draw, outcome.apart)
+    ruling = rule(program, formula, draw, outcome.apart, least)
     difference = ruling.difference
     if difference and draw.change is None:
         difference = outcome.describe(draw)
@@ -180,6 +193,7 @@ class _Element:
     draw: Draw
     apart: Apart
     truth: Truth
+    least: float = CLEAR  # of its size, by which it has to differ
 
     def judge(self, values: Values, least: float) -> Diagnostic | str | None:
         """A finding, the difference in words, or None where nothing can be said."""
@@ -187,16 +201,16 @@ class _Element:
         truth = self.truth(values)
         is_ordinary = self.draw.change is None
         if truth is None:
-            return str(self.apart) if is_ordinary else None
+            return str(self.apart) if is_ordinary else self._say_untold()
         if not math.isfinite(truth):
             return self._say_undefined(truth) if math.isfinite(found) else None
         unit = max(abs(truth), least, CLEAR**2)
         off = abs(found - truth)
-        if off <= CLEAR * unit:
+        if off <= self.least * unit:
             return self._say_digits("the formula as it is written", truth, wanted, unit)
         if off <= 2 * abs(wanted - truth) or off <= self._find_stable(values, truth):
             return self._say_digits("the code, as the formula does,", truth, found, unit)
-        if is_ordinary:  # no rounding of the code makes a difference so large
+        if is_ordinary and off > CLEAR * unit:  # no rounding of the code makes so much
             return self._show(truth)
         if not math.isfinite(found) and self._leaves_range(values):
             return Diagnostic(
@@ -204,12 +218,18 @@ class _Element:
                 "the code leaves the range of float64 where the formula does not",
                 facts=(self._show(truth),),
             )
-        if self._loses_digits(values):
+        if self._is_erratic(values) if is_ordinary else self._loses_digits(values):
             return self._say_digits("the code", truth, found, unit)
         return self._show(truth)
 
     def _show(self, truth: float) -> str:
         return f"{replace(self.apart, wanted=truth)}, {self.draw.describe()}"
+
+    def _say_untold(self) -> Diagnostic | None:
+        if not (math.isfinite(self.apart.found) and math.isfinite(self.apart.wanted)):
+            return None
+        says = "code and formula differ in float64 far out, where no digits tell which is right"
+        return Diagnostic("untold", says, facts=(f"{self.apart}, {self.draw.describe()}",))
 
     def _say_undefined(self, truth: float) -> Diagnostic:
         return Diagnostic(
@@ -233,7 +253,7 @@ class _Element:
         )
 
     def _find_stable(self, values: Values, truth: float) -> float:
-        """How far off a stable evaluation may be: by what a rounding of its inputs changes."""
+        """How far off a stable evaluation may be: a rounding of its inputs for each step."""
         steps = []
         for near in (1e-10, 1e-13):
             moved = [self.truth(_move(values, near, seed), most=1) for seed in (1, 2)]
@@ -241,7 +261,8 @@ class _Element:
             steps.append(max(known, default=math.inf))
         if not all(map(math.isfinite, steps)) or steps[1] > 100 * steps[0]:
             return 0.0  # a jump
-        return _ULPS * (steps[0] + abs(truth))
+        steps_of_one = count_steps(self.draw) / max(1, count_results(self.draw))
+        return _UNIT * max(1.0, steps_of_one) * (steps[0] + abs(truth))
 
     def _loses_digits(self, values: Values) -> bool:
         """Does its error set in gradually, on the way from ordinary inputs, with either sign?"""
@@ -322,7 +343,7 @@ def _blend(start: Values, end: Values, part: float) -> dict[str, Any]:
     return found
 
 
-RULES_OUT_PROOF = frozenset({"lower-precision", "narrow-integer", "type-branch"})
+RULES_OUT_PROOF = frozenset({"lower-precision", "narrow-integer", "type-branch", "outside"})
 _SLACK = 16.0  # times what the formula itself loses
 _LOST = 0.05  # off by so much, the digits of a run are no rounding
 _NEAR_NUMBER = 1e-4  # numbers that code computes differ by less in float32

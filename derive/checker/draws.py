@@ -22,7 +22,21 @@ from itertools import combinations, islice
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from derive.ir.nodes import Call, Mul, Number, Reduce, ScalarInput, Size, System, Tensor
+from derive.ir.nodes import (
+    TRUE,
+    Along,
+    Call,
+    Expr,
+    Infinity,
+    Mul,
+    Number,
+    Pow,
+    Reduce,
+    ScalarInput,
+    Size,
+    System,
+    Tensor,
+)
 from derive.ir.walk import walk
 from derive.judge.evaluate import Evaluator
 from derive.judge.samples import (
@@ -99,8 +113,8 @@ def _solve(
         return
     stated, *rest = statements
     others = [stated.names] if stated.names else names.get(stated.other, [])
-    if stated.is_multiple:
-        others = others or [(stated.other,)]
+    if stated.is_multiple and not stated.names:
+        others = [*others, (stated.other,)]
     for one, other in itertools.product(names.get(stated.one, ()), others):
         left, right = (Counter(_expand(side, ties)) for side in (one, other))
         if left == right:
@@ -284,23 +298,34 @@ _STEPWISE = {"floor", "ceiling", "mod", "floordiv"}
 def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Draw]:
     """Draws with inputs that are special; `numbers` are those of the code."""
     first, system = draws[0], draws[0].system
-    if not _is_stepwise(system):
-        for draw in draws:
-            yield replace(draw, change=_make_whole, reason="inputs that are whole numbers")
+    is_stepwise = _is_stepwise(system)
+    for draw in draws if not is_stepwise else ():
+        yield replace(draw, change=_make_whole, reason="inputs that are whole numbers")
+        yield replace(draw, change=partial(_make_equal, 0.0), reason="inputs that are all 0")
+        yield replace(draw, change=partial(_make_equal, 1.0), reason="inputs that are all equal")
     for factor in SCALES:
         yield scale(first, factor)
-    if not _is_stepwise(system):
+    for sign, what in ((-1, "negative"), (1, "positive")):
+        for draw in draws:
+            change = partial(_make_signed, sign, 0.0)
+            yield replace(draw, change=change, reason=f"inputs that are all {what}")
+    if not is_stepwise:
         yield replace(first, change=_make_zero, reason="a slice of zeros in every input")
         yield from _spread(first, _find_edges, "inputs at the ends of their domains and 0")
     for end, what in ((0, "smallest"), (1, "largest")):
         if any(getattr(entry, "kind", "") == "int" for entry in system.inputs):
             yield replace(first, change=partial(_make_end, end), reason=f"integers at their {what}")
-    if any(getattr(entry, "kind", "") == "bool" for entry in system.inputs):
-        yield replace(first, change=_make_true, reason="truth values that are all true")
-    for number in select_numbers((*numbers, *_find_numbers(system))):
-        if not _is_stepwise(system):
+    for draw in draws if any(getattr(e, "kind", "") == "bool" for e in system.inputs) else ():
+        for truth in (True, False)[: 1 if _has_rows(system) else 2]:
+            reason = f"truth values that are all {str(truth).lower()}"
+            yield replace(draw, change=partial(_make_truth, truth), reason=reason)
+    for number in select_numbers((*numbers, *find_numbers(system))):
+        if not is_stepwise:
             pool = partial(_surround, number)
             yield from _spread(first, pool, f"inputs at and around {number:g}")
+        for sign, what in ((-1, "below"), (1, "above")):
+            change = partial(_make_signed, sign, abs(number))
+            yield replace(first, change=change, reason=f"inputs all {what} {sign * abs(number):g}")
         for factor in _find_factors(first, number):
             yield scale(first, factor)
 
@@ -318,20 +343,48 @@ def select_numbers(numbers: Iterable[float]) -> list[float]:
     return [n for n in kept if n not in {-2, -1, 1, 2}][:MOST_NUMBERS]
 
 
-def _find_numbers(system: System) -> list[float]:
+def find_numbers(system: System) -> list[float]:
     """The numbers of the formula."""
     parts = (part for each in system.equations for part in walk(each.value))
     return [float(part.value) for part in parts if isinstance(part, Number)]
 
 
 def _is_stepwise(system: System) -> bool:
-    """Does rounding decide its values at special inputs: the largest of equals, a floor?"""
+    """Does rounding decide its values at special inputs: the largest of equals, a floor?
+
+    Where sums and products of dyadic numbers alone are compared, nothing is rounded there.
+    """
     parts = [part for each in system.equations for part in walk(each.value)]
-    return any(
-        (isinstance(part, Reduce) and part.kind.startswith("arg"))
-        or (isinstance(part, Call) and part.function in _STEPWISE)
+    steps = [
+        part
         for part in parts
-    )
+        if (isinstance(part, Reduce) and part.kind.startswith("arg"))
+        or (isinstance(part, Call) and part.function in _STEPWISE)
+    ]
+    return bool(steps) and any(_is_rounded(part) for part in parts)
+
+
+def _has_rows(system: System) -> bool:
+    """Are entries left out of rows? What an empty one gives is told beside the verdict."""
+    parts = [part for each in system.equations for part in walk(each.value)]
+    left = (part.condition for part in parts if isinstance(part, (Along, Reduce)))
+    return any(each != TRUE for each in left) or any(isinstance(p, Infinity) for p in parts)
+
+
+def _is_rounded(part: Expr) -> bool:
+    """May its value at small whole numbers be rounded?"""
+    match part:
+        case Number(value):
+            return value.denominator & (value.denominator - 1) != 0
+        case Call(function, _):
+            return function not in {*_STEPWISE, "abs", "max", "min", "relu", "sign", "clip"}
+        case Reduce(kind, _, _, _):
+            return kind not in {"sum", "max", "min", "argmax", "argmin", "prod"}
+        case Pow(_, exponent):
+            return not isinstance(exponent, Number) or exponent.value < 0
+        case Along(kind, _, _, _):
+            return kind != "cumsum"
+    return False
 
 
 def _list_reals(draw: Draw, values: Values) -> list[tuple[Tensor, Any]]:
@@ -350,6 +403,23 @@ def _make_whole(draw: Draw, values: Values) -> Values:
         if pool:
             place = torch.randint(len(pool), value.shape, generator=generator)
             values[entry.name] = torch.tensor(pool, dtype=value.dtype)[place]
+    return values
+
+
+def _make_equal(number: float, draw: Draw, values: Values) -> Values:
+    """One number in every real input that may hold it."""
+    for entry, value in _list_reals(draw, values):
+        if find_domain(entry, draw.sizes).holds(number):
+            values[entry.name] = value * 0 + number
+    return values
+
+
+def _make_signed(sign: int, least: float, draw: Draw, values: Values) -> Values:
+    """Every real input without a domain on one side, beyond a number."""
+    for entry, value in _list_reals(draw, values):
+        if find_domain(entry, draw.sizes).is_everything:
+            beyond = least * (1.5 + value.abs()) if least else value.abs()
+            values[entry.name] = sign * beyond
     return values
 
 
@@ -384,9 +454,9 @@ def _find_ends(draw: Draw, entry: Tensor) -> tuple[int, int]:
     return low, 1000 if domain.high is None else max(int(domain.high), low)
 
 
-def _make_true(draw: Draw, values: Values) -> Values:
+def _make_truth(truth: bool, draw: Draw, values: Values) -> Values:
     masks = [e.name for e in draw.system.inputs if getattr(e, "kind", "") == "bool"]
-    return values | {name: values[name] | True for name in masks}
+    return values | {name: (values[name] & False) | truth for name in masks}
 
 
 def _spread(draw: Draw, pool: Callable[[Draw, Tensor], list[float]], reason: str) -> Iterator[Draw]:
@@ -457,7 +527,7 @@ def _surround(number: float, draw: Draw, entry: Tensor) -> list[float]:
 
 def _find_factors(draw: Draw, number: float) -> list[float]:
     """Factors of the inputs that make parts of the formula as large as a number."""
-    one, two = (_find_largest(scale(draw, factor)) for factor in (1.0, 2.0))
+    one, two = (find_magnitudes(scale(draw, factor)) for factor in (1.0, 2.0))
     found: dict[int, float] = {}
     for here, there in zip(one, two, strict=True):
         if not (0 < here < math.inf and 0 < there < math.inf):
@@ -470,7 +540,7 @@ def _find_factors(draw: Draw, number: float) -> list[float]:
     return sorted(found.values())[:MOST_FACTORS]
 
 
-def _find_largest(draw: Draw) -> list[float]:
+def find_magnitudes(draw: Draw) -> list[float]:
     """The largest size of each part of the formula."""
     evaluator = Evaluator(draw.make_inputs(), draw.sizes, draw.system.empty_row)
     found = []
@@ -528,29 +598,37 @@ def _count(draw: Draw) -> int:
 
 def _list_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[tuple[dict[str, int], str]]:
     names = [name for name in draw.sizes if name not in {*draw.fixed, *dict(draw.ties)}]
-    for name in names:
-        yield {name: 1}, f"{name} is 1"
+    for size, name in itertools.product((1, 2), names):
+        yield {name: size}, f"{name} is {size}"
     for one, other in combinations(names, 2):
         yield {other: draw.sizes[one]}, f"{one} equals {other}"
     if len(names) > 2:
         yield dict.fromkeys(names, max(draw.sizes.values())), "all sizes are equal"
-    lengths = sorted({int(n) for n in numbers if n == int(n) and n > 2})
-    for number in lengths:
+    owners = dict.fromkeys(_find_lengths(find_numbers(draw.system)), "the formula")
+    owners |= dict.fromkeys(_find_lengths(numbers), "the code")
+    for number, whose in sorted(owners.items()):
         for name in names:
-            for size in (2 * number + 1, number - 1, number, number + 1):
-                yield {name: size}, f"{name} is {size}, for the {number} of the code"
+            yield {name: 2 * number + 1}, f"{name} is above the {number} of {whose}"
             small = {other: 1 for other in names if other != name}
             if small:
-                shown = f"{name} is above the {number} of the code, the other sizes are 1"
+                shown = f"{name} is above the {number} of {whose}, the other sizes are 1"
                 yield {**small, name: 2 * number + 1}, shown
-    for number in lengths:
+    for number, whose in sorted(owners.items()):
+        for name in names:
+            for size in (number - 1, number, number + 1):
+                yield {name: size}, f"{name} is {size}, for the {number} of {whose}"
+    for number, whose in sorted(owners.items()):
         for others in _list_products(draw, names):
             for name in others:
                 rest = prod(draw.sizes[other] for other in others if other != name)
                 size = number // max(rest, 1) + 1
                 if size > draw.sizes[name]:
                     shown = " * ".join(others)
-                    yield {name: size}, f"{shown} is above the {number} of the code"
+                    yield {name: size}, f"{shown} is above the {number} of {whose}"
+
+
+def _find_lengths(numbers: Iterable[float]) -> set[int]:
+    return {abs(int(n)) for n in numbers if math.isfinite(n) and n == int(n) and abs(n) > 2}
 
 
 def _list_products(draw: Draw, names: Sequence[str]) -> list[tuple[str, ...]]:

@@ -133,6 +133,12 @@ def count_steps(draw: Draw) -> int:
     return total
 
 
+def count_results(draw: Draw) -> int:
+    """How many elements the results have."""
+    shapes = (tensor.shape for tensor in draw.system.results)
+    return sum(prod(evaluate_extent(extent, draw.sizes) for extent in each) for each in shapes)
+
+
 def compare_results(program: Program, results: Sequence[Any], wanted: dict[str, Any]) -> Outcome:
     """The results one by one; what the code returns beyond the formula's is left alone."""
     if not results:
@@ -147,7 +153,10 @@ def compare_results(program: Program, results: Sequence[Any], wanted: dict[str, 
 
 
 def judge_at(
-    program: Program, draw: Draw, run: Callable[[Any, Any], Answer] | None = None
+    program: Program,
+    draw: Draw,
+    run: Callable[[Any, Any], Answer] | None = None,
+    least: float = CLEAR,
 ) -> Outcome:
     """float64 against the evaluator at a special draw: a clear difference, or a loss of digits.
 
@@ -176,10 +185,10 @@ def judge_at(
         one, other = result.detach().double(), value.double()
         same = (one == other) | (one.isnan() & other.isnan())
         finite = torch.where(other.isfinite(), other.abs(), 0.0)
-        size = torch.maximum(finite, finite.max() * CLEAR) if finite.numel() else finite
+        size = torch.maximum(finite, finite.max() * least) if finite.numel() else finite
         off = torch.where(same, 0.0, ((one - other).abs() / (size + CLEAR**2)).nan_to_num(inf, inf))
         worst = off.reshape(-1).argsort(descending=True, stable=True)
-        for flat in worst[: min(MOST_APART, int((off > CLEAR).sum()))].tolist():
+        for flat in worst[: min(MOST_APART, int((off > least).sum()))].tolist():
             place = tuple(int(k) for k in torch.unravel_index(torch.tensor(flat), off.shape))
             apart.append(Apart(name, place, float(one[place]), float(other[place])))
     return Outcome(not apart, apart=apart)

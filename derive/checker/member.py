@@ -28,7 +28,7 @@ def find_member(names: Mapping[str, Any], member: str, init: str, shown: str) ->
     if init:
         if not isinstance(target, type):
             raise refuse("init-class", f"{shown}:{first} is no class, so --init makes nothing")
-        target = _make(target, init, names)
+        target = make_object(target, init, names)
     for name in rest:
         if inspect.getattr_static(target, name, None) is None and not hasattr(target, name):
             public = [each for each in dir(target) if not each.startswith("_")]
@@ -51,7 +51,7 @@ def _is_module(target: type) -> bool:
     return issubclass(target, torch.nn.Module)
 
 
-def _make(target: type, init: str, names: Mapping[str, Any]) -> Any:
+def make_object(target: type, init: str, names: Mapping[str, Any]) -> Any:
     """An object of the class: `init` are the constructor's arguments, or makes it itself."""
     try:
         call = compile(ast.parse(f"{_CALLED}({init}\n)", mode="eval"), "<--init>", "eval")

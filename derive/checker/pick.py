@@ -34,7 +34,7 @@ from derive.checker.load import CannotRunError
 from derive.checker.processes import find_kind
 from derive.checker.runs import Statement, is_undefined
 from derive.checker.tries import Subject, Task, find_sizes_by_name, find_subjects
-from derive.errors import DeriveError, Diagnostic
+from derive.errors import DeriveError, Diagnostic, refuse
 from derive.ir.nodes import ScalarInput, System
 from derive.judge.compare import compare_values
 from derive.judge.evaluate import evaluate_system
@@ -72,6 +72,7 @@ class Picked:
     same_if: Diagnostic | None = None
     is_open: bool = False
     fits: bool = True
+    context: str = ""  # in which alone code and formula differ
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,21 @@ class Trial:
     agrees: bool  # and its values
     same_if: Diagnostic | None = None
     is_open: bool = False
+    is_chance: bool = False  # do the sizes that it ties agree at its first draw alone
     own: Draw | None = None  # a script at its own sizes, where these are others
 
 
 def pick_program(
-    code: Code, system: System, binds: Mapping[str, str], sizes: Mapping[str, int]
+    code: Code,
+    system: System,
+    binds: Mapping[str, str],
+    sizes: Mapping[str, int],
+    init: str = "",
 ) -> Picked:
     """The program that is meant, at draws at which it runs; CannotRunError if there is none."""
-    return _Search(Task(code, system, binds, sizes)).find()
+    if init and find_kind(code.target) != "class":
+        raise refuse("init-class", f"{code.name} is no class, so --init makes nothing")
+    return _Search(Task(code, system, binds, sizes, init)).find()
 
 
 @dataclass
@@ -157,14 +165,15 @@ class _Search:
             fixed = best.first.fixed if best is not None else group[0]
             if best is not None and best.fits:
                 break
-        if best is not None and best.agrees:
+        if best is not None and best.agrees and not best.is_chance:
             return best
         names = [name for name in find_sizes(self.task.system) if name not in fixed]
         named = find_sizes_by_name(subject.numbers, names)
         if named:
             found = _resolve(self._try_stated(subject, {**fixed, **named}), self.task.sizes)
             best = found if found is not None and found.fits else best
-        if (best is None or not best.fits) and not self._is_incurable():
+        is_open = best is None or not best.fits or best.is_chance
+        if is_open and not self._is_incurable():
             values = dict.fromkeys((*subject.numbers.values(), *subject.literals))
             values = {value: None for value in values if value not in fixed.values()}
             tries = islice(({name: value} for name in names for value in values), MOST_FIXED)
@@ -186,7 +195,8 @@ class _Search:
                 continue
             statements: list[list[Statement]] = []
             trials = self._try_draws(subject, draws, statements)
-            if trials and not all(trial.is_open for trial in trials):
+            trials = [replace(trial, is_chance=_is_chance(trial)) for trial in trials]
+            if any(not trial.is_open and not trial.is_chance for trial in trials):
                 return trials
             unsure = unsure or trials
             found = guess_ties(statements, draws.first.sizes, ties, fixed, extents)
@@ -384,7 +394,24 @@ def _choose(one: Trial | None, other: Trial | None) -> Trial | None:
     """The trial that came nearer; the earlier one of equals."""
     if one is None or other is None:
         return one or other
-    return max(one, other, key=lambda trial: (trial.fits, trial.agrees))
+    return max(one, other, key=lambda trial: (trial.fits, trial.agrees, not trial.is_chance))
+
+
+def _is_chance(trial: Trial) -> bool:
+    """Does it stop wherever the sizes in its ties are others? Then they were a coincidence."""
+    first = trial.first
+    names = {name for _, made in first.ties for name in made if isinstance(name, str)}
+    others = [
+        draw
+        for draw in (trial.draws.make_others() if names else ())
+        if all(draw.sizes[name] != first.sizes[name] for name in names)
+    ]
+    for draw in others:
+        with suppress(CannotRunError):
+            fixed = _fix_scalars(trial.program, draw)
+            trial.program.run(fixed.make_inputs(), fixed.sizes)
+            return False
+    return bool(others)
 
 
 def _resolve(trials: Sequence[Trial], told: Collection[str]) -> Trial | None:
@@ -393,6 +420,7 @@ def _resolve(trials: Sequence[Trial], told: Collection[str]) -> Trial | None:
     if not fits:
         return trials[0] if trials else None
     good, bad = ([t for t in fits if t.agrees is agrees] for agrees in (True, False))
+    bad = [t for t in bad if not good or not _is_by_default(good[0], t)]
     if not good or not bad:
         return fits[0] if good else replace(fits[0], same_if=None, is_open=False)
     mine, other = (
@@ -401,6 +429,16 @@ def _resolve(trials: Sequence[Trial], told: Collection[str]) -> Trial | None:
     if mine != other:
         return replace(bad[0], same_if=_say_sizes(mine), is_open=True)
     return replace(bad[0], same_if=_ask(good[0], bad[0].program).same_if, is_open=True)
+
+
+def _is_by_default(one: Trial, other: Trial) -> bool:
+    """Do they differ in numbers alone that have a default, which may stand or not?"""
+    here, there = one.program.constructor, other.program.constructor
+    apart = {name for name, source in here.items() if there.get(name) != source}
+    plain = (
+        one.program.arguments == other.program.arguments and one.first.fixed == other.first.fixed
+    )
+    return plain and apart <= {*one.program.optional}
 
 
 def _ask(trial: Trial, other: Program) -> Trial:
@@ -468,7 +506,7 @@ def _explain_sizes(draw: Draw, task: Task) -> Iterator[Diagnostic]:
 
 def _fix_scalars(program: Program, draw: Draw) -> Draw:
     """The draw with the default of each scalar that the code does not take."""
-    taken = set(program.arguments.values()) | set(program.constructor.values())
+    taken = program.find_taken()
     scalars = [entry for entry in draw.system.inputs if isinstance(entry, ScalarInput)]
     untaken = [s.name for s in scalars if s.default is not None and s.name not in taken]
     return replace(draw, defaulted=tuple(untaken)) if untaken else draw

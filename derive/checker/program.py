@@ -4,6 +4,7 @@ What an argument is given is an expression over the formula's names, its source:
 
     Q   W_Q.T   K.permute(0, 2, 1, 3)   K[b, j, h, d]   W_Q.reshape(H*D, E)   cat(W_Q, W_K)
     zeros(B, D)   not m   H   H*D   None   True   0.5   "causal"
+    init("Config(width=D)")      arguments of a constructor, which the code's own names make
 
 It is read by Python's `ast` and never evaluated as code: names are tensors, scalars and sizes of
 the formula; letters in brackets put a tensor's axes in that order.
@@ -107,6 +108,9 @@ def find_letters(system: System) -> dict[str, tuple[str, ...]]:
 def find_names(source: str) -> tuple[str, ...]:
     """The names that a source reads, in order."""
     tree = _parse(source)
+    match tree:
+        case ast.Call(ast.Name("init"), [ast.Constant(str(call))]):
+            tree = _parse(f"_({call})")
     return tuple(dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)))
 
 
@@ -178,6 +182,9 @@ class _Reader:
                 name in _METHODS
             ):
                 return getattr(self.read(value), name)(*(self.read(each) for each in given))
+            case ast.Call(func=ast.Name(id="init"), args=[ast.Constant(str(call))]):
+                known = {**self.values, **self.sizes}.items()
+                return call, tuple((n, v) for n, v in known if isinstance(v, (int, float)))
             case ast.Call(func=ast.Name(id="zeros"), args=given):
                 return self._make_zeros([self.read(each) for each in given])
             case ast.Call(func=ast.Name(id="cat" | "stack" as name), args=given):
@@ -240,6 +247,7 @@ class Program:
     names: tuple[str, ...] = ()  # of the formula's results
     told: tuple[str, ...] = ()  # arguments and parameters whose source a person has said
     doubt: int = 0  # how little names tell of the numbers that were filled in; 0: they tell all
+    optional: tuple[str, ...] = ()  # of the constructor's arguments, those with a default
     assumed: tuple[str, ...] = ()  # what nobody has said, "W=W.T"; no verdict of "same" rests on it
 
     def run(
@@ -308,6 +316,12 @@ class Program:
             }
 
         return Given(read(self.arguments), read(self.parameters), read(self.constructor))
+
+    def find_taken(self) -> set[str]:
+        """The sizes and scalars that the code is told."""
+        sources = (*self.arguments.values(), *self.constructor.values())
+        inner = (n for s in sources if s.startswith("init(") for n in find_names(s))
+        return {*sources, *inner}
 
     def call(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
         """What the code returns, called here and now."""

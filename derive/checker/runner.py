@@ -58,7 +58,7 @@ SERVED: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
         *(slots.find_slots, slots.find_constructor_slots, tries.find_attributes, tries.construct),
-        *(tries.construct_all, tries.find_numbers_of),
+        *(tries.construct_all, tries.find_numbers_of, tries.find_outside),
         *(load.finish_script, runs.run_target, runs.has_dropout),
         *(program.lift_program, trace.record_program),
         *(running.put_text, running.watch_program),

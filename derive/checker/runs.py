@@ -18,6 +18,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import random
 import re
 import sys
 import warnings
@@ -25,12 +26,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.load import CannotRunError, find_line, is_incurable, say
 from derive.checker.masks import Masks, find_values
+from derive.checker.member import make_object
 from derive.checker.processes import where_it_lives
 from derive.checker.slots import fold, gather
 from derive.errors import DeriveError
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from derive.checker.processes import CannotRunError
     from derive.judge.fields.parts import Usage
 
+INIT = "--init"  # stands for all arguments of a constructor
 _READING = frozenset(["item", "tolist", "numpy", "__array__", "__float__"])
 
 
@@ -234,6 +238,14 @@ class Given:
     constructor: Mapping[str, Any] = field(default_factory=dict)
 
 
+# What code may ask for beside values: a run in each gives the same.
+CONTEXTS = {
+    "strided": "where the inputs are not contiguous in memory",
+    "grad": "where the inputs require gradients",
+    "no_grad": "where gradients are switched off",
+}
+
+
 @dataclass(frozen=True)
 class How:
     """The state of torch in which code runs, and what is asked for beside its results."""
@@ -246,6 +258,7 @@ class How:
     names: tuple[str, ...] = ()  # of the formula's results
     is_watched: bool = False  # are its calls told
     ordinary: Given | None = None  # inputs at which is seen what a mask is; -inf stands there then
+    context: str = ""  # one of CONTEXTS
 
 
 @dataclass(frozen=True)
@@ -382,6 +395,9 @@ def prepare(how: How) -> Iterator[Usage | None]:
         warnings.simplefilter("ignore")
         if how.seed is not None:
             torch.manual_seed(how.seed)
+            random.seed(how.seed)
+        if how.context == "no_grad":
+            stack.enter_context(torch.no_grad())
         stack.enter_context(precisely() if how.double else step_by_step())
         yield stack.enter_context(exact(draw_tower(*how.tower))) if how.tower else None
 
@@ -389,6 +405,9 @@ def prepare(how: How) -> Iterator[Usage | None]:
 def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) -> Answer:
     import torch
 
+    if how.context == "strided":
+        arguments = {name: _spread_out(value) for name, value in given.arguments.items()}
+        given = replace(given, arguments=arguments)
     tensors = {
         name: value
         for name, value in (*given.arguments.items(), *given.parameters.items())
@@ -396,16 +415,41 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) ->
     }
     before = {} if how.tower else {name: value.clone() for name, value in tensors.items()}
     leaves = {n: v for n, v in tensors.items() if v.is_floating_point()}
-    if how.weights is not None:
+    if how.weights is not None or how.context == "grad":
         for value in leaves.values():
             value.requires_grad_()
     watch = make_watch(path) if how.weights is not None and not how.tower else nullcontext()
+    if how.tower is None and how.weights is None and isinstance(target, type):
+        target = _keep_module(target, given.constructor)
     with watch:
         found = call_target(target, given.arguments, given.parameters, given.constructor)
     results = flatten_results(pick_results(found, how.names))
     gradients = _differentiate(results, leaves, how) if how.weights is not None else {}
     changed = tuple(n for n, old in before.items() if _is_changed(old, tensors[n]))
     return Answer(results, changed, gradients, usage, tuple(getattr(watch, "cuts", ())))
+
+
+def _spread_out(value: Any) -> Any:
+    """The same tensor, its elements not side by side in memory."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or not value.dim():
+        return value
+    apart = torch.stack([value, value], -1)[..., 0]
+    return apart if value.dim() == 1 else apart.mT.contiguous().mT
+
+
+def _keep_module(target: type, made: Mapping[str, Any]) -> Any:
+    """The module of a class that was made so before: what it keeps between calls has to be seen."""
+    try:
+        return _make_once(target, tuple((n, type(each), each) for n, each in made.items()))
+    except TypeError:  # arguments that have no hash
+        return make_module(target, made)
+
+
+@lru_cache(maxsize=64)
+def _make_once(target: type, made: tuple[tuple[str, type, Any], ...]) -> Any:
+    return make_module(target, {name: each for name, _, each in made})
 
 
 def _is_changed(before: Any, after: Any) -> bool:
@@ -475,7 +519,12 @@ def make_module(target: type, made: Mapping[str, Any]) -> Any:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return target(**gather(target, made)).eval()
+        if INIT not in made:
+            return target(**gather(target, made)).eval()
+        call, numbers = made[INIT]
+        functions = [each for each in vars(target).values() if inspect.isfunction(each)]
+        names = functions[0].__globals__ if functions else vars(sys.modules[target.__module__])
+        return make_object(target, call, {**names, **dict(numbers)})
 
 
 def find_dtype(values: Iterable[Any]) -> Any:

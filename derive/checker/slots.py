@@ -218,7 +218,7 @@ _SAME = {
     "bias": "b",
     "attn": "attention",
 }
-UNSAID = 4  # how much a number's name says that it is a size: nothing
+SAID, UNSAID = 1, 4  # how little a number's name says that it is a size: a word of it, nothing
 _COUNTS = {"num", "n", "number", "of", "size", "count"}  # words that say a number, not of what
 
 
@@ -233,11 +233,17 @@ class Slot:
     shape: tuple[int, ...] | None = None  # of a parameter; a lazy one has none yet
     axes: tuple[str, ...] = ()  # of a parameter of torch's own modules, in their order
     part: str = ""  # its name in the dictionary or object that holds it
+    is_probability: bool = False  # of dropout, which does nothing where code is judged
 
     @property
     def called(self) -> str:
         """The name that tells what it is."""
         return self.part or self.name
+
+    @property
+    def is_flag(self) -> bool:
+        """Does it switch something on or off?"""
+        return type(self.default) is bool and not self.required
 
     @property
     def is_number(self) -> bool:
@@ -302,7 +308,42 @@ def find_arguments(function: Any) -> list[Slot]:
     except (TypeError, ValueError):
         return []
     groups = find_groups(function)
-    return [slot for each in known for slot in _list_slots(each, groups.get(each.name))]
+    slots = [slot for each in known for slot in _list_slots(each, groups.get(each.name))]
+    dropped = set(_find_probabilities(function))
+    return [replace(s, is_probability=s.name in dropped or "drop" in s.called) for s in slots]
+
+
+def _find_probabilities(function: Any) -> Iterator[str]:
+    """The arguments that the code hands to a dropout, or keeps in an object that does."""
+    own = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    inner = vars(function).values() if isinstance(function, type) else ()
+    first, *others = (find_definition(each) for each in (own, *filter(inspect.isfunction, inner)))
+    kept: dict[str, str] = {}  # attributes of the object, and the arguments that they are
+    for node in ast.walk(first) if first is not None else ():
+        match node:
+            case ast.Assign([ast.Attribute(ast.Name(), attribute)], ast.Name(name)):
+                kept[attribute] = name
+    for definition in (first, *others):
+        for node in ast.walk(definition) if definition is not None else ():
+            for given in _find_dropped(node):
+                match given:
+                    case ast.Name(name) if definition is first:
+                        yield name
+                    case ast.Attribute(ast.Name(), attribute) if attribute in kept:
+                        yield kept[attribute]
+
+
+def _find_dropped(node: ast.AST) -> list[ast.expr]:
+    """What a call takes as a probability: `Dropout(p)`, `dropout(x, p)`, `dropout_p=p`."""
+    match node:
+        case ast.Call(ast.Name(name) | ast.Attribute(attr=name), given, named):
+            is_drop = "drop" in name.lower()
+            found = given[:1] if name[:1].isupper() else given[1:2]
+            words = [
+                e.value for e in named if "drop" in (e.arg or "") or (is_drop and e.arg == "p")
+            ]
+            return [*(found if is_drop else ()), *words]
+    return []
 
 
 def _list_slots(parameter: inspect.Parameter, group: Group | None) -> Iterator[Slot]:

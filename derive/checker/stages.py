@@ -27,12 +27,13 @@ from derive.checker.pick import Picked, pick_program
 from derive.checker.processes import find_kind, log_error
 from derive.checker.program import Program, evaluate_source, find_names, find_tensors, lift_program
 from derive.checker.reading import say_line
-from derive.checker.runs import How, has_dropout
+from derive.checker.runs import CONTEXTS, How, has_dropout
 from derive.checker.slots import Slot, find_slots
-from derive.checker.tries import construct
+from derive.checker.tries import construct, find_outside
 from derive.errors import DeriveError, Diagnostic
 from derive.ir.nodes import System
 from derive.ir.walk import find_accesses
+from derive.judge.compare import TOLERANCE, compare_values
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import find_sizes
 from derive.prove import prove
@@ -206,6 +207,8 @@ def _say_other(verdict: Verdict, exactness: Exactness, floats: Outcome) -> Verdi
         what = ", ".join(exactness.opaque) or "the order or the sign of values"
         reason = f"not told over random fields, where {what} is left to chance"
         return replace(verdict, reasons=(*verdict.reasons, reason))
+    if any(each.code == FINITE_MASK.code for each in verdict.findings):
+        return verdict  # which tells why
     if verdict.same:
         says = "in exact arithmetic the code is not quite the formula"
         help = "look for a small constant on one side alone, such as an epsilon"
@@ -224,7 +227,7 @@ _NOTHING = (
 def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked, Verdict]:
     """The verdict by values: float64 against the loops, then further draws."""
     send.begin("the first run")
-    picked = pick_program(code, job.system, job.binds, job.sizes)
+    picked = pick_program(code, job.system, job.binds, job.sizes, job.making)
     code_findings = verdict.findings
     verdict = replace(
         verdict,
@@ -261,22 +264,24 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
         if loose:
             return picked, _say(verdict, send, None, "unknown", loose)
         return picked, _say(verdict, send, False, "different")
-    if not floats.same:
+    if not floats.same:  # in digits that rounding may have changed, or not
         verdict = _say(verdict, send, None, "unknown", f"float64: {floats.difference}")
-        send.begin("random fields")
-        verdict = judge_exactly(job, picked, verdict, floats)
-        send(verdict)
-        return picked, verdict
-    lacking = find_missing(job.system, picked) or find_stop(picked)
+        picked, verdict, _ = _judge_draws(job, picked, verdict, picked.draws, TOLERANCE)
+        if verdict.same is False:
+            send(verdict)
+            return picked, verdict
+    context, apart = _find_context(picked)
+    lacking = apart or find_missing(job.system, picked) or find_stop(picked)
     if lacking:
         verdict = replace(verdict, difference=lacking)
-        return picked, _say(verdict, send, False, "different")
+        return replace(picked, context=context), _say(verdict, send, False, "different")
+    verdict = replace(verdict, findings=(*verdict.findings, *_find_outside(picked)))
     send.begin("further inputs and sizes")
     verdict = replace(verdict, same=True, grade="agrees", reasons=())
     picked, verdict = _judge_further(job, picked, verdict, send)
     if not verdict.same:
         return picked, verdict
-    send.begin("the runs in shorter floats")
+    send.begin("the runs in short floats")
     short = judge_short(picked)
     verdict = replace(verdict, findings=(*verdict.findings, *short.findings))
     if short.outcome.same is False:
@@ -284,10 +289,11 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
         return picked, _say(verdict, send, False, "different")
     known = _require_numbers(verdict, floats)
     send(known)  # all its draws are done
-    if not _may_be_exact(verdict):
-        return picked, known
     send.begin("random fields")
-    verdict = _require_numbers(judge_exactly(job, picked, verdict, floats), floats)
+    exact = judge_exactly(job, picked, verdict, floats)
+    if exact.grade == "identical" and not _may_be_exact(verdict):
+        exact = replace(exact, grade="agrees", reasons=())
+    verdict = _require_numbers(exact, floats)
     send(verdict)
     return picked, verdict
 
@@ -328,7 +334,11 @@ def _judge_further(
 
 
 def _judge_draws(
-    job: Job, picked: Picked, verdict: Verdict, draws: Iterable[Draw]
+    job: Job,
+    picked: Picked,
+    verdict: Verdict,
+    draws: Iterable[Draw],
+    least: float = CLEAR,
 ) -> tuple[Picked, Verdict, list[str]]:
     """The verdict after these draws, and what was special of those at which the code agrees.
 
@@ -337,7 +347,7 @@ def _judge_draws(
     findings = list(verdict.findings)
     agreed: dict[str, None] = {}
     for draw in draws:
-        outcome = judge_further(picked.program, job.formula, draw)
+        outcome = judge_further(picked.program, job.formula, draw, least)
         if outcome.same:
             agreed[draw.reason] = None
         for finding in outcome.findings:
@@ -357,6 +367,31 @@ def _judge_draws(
             picked = replace(picked, shown=draw)
             break
     return picked, replace(verdict, findings=tuple(findings)), list(agreed)
+
+
+def _find_context(picked: Picked) -> tuple[str, str]:
+    """A state of torch or of memory in which the code gives something else, and where it does."""
+    draw = picked.draws[0]
+    values = draw.make_inputs()
+    usual = picked.program.run(values, draw.sizes).results
+    for context, words in CONTEXTS.items():
+        with suppress(CannotRunError):  # what torch itself refuses there
+            found = picked.program.run(values, draw.sizes, How(context=context)).results
+            for number, (one, other) in enumerate(zip(found, usual, strict=False)):
+                _, where = compare_values(f"result {number + 1}", one.detach(), other)
+                if where:
+                    return context, f"{words}, {where.replace('the formula', 'else the code')}"
+    return "", ""
+
+
+def _find_outside(picked: Picked) -> list[Diagnostic]:
+    """What the code reads beside its arguments, so that no run tells of all others."""
+    target = picked.program.code.target
+    names = find_outside(target) if target is not None else ()
+    if not names:
+        return []
+    says = f"the code reads {', '.join(names)}: what it gives may be another at another time"
+    return [Diagnostic("outside", says)]
 
 
 def _say(verdict: Verdict, send: Report, same: bool | None, grade: str, *reasons: str) -> Verdict:
@@ -473,6 +508,8 @@ def _explain(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     from derive.checker.tell import tell
 
     send.begin("the explanation", has_own_runs=True)
+    if picked.context:
+        return
     if picked.failure is not None and picked.same_if is not None:
         return
     with suppress(CannotRunError):

@@ -28,13 +28,14 @@ from derive.checker.bind import (
     match_slots,
     rank_source,
     solve_sizes,
+    write_default,
     write_extent,
 )
 from derive.checker.draws import make_draws, set_sizes
 from derive.checker.load import CannotRunError, Code, find_literals, finish_script
 from derive.checker.processes import Failure, find_kind, to_error, to_failure, where_it_lives
 from derive.checker.program import Program, evaluate_source, find_letters, find_names, find_tensors
-from derive.checker.runs import Statement, describe_error, make_module
+from derive.checker.runs import INIT, Statement, describe_error, make_module
 from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, rank_size
 from derive.errors import DeriveError
 from derive.ir.nodes import ScalarInput, System
@@ -53,6 +54,7 @@ MOST_SIZES = 256  # assignments of sizes that fit a module's shapes
 MOST_MADE = 100  # modules that are made of a class at one draw
 MOST_FITTING = 32  # of these, whose parameters fit, that are run
 _PRIMES = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179)
+_OUTSIDE = {"random", "secrets", "time", "datetime", "os", "socket", "numpy.random", "uuid"}
 MOST_NUMBER = 4096  # beyond it a number is no size that a draw could have
 
 
@@ -64,6 +66,7 @@ class Task:
     system: System
     binds: Mapping[str, str]
     sizes: Mapping[str, int]
+    init: str = ""  # the arguments of a constructor, which read the formula's sizes
     made: dict[tuple[Any, ...], Made] = field(default_factory=dict)  # by a constructor's arguments
 
 
@@ -105,7 +108,7 @@ def find_subjects(task: Task, orders: Orders) -> Iterator[Subject]:
 
 def find_fixed(system: System, given: Mapping[str, int], program: Program) -> dict[str, int]:
     """Sizes that are told, and the defaults of keyword sizes that the code does not take."""
-    taken = {*program.arguments.values(), *program.constructor.values()}
+    taken = program.find_taken()
     defaults = {s.name: s.default for s in system.sizes if s.default and s.name not in taken}
     return {**defaults, **given}
 
@@ -239,6 +242,15 @@ def find_numbers_of(target: Any) -> tuple[dict[str, int], list[int]]:
     return _keep_numbers(named), sorted(n for n in literals if 1 < n <= MOST_NUMBER)
 
 
+@where_it_lives
+def find_outside(target: Any) -> tuple[str, ...]:
+    """The modules of chance, time and system that code reads, by name."""
+    functions = _find_functions(target)
+    read = [value for function in functions for _, value in _find_reads(function)]
+    names = (getattr(value, "__name__", "") for value in read if inspect.ismodule(value))
+    return tuple(dict.fromkeys(name for name in names if name in _OUTSIDE))
+
+
 def _keep_numbers(named: Mapping[str, Any]) -> dict[str, int]:
     return {n: v for n, v in named.items() if type(v) is int and 0 < v <= MOST_NUMBER}
 
@@ -331,16 +343,24 @@ def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) ->
 def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
     """A class of modules: made at the sizes of each draw, so that it is judged at several."""
     code, system = task.code, task.system
-    slots = find_constructor(code, task.binds)
+    slots = [] if task.init else find_constructor(code, system, task.binds)
     told = {slot.name: task.binds[slot.name] for slot in slots if slot.name in task.binds}
     rest = {name: source for name, source in task.binds.items() if name not in told}
     scalars = [each for each in system.inputs if isinstance(each, ScalarInput)]
     open_slots = [slot for slot in slots if slot.name not in told]
     makers = []
     for doubt, given in islice(find_numbers(open_slots, scalars, system), MOST_MADE):
-        ranks = {s.name: rank_source(s, given[s.name], scalars) for s in open_slots}
-        unsaid = frozenset(name for name, rank in ranks.items() if rank >= UNSAID)
-        makers.append(_Maker({**told, **given}, doubt, unsaid))
+        unsaid = frozenset(
+            slot.name
+            for slot in open_slots
+            if rank_source(slot, given[slot.name], scalars) >= UNSAID
+            and (slot.required or given[slot.name] != write_default(slot))
+            and not slot.is_probability
+        )
+        optional = tuple(slot.name for slot in open_slots if not slot.required)
+        makers.append(_Maker({**told, **given}, doubt, unsaid, optional))
+    if task.init:
+        makers = [_Maker({INIT: f"init({task.init!r})"}, 0, frozenset(), ())]
     inner = replace(task, binds=rest)
     made = _Class(inner, makers, orders)
     fixed = find_fixed(system, task.sizes, Program(code, constructor=makers[0].sources))
@@ -351,7 +371,9 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
         made.parameters,
         make_unsaid=made.make_unsaid,
     )
-    if not any(slot.required for slot in open_slots):  # with the sizes that it has in it
+    if not task.init and not any(
+        slot.required for slot in open_slots
+    ):  # with the sizes that it has in it
         with suppress(CannotRunError, DeriveError):  # that it cannot be made is said already
             given = {n: evaluate_source(s, {}, task.sizes, {}) for n, s in told.items()}
             module = construct(code.target, given, code.path)
@@ -365,6 +387,7 @@ class _Maker:
     sources: Mapping[str, str]
     doubt: int
     unsaid: frozenset[str]
+    optional: tuple[str, ...]
 
 
 @dataclass
@@ -441,6 +464,7 @@ class _Class:
                     constructor=maker.sources,
                     parameters={**each.parameters, **sources},
                     doubt=each.doubt + maker.doubt,
+                    optional=maker.optional,
                 )
             fits += 1
             if fits == MOST_FITTING:

@@ -142,10 +142,18 @@ class Report:
     def __init__(self, send: Callable[[Verdict], None], verdict: Verdict) -> None:
         self._send, self.verdict, self.stage = send, verdict, "loading the code"
         self.grant: Callable[[bool], None] = lambda _: None  # the time that a stage has
+        self.repaired = ""  # what the code is as it stands, where only repaired it can be judged
 
     def __call__(self, verdict: Verdict) -> None:
-        """The verdict from now on."""
+        """The verdict from now on; of code that was repaired, never the same."""
         self.verdict = verdict
+        if verdict.same and self.repaired:
+            said = (
+                f"as it stands it {self.repaired}",
+                f"as repaired it is the same, {verdict.grade}",
+            )
+            reasons = (*said, *verdict.reasons)
+            verdict = replace(verdict, same=None, grade="unknown", reasons=reasons)
         self._send(verdict)
 
     def begin(self, stage: str, *, has_own_runs: bool = False) -> None:
@@ -171,6 +179,7 @@ class Job:
     backward: bool
     seconds: float
     init: str = ""  # the constructor's arguments
+    making: str = ""  # those that read the formula's sizes, so that they are others at each draw
 
     def start(self) -> Verdict:
         """What is known before anything has run."""

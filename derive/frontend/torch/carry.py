@@ -111,17 +111,20 @@ class _Copies:
         made = FunctionType(code, names, function.__name__, None, cells or None)
         self.made[id(function)] = function, made
         changed = is_own
-        for cell, old in zip(cells, function.__closure__ or (), strict=True):
+        named = function.__code__.co_freevars
+        for name, cell, old in zip(named, cells, function.__closure__ or (), strict=True):
             with suppress(ValueError):  # a cell that is not filled yet
-                cell.cell_contents = self.copy(old.cell_contents)
+                # `super()` goes on from the class itself, which the copy inherits from.
+                is_class = name == "__class__"
+                cell.cell_contents = old.cell_contents if is_class else self.copy(old.cell_contents)
                 changed |= cell.cell_contents is not old.cell_contents
         if not changed:  # somebody else's, and it holds nothing of the user's
             self.made[id(function)] = function, function
             return function
         keep = _keep_literal if is_own else _keep_as_it_is
         made.__defaults__ = function.__defaults__ and tuple(map(keep, function.__defaults__))
-        named = function.__kwdefaults__
-        made.__kwdefaults__ = named and {name: keep(value) for name, value in named.items()}
+        defaults = function.__kwdefaults__
+        made.__kwdefaults__ = defaults and {name: keep(each) for name, each in defaults.items()}
         made.__dict__.update({name: self.copy(v) for name, v in vars(function).items()})
         made.__qualname__, made.__module__ = function.__qualname__, function.__module__
         made.__doc__ = function.__doc__
