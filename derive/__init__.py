@@ -5,10 +5,10 @@ The map of the house, from the door to the ground; each module imports only from
     cli/         the command line: one module a verb
     compiler.py  build: formula -> equations -> plan -> source, on one page
     checker/     check: code against formula -> verdict, on one page; explain/ and edits/
-    linter/      einsum strings of a source tree; rules/
+    linter/      einsum strings of a source tree
     bench/       generated code against code by hand and the machine's limit
     formulas/    the library: one file per family, found by name
-    frontend/    into the language: from_text, from_sympy, from_einsum, from_torch; a folder each
+    frontend/    into the language: from_text, from_sympy, from_torch, a folder each; from_einsum
     backend/     out of it: the printed PyTorch function and its file
     plan/        the order of work: steps, contraction paths, layout; lower/ and cells/
     rewrite/     equal in, equal out; rules/
