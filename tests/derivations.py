@@ -10,7 +10,7 @@ from derive import build, parse
 from derive.formulas import find_families, find_formula
 from derive.frontend.system import to_system
 from derive.ir.nodes import Equation
-from derive.rewrite.letters import settle_letters
+from derive.rewrite.naming import settle_letters
 
 LIBRARY = tuple(find_families())
 SOFTMAX = "x[M, N]; y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))"

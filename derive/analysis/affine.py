@@ -387,7 +387,7 @@ def find_truth(kind: str, subject: Affine) -> bool | None:
 
 
 def put(value: Affine, new: dict[Index, Affine]) -> Affine:
-    """The affine with others in place of its letters, simplified."""
+    """The affine with others in place of its indices, simplified."""
     total = Affine({}, value.constant)
     for atom, each in value.terms.items():
         if isinstance(atom, Index):

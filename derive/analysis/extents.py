@@ -1,4 +1,4 @@
-"""The index letters of a system: all of them, and those that stand on a left side only."""
+"""The indices of a system: all of them, and those that stand on a left side only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_letters(system: System) -> tuple[Index, ...]:
-    """Every index of the system, in order of appearance; a letter with two extents comes twice."""
+    """Every index of the system, in order of appearance; an index with two extents comes twice."""
     found: dict[Index, None] = {}
     for equation in system.equations:
         for place in equation.target.places:
@@ -51,7 +51,7 @@ def find_broadcast(equation: Equation) -> tuple[Index, ...]:
     return tuple(index for index in find_left(equation) if index not in free)
 
 
-# Sizes and extents: which size comes from which shape, and one extent for each letter.
+# Sizes and extents: which size comes from which shape, and one extent for each index.
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _untold(name: str, system: System, told: list[str]) -> Diagnostic:
 
 
 def find_extent_mistakes(system: System) -> Iterator[Diagnostic]:
-    """Letters with two extents, and extents that are no whole numbers."""
+    """Indices with two extents, and extents that are no whole numbers."""
     first: dict[str, Index] = {}
     for index in find_letters(system):
         if not is_whole(index.extent):

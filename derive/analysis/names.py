@@ -329,7 +329,7 @@ def _no_number(expr: Expr, equation: Equation) -> Diagnostic:
 
 # Every check of a formula, in the order in which a person would mend what they find.
 #
-# names, definitions, letters and places, kinds of values, extents, reads, sizes
+# names, definitions, indices and places, kinds of values, extents, reads, sizes
 
 
 __all__ = ["check_system", "find_mistakes", "find_unplanned"]

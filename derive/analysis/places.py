@@ -127,7 +127,7 @@ def find_place(place: Expr, extent: Expr) -> Place:
 
 
 def fills_once(place: Expr, extent: Expr) -> bool:
-    """Does a place of a left side meet every position once: a letter, merged ones, one back?"""
+    """Does a place of a left side meet every position once: an index, merged ones, one back?"""
     match find_place(place, extent):
         case PlainPlace() | MergedPlace():
             return True
@@ -155,7 +155,7 @@ def _find_affine(place: Expr) -> AffinePlace | None:
 
 
 def _find_radix(affine: AffinePlace, extent: Expr) -> tuple[Index, ...]:
-    """The letters, slowest first, if each step is the product of the extents behind it."""
+    """The indices, slowest first, if each step is the product of the extents behind it."""
     if Polynomial.of(affine.offset).terms:
         return ()
     left = list(affine.steps)

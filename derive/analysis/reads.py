@@ -189,7 +189,7 @@ def _judge(read: Read, facts: Facts, declared: set[str]) -> Iterator[Diagnostic]
     starts = is_nonnegative(value, facts)
     ends = is_nonnegative(length - _ONE - value, facts)
     if isinstance(place, Index):
-        # A letter that took its extent from a shape must not fall short of another one unnoticed.
+        # An index that took its extent from a shape must not fall short of another one unnoticed.
         falls_short = is_nonnegative(length - Polynomial.of(place.extent))
         if not ends or (falls_short and place.name not in declared):
             yield _two_extents(read, place)
@@ -211,7 +211,7 @@ def _two_extents(read: Read, index: Index) -> Diagnostic:
 
 
 def _propose_letters(read: Read, index: Index, here: str) -> str:
-    """Another letter, a fixed place for what has one element, or a guard."""
+    """Another index, a fixed place for what has one element, or a guard."""
     tensor = read.access.tensor.name
     if Polynomial.of(read.extent) == _ONE:
         return f"nothing is stretched silently: write 0 for {index.name} in {tensor}"
@@ -252,7 +252,7 @@ def _propose_guard(read: Read, *, starts: bool, ends: bool) -> str:
 
 
 def _propose_extent(read: Read, starts: bool) -> str:
-    """A shorter letter on the left, where that alone keeps the read inside."""
+    """A shorter index on the left, where that alone keeps the read inside."""
     value = Polynomial.of(read.place)
     for index in read.equation.target.places:
         if not isinstance(index, Index) or not starts:

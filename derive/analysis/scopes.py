@@ -24,13 +24,13 @@ def find_scope_mistakes(system: System) -> Iterator[Diagnostic]:
     for equation in system.equations:
         yield from _find_left_mistakes(equation, system)
         yield from _find_rank_mistakes(equation)
-        letters = {index.name for place in equation.target.places for index in find_free(place)}
-        yield from _find_binding_mistakes(equation.value, equation, letters, system)
+        indices = {index.name for place in equation.target.places for index in find_free(place)}
+        yield from _find_binding_mistakes(equation.value, equation, indices, system)
         yield from _find_dangling(equation, system)
 
 
 def find_missing(system: System, declared: Collection[str]) -> Iterator[Diagnostic]:
-    """Letters that only the left side holds, unless they are declared: a reader must know of it."""
+    """Indices that only the left side holds, unless they are declared: a reader must know of it."""
     for equation in system.equations:
         for index in find_broadcast(equation):
             if index.name not in declared:
@@ -112,7 +112,7 @@ def _find_rank_mistakes(equation: Equation) -> Iterator[Diagnostic]:
 def _find_binding_mistakes(
     expr: Expr, equation: Equation, scope: set[str], system: System
 ) -> Iterator[Diagnostic]:
-    """What is wrong with the indices that reductions inside bind, given the letters around them."""
+    """What is wrong with the indices that reductions inside bind, given the indices around them."""
     inner = scope
     match expr:
         case Reduce(kind, bound, _, _):
@@ -200,7 +200,7 @@ def _find_free_use(expr: Expr, index: Index) -> Access | Along | None:
 def _propose_end(
     index: Index, use: Access | Along | None, others: list[Index], equation: Equation
 ) -> str:
-    """Another letter of the same extent in this place, a sum, or a place on the left."""
+    """Another index of the same extent in this place, a sum, or a place on the left."""
     name = index.name
     if isinstance(use, Access):
         known = [(other, equation.value) for other in others]

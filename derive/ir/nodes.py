@@ -105,7 +105,7 @@ class Scalar:
 
 @node
 class Index:
-    """An index letter with its extent; as an expression it is its value."""
+    """An index with its extent; as an expression it is its value."""
 
     name: str
     extent: Expr
@@ -284,7 +284,7 @@ class System:
     equations: tuple[Equation, ...]
     results: tuple[Tensor, ...]
     empty_row: str = "nan"  # nan | zeros: a softmax row with nothing left in it
-    declared: tuple[str, ...] = ()  # letters whose declared extent wins over that of a place
+    declared: tuple[str, ...] = ()  # indices whose declared extent wins over that of a place
 
 
 ZERO = Number(Fraction(0))

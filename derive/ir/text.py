@@ -78,7 +78,7 @@ def _write_scalar(entry: ScalarInput) -> str:
 
 
 def _tell_extents(system: System) -> Iterator[str]:
-    """The index lines, letters of one extent together."""
+    """The index lines, indices of one extent together."""
     for extent, group in groupby(find_untold(system), key=lambda index: index.extent):
         names = ", ".join(index.name for index in group)
         yield f"index {names} < {_write_extent(_to_readable(extent))}"
@@ -122,33 +122,33 @@ def _declaration(group: tuple[Tensor, ...]) -> str:
     return f"{kind}{low}{names}[{shape}]{high}{below}"
 
 
-# Which index letters of a system need a line that says their extent.
+# Which indices of a system need a line that says their extent.
 #
-# A reader of the text takes the extent of a letter from its first plain use, alone in a place of a
+# A reader of the text takes the extent of an index from its first plain use, alone in a place of a
 # tensor whose extent there is known; where that gives another extent, or none, an `index` line must
 # tell it. The reading is repeated here, so that the text holds the lines it needs and no others.
-# A letter that stands on a left side only has such a line in any case: a reader could think that it
+# An index that stands on a left side only has such a line in any case: a reader could think that it
 # was forgotten on the right.
 
 
 def find_untold(system: System) -> tuple[Index, ...]:
     """The indices whose extent no plain use tells, in order of appearance."""
     uses = tuple(_find_uses(system))
-    letters = {index.name: index for index in reversed(tuple(_find_indices(system)))}
+    indices = {index.name: index for index in reversed(tuple(_find_indices(system)))}
     ordered = dict.fromkeys(index.name for index in _find_indices(system))
     untold = {index.name: index for e in system.equations for index in _find_left_only(e)}
-    untold |= {name: letters[name] for name in system.declared if name in letters}
+    untold |= {name: indices[name] for name in system.declared if name in indices}
     while True:
         told = _read_extents(system, uses, {n: i.extent for n, i in untold.items()})
-        missing = (n for n in ordered if n not in told or not _is_told(letters[n], told[n]))
+        missing = (n for n in ordered if n not in told or not _is_told(indices[n], told[n]))
         name = next((n for n in missing if n not in untold), None)
         if name is None:
-            return tuple(letters[n] for n in ordered if n in untold)
-        untold[name] = letters[name]
+            return tuple(indices[n] for n in ordered if n in untold)
+        untold[name] = indices[name]
 
 
 def find_winning(system: System, declared: Collection[str]) -> tuple[str, ...]:
-    """The declared letters whose line wins: a place that one reads has another extent."""
+    """The declared indices whose line wins: a place that one reads has another extent."""
     reads = (
         (place, access.tensor.shape[number])
         for access in _find_uses(system)
@@ -160,7 +160,7 @@ def find_winning(system: System, declared: Collection[str]) -> tuple[str, ...]:
 
 
 def _find_left_only(equation: Equation) -> Iterator[Index]:
-    """The letters of the left side that the right side does not hold."""
+    """The indices of the left side that the right side does not hold."""
     free = find_free(equation.value)
     for place in equation.target.places:
         yield from (index for index in find_free(place) if index not in free)
@@ -195,7 +195,7 @@ def _find_indices(system: System) -> Iterator[Index]:
 def _read_extents(
     system: System, uses: tuple[Access, ...], given: Mapping[str, Expr]
 ) -> dict[str, Expr]:
-    """What plain uses tell of each letter, in rounds until nothing more is told."""
+    """What plain uses tell of each index, in rounds until nothing more is told."""
     told = dict(given)
     defined = {equation.target.tensor.name: equation.target for equation in system.equations}
     while True:
@@ -220,17 +220,17 @@ def _find_extent(
     if number >= len(target.places):
         return None
     place = target.places[number]
-    letters = [here for here in walk(place) if isinstance(here, Index)]
-    if not letters or any(letter.name not in told for letter in letters):
+    indices = [here for here in walk(place) if isinstance(here, Index)]
+    if not indices or any(index.name not in told for index in indices):
         return None
     if isinstance(place, Index):
         return told[place.name]
     last = Polynomial.of(place)
-    for letter in letters:
-        parts = last.split(letter)
+    for index in indices:
+        parts = last.split(index)
         if parts is None:
             return None
-        last = parts[0] * (Polynomial.of(told[letter.name]) - Polynomial.of(1)) + parts[1]
+        last = parts[0] * (Polynomial.of(told[index.name]) - Polynomial.of(1)) + parts[1]
     return (last + Polynomial.of(1)).to_expr()
 
 

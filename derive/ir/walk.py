@@ -145,12 +145,12 @@ def find_accesses(expr: Expr) -> tuple[Access, ...]:
 
 
 def substitute(expr: Expr, new: Mapping[Expr, Expr]) -> Expr:
-    """The expression with free nodes exchanged, all at once; bound letters give way to new ones.
+    """The expression with free nodes exchanged, all at once; bound indices give way to new ones.
 
     A key is left alone where one of its indices is bound. The index of an Along stands for itself
     inside and outside: it may become another index, which must not occur in the body already.
 
-    Raises ValueError where the letter of an Along would capture, or would become no index.
+    Raises ValueError where the index of an Along would capture, or would become no index.
     """
     return _substitute(expr, new, {}) if new else expr
 
@@ -243,13 +243,13 @@ def _find_names(expr: Expr) -> set[str]:
 
 
 def rename_apart(index: Index, taken: set[str]) -> Index:
-    """The same extent under a letter not taken: its own, the next free one, else a numbered one."""
+    """The same extent under an index not taken: its own, the next free one, else a numbered one."""
     if index.name not in taken:
         return index
     first = ord(index.name[0].lower()) - ord("a")
-    letters = (chr(ord("a") + (first + k) % 26) for k in range(1, 26))
+    indices = (chr(ord("a") + (first + k) % 26) for k in range(1, 26))
     numbered = (f"{index.name}{k}" for k in range(1, len(taken) + 2))
-    return next(Index(name, index.extent) for name in (*letters, *numbered) if name not in taken)
+    return next(Index(name, index.extent) for name in (*indices, *numbered) if name not in taken)
 
 
 # The sizes of a system, in order of appearance.

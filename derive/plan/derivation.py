@@ -49,7 +49,7 @@ from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.ops import Cell, Source, axes_of, is_number, walk_ops
 from derive.plan.path import OUTER
 from derive.plan.plan import PREPARE, Costs, Entry
-from derive.rewrite.letters import settle_letters
+from derive.rewrite.naming import settle_letters
 from derive.rewrite.recipes import Use, find_uses, prepare
 from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_product, is_bracket
 

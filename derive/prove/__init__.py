@@ -31,10 +31,10 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import map_children
-from derive.prove.conditions import find_regions, is_above, is_endless
+from derive.prove.conditions import find_regions, is_above, is_infinite
 from derive.prove.cuts import find_cuts
 from derive.prove.definedness import Definedness, Needs
-from derive.prove.normal import GivesUp, Workshop
+from derive.prove.normal import GivesUp, NormalAlgebra
 from derive.prove.reader import Reader
 from derive.prove.sums import find_affines, split_quotient
 from derive.prove.terms import Algebra, Base, Factor, Normal, Poly, Term
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
 _MOST_SPLITS = 8
 _MOST_CLEARED = 4
-_FEW = 8  # values of a letter that are tried one by one
+_FEW = 8  # values of an index that are tried one by one
 _MOST_UNROLLED = 8  # entries of a sum that are written out
 _LARGEST = 120  # terms of a difference that is looked at
 
 
-def is_equal(algebra: Algebra, ours: Normal, theirs: Normal, letters: tuple[Index, ...]) -> bool:
-    """Are both equal for all values of the letters, as far as is seen?"""
-    ours, theirs, letters = _split(algebra, ours, theirs, letters)
+def is_equal(algebra: Algebra, ours: Normal, theirs: Normal, indices: tuple[Index, ...]) -> bool:
+    """Are both equal for all values of the indices, as far as is seen?"""
+    ours, theirs, indices = _split(algebra, ours, theirs, indices)
     if algebra.key(ours) == algebra.key(theirs):
         return True
     gap = algebra.finish((*ours.terms, *(term.times(Fraction(-1)) for term in theirs.terms)))
@@ -62,11 +62,11 @@ def is_equal(algebra: Algebra, ours: Normal, theirs: Normal, letters: tuple[Inde
         return True
     if len(gap.terms) > _LARGEST:
         return False
-    return _is_zero(algebra, gap, letters)
+    return _is_zero(algebra, gap, indices)
 
 
 def is_finite_alike(
-    algebra: Algebra, ours: Needs, theirs: Needs, letters: tuple[Index, ...]
+    algebra: Algebra, ours: Needs, theirs: Needs, indices: tuple[Index, ...]
 ) -> bool:
     """Are both finite at the same places, and the same infinity or nan elsewhere?"""
     one, other = (
@@ -80,7 +80,7 @@ def is_finite_alike(
 
     def is_among(need: tuple[str, Normal], others: list[tuple[str, Normal]]) -> bool:
         return any(
-            need[0] == what and is_equal(algebra, need[1], other, letters) for what, other in others
+            need[0] == what and is_equal(algebra, need[1], other, indices) for what, other in others
         )
 
     return all(is_among(each, right) for each in left) and all(
@@ -89,28 +89,28 @@ def is_finite_alike(
 
 
 def _split(
-    algebra: Algebra, ours: Normal, theirs: Normal, letters: tuple[Index, ...]
+    algebra: Algebra, ours: Normal, theirs: Normal, indices: tuple[Index, ...]
 ) -> tuple[Normal, Normal, tuple[Index, ...]]:
-    """Both with the letters that quotients divide in either split in two."""
+    """Both with the indices that quotients divide in either split in two."""
     for _ in range(_MOST_SPLITS):
         if algebra.key(ours) == algebra.key(theirs):
             break
         affines = [*find_affines(ours), *find_affines(theirs)]
-        for letter in letters:
-            parts = split_quotient(algebra, letter, affines)
+        for index in indices:
+            parts = split_quotient(algebra, index, affines)
             if parts is not None:
                 break
         else:
             break
         high, low, place = parts
-        letters = (*(each for each in letters if each is not letter), high, low)
+        indices = (*(each for each in indices if each is not index), high, low)
         ours, theirs = (
-            algebra.finish(algebra.replace(side.terms, {letter: place})) for side in (ours, theirs)
+            algebra.finish(algebra.replace(side.terms, {index: place})) for side in (ours, theirs)
         )
-    return ours, theirs, letters
+    return ours, theirs, indices
 
 
-def _is_zero(algebra: Algebra, gap: Normal, letters: tuple[Index, ...]) -> bool:
+def _is_zero(algebra: Algebra, gap: Normal, indices: tuple[Index, ...]) -> bool:
     gap = _unroll(algebra, gap)
     for _ in range(_MOST_CLEARED):
         if not gap.terms:
@@ -121,13 +121,13 @@ def _is_zero(algebra: Algebra, gap: Normal, letters: tuple[Index, ...]) -> bool:
         gap = cleared
     if not gap.terms:
         return True
-    for letter in letters:
-        extent = Polynomial.of(letter.extent).constant
-        if extent is None or not 1 < extent <= _FEW or letter not in gap.free:
+    for index in indices:
+        extent = Polynomial.of(index.extent).constant
+        if extent is None or not 1 < extent <= _FEW or index not in gap.free:
             continue
-        rest = tuple(each for each in letters if each is not letter)
+        rest = tuple(each for each in indices if each is not index)
         return all(
-            _is_zero(algebra, _put(algebra, gap, letter, value), rest)
+            _is_zero(algebra, _put(algebra, gap, index, value), rest)
             for value in range(int(extent))
         )
     return False
@@ -153,9 +153,9 @@ def _is_few(index: Index) -> bool:
     return extent is not None and 1 < extent <= _MOST_UNROLLED
 
 
-def _put(algebra: Algebra, gap: Normal, letter: Index, value: int) -> Normal:
+def _put(algebra: Algebra, gap: Normal, index: Index, value: int) -> Normal:
     place = Affine({}, Polynomial.of(value))
-    return algebra.finish(algebra.replace(gap.terms, {letter: place}))
+    return algebra.finish(algebra.replace(gap.terms, {index: place}))
 
 
 def _clear_divisor(algebra: Algebra, gap: Normal) -> Normal | None:
@@ -187,7 +187,7 @@ def _clear_divisor(algebra: Algebra, gap: Normal) -> Normal | None:
 
 
 def _is_divisor(factor: Factor, term: Term) -> bool:
-    """Is it 1/K**n of a positive K that is free of the summed letters?"""
+    """Is it 1/K**n of a positive K that is free of the summed indices?"""
     whole = isinstance(factor.atom, Base) and factor.exponent.denominator == 1
     if not whole or factor.exponent >= 0 or factor.free.intersection(term.bound):
         return False
@@ -237,30 +237,30 @@ def _prove(
     code: System, formula: System, steps: int, *, cutting: bool
 ) -> tuple[tuple[str, str], ...] | None:
     """The cuts with which all results agree."""
-    algebra = Workshop(steps)
+    algebra = NormalAlgebra(steps)
     layers = Definedness(Reader(algebra, code)), Definedness(Reader(algebra, formula))
     cuts = find_cuts(code, formula, layers) if cutting else ()
     for one, other in zip(code.results, formula.results, strict=True):
-        letters = tuple(Index(f"@{k}", extent) for k, extent in enumerate(other.shape))
-        places = tuple(map(to_affine, letters))
+        indices = tuple(Index(f"@{k}", extent) for k, extent in enumerate(other.shape))
+        places = tuple(map(to_affine, indices))
         named = list(zip(layers, (one, other), strict=True))
         ours, theirs = (
             algebra.finish(_absorb(algebra, layer.reader.define(tensor.name, places)))
             for layer, tensor in named
         )
-        if ours.free.union(theirs.free).difference(letters):
+        if ours.free.union(theirs.free).difference(indices):
             raise GivesUp("a letter that was left over")
-        if not is_equal(algebra, ours, theirs, letters):
+        if not is_equal(algebra, ours, theirs, indices):
             return None
         mine, needs = (layer.define(tensor.name, places) for layer, tensor in named)
-        if not is_finite_alike(algebra, mine, needs, letters):
+        if not is_finite_alike(algebra, mine, needs, indices):
             return None
     return cuts
 
 
 def _absorb(algebra: Algebra, poly: Poly) -> Poly:
     """The value without the finite terms that stand beside -oo."""
-    infinite = tuple(filter(is_endless, poly))
+    infinite = tuple(filter(is_infinite, poly))
     if not infinite or any(term.coefficient > 0 for term in infinite):
         return poly
     finite, regions = find_regions(poly, negative=True)
@@ -321,8 +321,8 @@ def _fix_sizes(system: System, fixed: Mapping[Size, Number]) -> System:
             case Access(tensor, places):
                 return Access(put(tensor), tuple(map(visit, places)))
             case Reduce(kind, bound, condition, body):
-                letters = tuple(Index(i.name, visit(i.extent)) for i in bound)
-                return Reduce(kind, letters, visit(condition), visit(body))
+                indices = tuple(Index(i.name, visit(i.extent)) for i in bound)
+                return Reduce(kind, indices, visit(condition), visit(body))
             case Along(kind, index, condition, body):
                 letter = Index(index.name, visit(index.extent))
                 return Along(kind, letter, visit(condition), visit(body))

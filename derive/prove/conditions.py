@@ -23,10 +23,10 @@ from derive.prove.terms import (
     Atom,
     Base,
     Cube,
-    Endless,
     Factor,
     Function,
     GivesUp,
+    Infinite,
     Labeller,
     Literal,
     Normal,
@@ -53,7 +53,7 @@ def is_above(atom: Atom) -> bool:
             if not isinstance(low, Number):
                 return False
             return low.value > 0 or (low.value == 0 and tensor.strict[0])
-        case Function("whole", (inner,)):
+        case Function("sum", (inner,)):
             return is_above(Base(inner))
         case Base(normal):
             terms = normal.terms
@@ -71,7 +71,7 @@ def is_nonnegative_atom(atom: Atom) -> bool:
             return tensor.kind == "bool" or (isinstance(low, Number) and low.value >= 0)
         case Function("abs"):
             return True
-        case Function("whole" | "share", (inner,)):
+        case Function("sum" | "share", (inner,)):
             return is_nonnegative_atom(Base(inner))
         case Value(affine):
             low_end = find_range(affine)[0]
@@ -105,7 +105,7 @@ def is_term_positive(term: Term) -> bool:
 
 
 def is_filled(bound: tuple[Index, ...], literals: Cube) -> bool:
-    """Is there, for all values of the free letters, a value of the bound ones that fits?"""
+    """Is there, for all values of the free indices, a value of the bound ones that fits?"""
     if not all(is_positive(Polynomial.of(index.extent)) for index in bound):
         return False
     asked = [index for index in bound if any(index in each.free for each in literals)]
@@ -251,7 +251,7 @@ def deny(cubes: Cubes) -> Cubes:
     """The cubes of the contrary."""
     found = ALWAYS
     for cube in cubes:
-        contrary = tuple((*cube[:k], literal.contrary) for k, literal in enumerate(cube))
+        contrary = tuple((*cube[:k], literal.negation) for k, literal in enumerate(cube))
         found = join([found, contrary])
     return found
 
@@ -384,7 +384,7 @@ def check_count(cubes: Cubes) -> Cubes:
     return cubes
 
 
-# Cases: what conditions free of the summed letters make of the argument of a function.
+# Cases: what conditions free of the summed indices make of the argument of a function.
 #
 # f(where(c, a, b)) = [c] f(a) + [not c] f(b)
 
@@ -434,7 +434,7 @@ def by_cases(algebra: Algebra, poly: Poly, act: Callable[[Poly], Poly | None]) -
         return act(poly)
     literal = literals[0]
     found: list[Term] = []
-    for each in (literal, literal.contrary):
+    for each in (literal, literal.negation):
         part = by_cases(algebra, assume(poly, (each,)), act)
         if part is None:
             return None
@@ -443,7 +443,7 @@ def by_cases(algebra: Algebra, poly: Poly, act: Callable[[Poly], Poly | None]) -
 
 
 def _find_literals(poly: Poly) -> list[Literal]:
-    """The conditions that do not hang on a summed letter, each once."""
+    """The conditions that do not hang on a summed index, each once."""
     found: list[Literal] = []
     for term in poly:
         for literal in term.guards:
@@ -454,26 +454,26 @@ def _find_literals(poly: Poly) -> list[Literal]:
     return found
 
 
-def is_endless(term: Term) -> bool:
+def is_infinite(term: Term) -> bool:
     """Is it infinite where its guards hold?"""
-    return any(isinstance(factor.atom, Endless) for factor in term.factors)
+    return any(isinstance(factor.atom, Infinite) for factor in term.factors)
 
 
-def refuse_endless(poly: Poly) -> None:
+def refuse_infinite(poly: Poly) -> None:
     """GivesUp where infinity goes into what has no rule for it."""
-    if any(map(is_endless, poly)):
+    if any(map(is_infinite, poly)):
         raise GivesUp("infinity as an argument")
 
 
 def find_regions(poly: Poly, *, negative: bool) -> tuple[Poly, Cubes]:
     """The finite terms, and the cubes where no infinite one counts."""
     regions = ALWAYS
-    for term in filter(is_endless, poly):
-        others = [f for f in term.factors if not isinstance(f.atom, Endless)]
+    for term in filter(is_infinite, poly):
+        others = [f for f in term.factors if not isinstance(f.atom, Infinite)]
         plain = not term.bound and term.power is None and len(term.factors) - len(others) == 1
         if not plain or (term.coefficient < 0) is not negative:
             raise GivesUp("infinity that is not plain")
         if not all(is_above(f.atom) for f in others):
             raise GivesUp("infinity times what may be 0")
         regions = check_count(join([regions, deny((term.guards,))]))
-    return tuple(term for term in poly if not is_endless(term)), regions
+    return tuple(term for term in poly if not is_infinite(term)), regions

@@ -43,7 +43,7 @@ _MOST_STEPS = 4000  # for one intermediate
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """An intermediate's normal form over letters of its own, without its factor."""
+    """An intermediate's normal form over indices of its own, without its factor."""
 
     name: str
     letters: tuple[Index, ...]
@@ -164,16 +164,16 @@ def _weigh(piece: Normal | Term | Factor) -> int:
 
 
 def find_stage(definedness: Definedness, tensor: Tensor) -> Stage:
-    """The normal form of an intermediate over letters of its own."""
+    """The normal form of an intermediate over indices of its own."""
     algebra = definedness.reader.algebra
-    letters = tuple(algebra.make_index(extent) for extent in tensor.shape)
-    places = tuple(map(to_affine, letters))
+    indices = tuple(algebra.make_index(extent) for extent in tensor.shape)
+    places = tuple(map(to_affine, indices))
     whole = algebra.finish(definedness.reader.define(tensor.name, places))
     needs = definedness.define(tensor.name, places)
     content, rest = find_content(algebra, whole, whole=True)
     if content is None or content.free or content.power is not None:
         content, rest = Term(), whole
-    return Stage(tensor.name, letters, content, rest, needs, algebra.coarse_key(rest))
+    return Stage(tensor.name, indices, content, rest, needs, algebra.coarse_key(rest))
 
 
 def _find_equal(
@@ -194,9 +194,9 @@ def _find_equal(
 
 
 def _find_order(algebra: Algebra, stage: Stage, wanted: Stage) -> tuple[int, ...] | None:
-    """Which of the code's letters stands at each place of the formula's intermediate."""
+    """Which of the code's indices stands at each place of the formula's intermediate."""
     ranks = range(len(stage.letters))
-    target = [write_extent(letter) for letter in wanted.letters]
+    target = [write_extent(index) for index in wanted.letters]
     fitting = (
         order
         for order in permutations(ranks)
@@ -206,8 +206,8 @@ def _find_order(algebra: Algebra, stage: Stage, wanted: Stage) -> tuple[int, ...
     needs = {key: what for key, (_, what) in wanted.needs.items()}
     for order in islice(fitting, _MOST_ORDERS):
         new: Mapping[Index, Affine] = {
-            stage.letters[k]: to_affine(letter)
-            for k, letter in zip(order, wanted.letters, strict=True)
+            stage.letters[k]: to_affine(index)
+            for k, index in zip(order, wanted.letters, strict=True)
         }
         if algebra.key(algebra.finish(algebra.replace(stage.normal.terms, new))) == key:
             put = [(algebra.replace((term,), new), what) for term, what in stage.needs.values()]
@@ -218,7 +218,7 @@ def _find_order(algebra: Algebra, stage: Stage, wanted: Stage) -> tuple[int, ...
 
 def _make_symbol(algebra: Algebra, number: int, stage: Stage) -> Tensor:
     """A tensor that stands for the intermediate; its name is no one else's."""
-    shape = tuple(letter.extent for letter in stage.letters)
+    shape = tuple(index.extent for index in stage.letters)
     positive = algebra.is_positive(stage.normal)
     low = ZERO if positive or algebra.is_nonnegative(stage.normal) else None
     return Tensor(f"={number}", shape, "real", None, low, None, (positive, False))

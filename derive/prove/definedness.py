@@ -56,7 +56,7 @@ from derive.prove.conditions import (
     deny,
     find_regions,
     is_above,
-    is_endless,
+    is_infinite,
     is_size,
     join,
     to_cubes,
@@ -325,7 +325,7 @@ class Definedness:
 
     def _violate(self, value: Poly, act: Callable[[Normal], Poly]) -> Poly:
         """Where the value is 0, or negative: a sum of terms that are 0 where it is not."""
-        finite = tuple(term for term in value if not is_endless(term))
+        finite = tuple(term for term in value if not is_infinite(term))
         return by_cases(self._algebra, finite, lambda case: act(self._algebra.finish(case))) or ()
 
     def _say(self, what: str, atom: Atom) -> Poly:

@@ -1,7 +1,7 @@
 """Powers, exp and log of sums of terms.
 
 What can be drawn out of a power of a sum is: its number, sizes, factors that all terms share, and
-what all their exps share that is free of the summed letters. So the shift of a softmax cancels, and
+what all their exps share that is free of the summed indices. So the shift of a softmax cancels, and
 `1 + exp(x)` and `1 + exp(-x)` are one base.
 """
 
@@ -21,23 +21,23 @@ from derive.prove.conditions import (
     check_count,
     find_regions,
     is_above,
-    is_endless,
     is_filled,
+    is_infinite,
     is_nonnegative_atom,
     is_size,
     join,
-    refuse_endless,
+    refuse_infinite,
 )
 from derive.prove.products import collect, expand
 from derive.prove.terms import (
     ONE,
     Algebra,
     Base,
-    Endless,
     Factor,
     Fold,
     Function,
     GivesUp,
+    Infinite,
     Normal,
     Poly,
     Read,
@@ -58,7 +58,7 @@ def power(algebra: Algebra, poly: Poly, exponent: Fraction) -> Poly:
     """The power with a number as its exponent."""
     if exponent == 0:
         return ONE
-    refuse_endless(poly)
+    refuse_infinite(poly)
     if exponent.denominator == 1 and 0 < exponent <= _MOST_POWER and len(poly) ** exponent <= 200:
         return expand(algebra, poly, int(exponent))
 
@@ -216,7 +216,7 @@ def _find_shared(algebra: Algebra, terms: Poly, *, whole: bool) -> list[Factor]:
 def _may_be_drawn(factor: Factor, term: Term, *, whole: bool) -> bool:
     if any(index in factor.free for index in term.bound):
         return False
-    if isinstance(factor.atom, Endless) or _is_prime(factor):
+    if isinstance(factor.atom, Infinite) or _is_prime(factor):
         return False
     return whole or is_above(factor.atom)
 
@@ -262,7 +262,7 @@ def _divide_exp(algebra: Algebra, terms: Poly, free: Poly) -> Poly:
 
 
 def _find_free_part(term: Term) -> Poly:
-    """The terms in its exp that are free of its summed letters."""
+    """The terms in its exp that are free of its summed indices."""
     if term.power is None:
         return ()
     return tuple(
@@ -283,7 +283,7 @@ def _find_number(algebra: Algebra, base: Normal, *, whole: bool) -> Fraction:
 
 
 def find_sign(algebra: Algebra, base: Normal) -> int:
-    """A sign that changes with the normal's, and not with the names of its letters."""
+    """A sign that changes with the normal's, and not with the names of its indices."""
     sums: dict[str, Fraction] = {}
     for term in base.terms:
         key = algebra.coarse_key(term)
@@ -334,12 +334,12 @@ def _find_log(term: Term) -> Normal | None:
 
 def logarithm(algebra: Algebra, poly: Poly) -> Poly:
     """The log of it: of a product where its parts are positive, -oo of 0."""
-    refuse_endless(poly)
+    refuse_infinite(poly)
 
     def act(case: Poly) -> Poly:
         found = algebra.finish(case)
         if not found.terms:
-            return (Term(Fraction(-1), factors=(Factor(Endless(), Fraction(1)),)),)
+            return (Term(Fraction(-1), factors=(Factor(Infinite(), Fraction(1)),)),)
         if len(found.terms) == 1 and _is_plain(found.terms[0]):
             return _log_term(algebra, found.terms[0])
         content, rest = find_content(algebra, found, whole=False)
@@ -404,9 +404,9 @@ def apply(algebra: Algebra, name: str, arguments: tuple[Poly, ...]) -> Poly:
     if name == "log":
         return algebra.logarithm(arguments[0])
     if name in {"max", "min"}:
-        arguments = _drop_endless(arguments, negative=name == "max")
+        arguments = _drop_infinite(arguments, negative=name == "max")
     for argument in arguments:
-        refuse_endless(argument)
+        refuse_infinite(argument)
     if name == "share":
         return _share(algebra, arguments)
     if name in {"max", "min"}:
@@ -449,11 +449,11 @@ def _find_size(algebra: Algebra, inner: Normal) -> Poly:
     return algebra.multiply((content,), found)
 
 
-def _drop_endless(arguments: tuple[Poly, ...], *, negative: bool) -> tuple[Poly, ...]:
+def _drop_infinite(arguments: tuple[Poly, ...], *, negative: bool) -> tuple[Poly, ...]:
     """The arguments without a plain -oo of a max, or oo of a min."""
     kept = []
     for argument in arguments:
-        plain = len(argument) == 1 and is_endless(argument[0]) and not argument[0].guards
+        plain = len(argument) == 1 and is_infinite(argument[0]) and not argument[0].guards
         bare = plain and len(argument[0].factors) == 1
         if not bare or (argument[0].coefficient < 0) is not negative:
             kept.append(argument)
@@ -503,7 +503,7 @@ def fold(algebra: Algebra, kind: str, bound: tuple[Index, ...], poly: Poly, cube
         finite, regions = find_regions(poly, negative=True)
         cubes = check_count(join([cubes, regions]))
         return _fold_order(algebra, kind, bound, finite, cubes)
-    refuse_endless(poly)
+    refuse_infinite(poly)
     if len(cubes) != 1:
         raise GivesUp("a product over several cases")
     body = algebra.finish(assume(poly, cubes[0]))
@@ -536,5 +536,5 @@ def _fold_order(
 
 
 def _is_size(content: Term, bound: tuple[Index, ...]) -> bool:
-    """Is it positive and free of the bound letters?"""
+    """Is it positive and free of the bound indices?"""
     return not content.free.intersection(bound)

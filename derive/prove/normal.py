@@ -3,7 +3,7 @@
     to_normal(expr) -> Normal
 
 Products are multiplied out within the polynomial skeleton; what a function is taken of is
-normalised by itself and becomes an atom; bound letters have no names. Two expressions whose normal
+normalised by itself and becomes an atom; bound indices have no names. Two expressions whose normal
 forms have one key are equal for all sizes; of others nothing is said.
 """
 
@@ -42,7 +42,7 @@ from derive.prove.terms import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["GivesUp", "Normal", "Workshop", "to_key", "to_normal"]
+__all__ = ["GivesUp", "Normal", "NormalAlgebra", "to_key", "to_normal"]
 
 MOST_STEPS = 200_000
 
@@ -52,19 +52,19 @@ def to_key(expr: Expr, *, steps: int = MOST_STEPS) -> str:
 
     GivesUp where it is not found, or where it takes too long.
     """
-    reader = Reader(Workshop(steps), System("", (), (), (), ()))
+    reader = Reader(NormalAlgebra(steps), System("", (), (), (), ()))
     needs = Definedness(reader).find(expr, {})
     return "; ".join((reader.algebra.finish(reader.read(expr, {})).key, *sorted(needs)))
 
 
 def to_normal(expr: Expr, *, steps: int = MOST_STEPS) -> Normal:
     """The normal form of an expression. GivesUp where it has none, or where it takes too long."""
-    reader = Reader(Workshop(steps), System("", (), (), (), ()))
+    reader = Reader(NormalAlgebra(steps), System("", (), (), (), ()))
     return reader.algebra.finish(reader.read(expr, {}))
 
 
-class Workshop:
-    """The operations of the normal form, a budget of steps, and letters that are used once."""
+class NormalAlgebra:
+    """The operations of the normal form, a budget of steps, and indices that are used once."""
 
     def __init__(self, steps: int = MOST_STEPS) -> None:
         self._left = steps
@@ -88,20 +88,20 @@ class Workshop:
             self._left = max(self._left, 0) + kept
 
     def fresh(self, index: Index) -> Index:
-        """A letter of the same extent, used nowhere else."""
+        """An index of the same extent, used nowhere else."""
         return self.make_index(index.extent)
 
     def make_index(self, extent: Expr) -> Index:
-        """A letter, used nowhere else."""
+        """An index, used nowhere else."""
         self._letters += 1
         return Index(f"~{self._letters}", extent)
 
     def key(self, piece: Piece) -> str:
-        """What tells two pieces apart; bound letters are renamed for it."""
+        """What tells two pieces apart; bound indices are renamed for it."""
         return self._labeller.write(piece, {})
 
     def coarse_key(self, piece: Piece) -> str:
-        """A key in which all letters of one extent are one; to choose by."""
+        """A key in which all indices of one extent are one; to choose by."""
         return self._labeller.write(piece, find_anonymous(piece))
 
     def finish(self, poly: Poly) -> Normal:

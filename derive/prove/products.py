@@ -26,11 +26,11 @@ from derive.prove.terms import (
     Atom,
     Base,
     Cube,
-    Endless,
     Factor,
     Fold,
     Function,
     GivesUp,
+    Infinite,
     Literal,
     Poly,
     Read,
@@ -57,7 +57,7 @@ def multiply(algebra: Algebra, one: Poly, other: Poly) -> Poly:
     if len(one) * len(other) > MOST_TERMS:
         if len(one) < len(other):
             one, other = other, one
-        whole = Function("whole", (algebra.finish(one),))  # the longer sum stays one atom
+        whole = Function("sum", (algebra.finish(one),))  # the longer sum stays one atom
         one = (Term(factors=(Factor(whole, Fraction(1)),)),)
     found: list[Term] = []
     for left in one:
@@ -88,7 +88,7 @@ def _times(algebra: Algebra, one: Term, other: Term) -> Poly:
 
 
 def rename_apart(algebra: Algebra, term: Term, other: Term) -> Term:
-    """The term with letters of its own where the other one uses its bound letters."""
+    """The term with indices of its own where the other one uses its bound indices."""
     clash = [index for index in term.bound if index in other.inner or index in other.bound]
     if not clash:
         return term
@@ -233,7 +233,7 @@ def _replace_term(algebra: Algebra, term: Term, new: Mapping[Index, Affine]) -> 
 def _free_bound(
     algebra: Algebra, bound: tuple[Index, ...], new: Mapping[Index, Affine]
 ) -> tuple[tuple[Index, ...], dict[Index, Affine]]:
-    """The bound letters, renamed where what comes in holds one of them."""
+    """The bound indices, renamed where what comes in holds one of them."""
     coming = {index for value in new.values() for index in find_affine_free(value)}
     kept = []
     changed = dict(new)
@@ -289,8 +289,8 @@ def _replace_factor(algebra: Algebra, factor: Factor, new: Mapping[Index, Affine
             if inner.terms and _is_like(inner.terms, normal.terms):
                 return (Term(factors=(Factor(Base(inner), factor.exponent),)),)
             return algebra.power(inner.terms, factor.exponent)
-        case Function("whole", (inner,)):
-            kept = Function("whole", (algebra.finish(replace(algebra, inner.terms, new)),))
+        case Function("sum", (inner,)):
+            kept = Function("sum", (algebra.finish(replace(algebra, inner.terms, new)),))
             return (Term(factors=(Factor(kept, factor.exponent),)),)
         case Function(name, arguments):
             parts = tuple(replace(algebra, each.terms, new) for each in arguments)
@@ -302,7 +302,7 @@ def _replace_factor(algebra: Algebra, factor: Factor, new: Mapping[Index, Affine
                 raise GivesUp("a largest entry of nothing")
             inner_poly = replace(algebra, body.terms, changed)
             made = algebra.fold(kind, kept_bound, inner_poly, (cube,))
-        case Symbol() | Endless() | Read():
+        case Symbol() | Infinite() | Read():
             return (Term(factors=(factor,)),)
     return made if factor.exponent == 1 else algebra.power(made, factor.exponent)
 

@@ -1,7 +1,7 @@
 """Expressions as sums of terms, intermediates put in place.
 
-A reader knows the equations of one system; letters are read as index expressions over letters of
-its own. What is read twice with the same letters is kept.
+A reader knows the equations of one system; indices are read as index expressions over indices of
+its own. What is read twice with the same indices is kept.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from derive.prove.conditions import (
     decide_affine,
     deny,
     join,
-    refuse_endless,
+    refuse_infinite,
     split_abs,
     to_cubes,
 )
@@ -62,9 +62,9 @@ from derive.prove.terms import (
     ONE,
     Algebra,
     Cube,
-    Endless,
     Factor,
     GivesUp,
+    Infinite,
     Literal,
     Normal,
     Poly,
@@ -125,7 +125,7 @@ class Reader:
         return name in self._equations
 
     def read(self, expr: Expr, env: Mapping[Index, Affine]) -> Poly:
-        """The value of an expression, its free letters read as they are in `env`."""
+        """The value of an expression, its free indices read as they are in `env`."""
         free = find_free(expr)
         under = expr, tuple(env.get(index, to_affine(index)) for index in free)
         found = self._known.get(under)
@@ -140,7 +140,7 @@ class Reader:
                 return number(value)
             case Infinity(negative):
                 sign = Fraction(-1 if negative else 1)
-                return (Term(sign, factors=(Factor(Endless(), Fraction(1)),)),)
+                return (Term(sign, factors=(Factor(Infinite(), Fraction(1)),)),)
             case Size() | Scalar():
                 return (Term(factors=(Factor(Symbol(expr), Fraction(1)),)),)
             case Index():
@@ -198,10 +198,10 @@ class Reader:
     def _put_defined(self, expr: Expr, here: Access, env: Mapping[Index, Affine]) -> Expr | None:
         """The expression with a defined integer tensor's own expression in its place."""
         equation = self._equations[here.tensor.name]
-        letters = equation.target.places
-        if not all(isinstance(letter, Index) for letter in letters):
+        indices = equation.target.places
+        if not all(isinstance(index, Index) for index in indices):
             return None
-        own = dict(zip(letters, here.places, strict=True))
+        own = dict(zip(indices, here.places, strict=True))
         return self._put(substitute(expr, {here: substitute(equation.value, own)}), env)
 
     def place(self, expr: Expr, env: Mapping[Index, Affine]) -> Affine:
@@ -286,7 +286,7 @@ class Reader:
         meaning = unfold(expr)
         if meaning is not None:
             for argument in arguments:
-                refuse_endless(argument)
+                refuse_infinite(argument)
             return self.read(meaning, env)
         return self.algebra.apply(expr.function, arguments)
 
@@ -320,7 +320,7 @@ class Reader:
             return None
         algebra = self.algebra
         branches = [self.read(branch, env) for branch in (then, other)]
-        if any(isinstance(f.atom, Endless) for b in branches for t in b for f in t.factors):
+        if any(isinstance(f.atom, Infinite) for b in branches for t in b for f in t.factors):
             return None
         gap = algebra.finish((*self.read(left, env), *scale(self.read(right, env), -1)))
         step = algebra.finish((*branches[0], *scale(branches[1], -1)))
@@ -350,7 +350,7 @@ def split_guards(factors: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Exp
 
 
 def _solve_place(place: Expr, wanted: Affine) -> dict[Index, Affine]:
-    """What the letters of an equation's place are where it is the wanted position."""
+    """What the indices of an equation's place are where it is the wanted position."""
     if isinstance(place, Index):
         return {place: wanted}
     affine = to_affine(place)
@@ -371,7 +371,7 @@ def _solve_place(place: Expr, wanted: Affine) -> dict[Index, Affine]:
     return found
 
 
-# Reductions over bound letters, and functions along a letter that stays free, opened to sums.
+# Reductions over bound indices, and functions along an index that stays free, opened to sums.
 #
 # mean_j x = sum_j x / J            var_j x = mean_j x**2 - (mean_j x)**2
 # logsumexp_j x = log(sum_j exp(x_j))                 cumsum_j x = sum_k [k <= j] x_k
@@ -392,12 +392,12 @@ class Reads(Protocol):
 
 
 def sum_over(poly: Poly, bound: tuple[Index, ...]) -> Poly:
-    """The terms summed over letters that are used nowhere else."""
+    """The terms summed over indices that are used nowhere else."""
     return tuple(replace(term, bound=(*term.bound, *bound)) for term in poly)
 
 
 def reduce(reader: Reads, expr: Reduce, env: Mapping[Index, Affine]) -> Poly:
-    """A reduction over bound letters."""
+    """A reduction over bound indices."""
     algebra = reader.algebra
     fresh = {index: algebra.fresh(index) for index in expr.bound}
     bound = tuple(fresh.values())
@@ -419,7 +419,7 @@ def reduce(reader: Reads, expr: Reduce, env: Mapping[Index, Affine]) -> Poly:
 
 
 def _refuse_endless_sum(body: Poly) -> None:
-    if any(isinstance(factor.atom, Endless) for term in body for factor in term.factors):
+    if any(isinstance(factor.atom, Infinite) for term in body for factor in term.factors):
         raise GivesUp("a sum of what is infinite")
 
 
@@ -451,7 +451,7 @@ def _variance(
 
 
 def along(reader: Reads, expr: Along, env: Mapping[Index, Affine]) -> Poly:
-    """A function along a letter that stays free."""
+    """A function along an index that stays free."""
     algebra = reader.algebra
     fresh = algebra.fresh(expr.index)
     here = env.get(expr.index, to_affine(expr.index))
@@ -466,7 +466,7 @@ def along(reader: Reads, expr: Along, env: Mapping[Index, Affine]) -> Poly:
     own = reader.condition(expr.condition, env)
     entry = reader.read(expr.body, env)
     if expr.kind == "log_softmax":
-        left_out = scale((Term(factors=(Factor(Endless(), Fraction(1)),)),), -1)
+        left_out = scale((Term(factors=(Factor(Infinite(), Fraction(1)),)),), -1)
         logs = (*entry, *scale(algebra.logarithm(total), -1))
         return (
             *algebra.guard(own, logs),
@@ -569,7 +569,7 @@ def _find_least(subject: Affine, *, strict: bool = False) -> Cubes:
 
 
 def _compare_values(algebra: Algebra, relation: str, left: Poly, right: Poly) -> Cubes:
-    refuse_endless((*left, *right))
+    refuse_infinite((*left, *right))
     if relation in {"<", "<="}:
         left, right = right, left
         relation = {"<": ">", "<=": ">="}[relation]

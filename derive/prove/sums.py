@@ -1,4 +1,4 @@
-"""Where letters stand: all index expressions of a piece, and letters that quotients split."""
+"""Where indices stand: all index expressions of a piece, and indices that quotients split."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from derive.analysis.facts import ONE as UNIT
 from derive.ir.nodes import Call, Expr, Index, Size
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
-from derive.prove.conditions import assume, compare, is_endless, solve, unite
+from derive.prove.conditions import assume, compare, is_infinite, solve, unite
 from derive.prove.terms import (
     Algebra,
     Base,
-    Endless,
     Factor,
     Fold,
     Function,
+    Infinite,
     Literal,
     Normal,
     Piece,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=20000)
 def find_affines(piece: Piece | Factor) -> tuple[Affine, ...]:
-    """Every index expression inside, each once; letters that are bound inside have any names."""
+    """Every index expression inside, each once; indices that are bound inside have any names."""
     match piece:
         case Read(_, places):
             return tuple(dict.fromkeys(places))
@@ -69,13 +69,13 @@ def find_affines(piece: Piece | Factor) -> tuple[Affine, ...]:
             return _gather((*piece.guards, *piece.factors, *inner))
         case Normal(terms):
             return _gather(terms)
-        case Symbol() | Endless():
+        case Symbol() | Infinite():
             return ()
 
 
 @lru_cache(maxsize=20000)
 def find_read_places(piece: Piece | Factor) -> tuple[Affine, ...]:
-    """The positions of tensors alone, without conditions and letters as numbers."""
+    """The positions of tensors alone, without conditions and indices as numbers."""
     match piece:
         case Read(_, places):
             return tuple(dict.fromkeys(places))
@@ -91,7 +91,7 @@ def find_read_places(piece: Piece | Factor) -> tuple[Affine, ...]:
             inner = terms
         case Literal(_, subject):
             inner = () if isinstance(subject, Affine) else (subject,)
-        case Symbol() | Endless() | Value():
+        case Symbol() | Infinite() | Value():
             return ()
     return tuple(dict.fromkeys(place for each in inner for place in find_read_places(each)))
 
@@ -116,7 +116,7 @@ def find_quotients(affine: Affine) -> Iterator[tuple[Affine, Polynomial]]:
 def split_quotient(
     algebra: Algebra, index: Index, affines: Sequence[Affine]
 ) -> tuple[Index, Index, Affine] | None:
-    """Two letters for one that is divided by a divisor of its extent, and what it is in them."""
+    """Two indices for one that is divided by a divisor of its extent, and what it is in them."""
     extent = Polynomial.of(index.extent)
     for affine in affines:
         if index not in find_affine_free(affine):
@@ -133,11 +133,11 @@ def split_quotient(
     return None
 
 
-# Two bound letters that only stand together, as high*B + low, are one letter of extent A*B.
+# Two bound indices that only stand together, as high*B + low, are one index of extent A*B.
 
 
 def merge_letters(algebra: Algebra, term: Term) -> Poly | None:
-    """Two summed letters that stand only together, as h*D + d, become one."""
+    """Two summed indices that stand only together, as h*D + d, become one."""
     if len(term.bound) < 2:
         return None
     affines = find_affines(term)
@@ -157,12 +157,12 @@ def merge_letters(algebra: Algebra, term: Term) -> Poly | None:
 
 
 def _find_pairs(bound: tuple[Index, ...], affines: Sequence[Affine]) -> set[tuple[Expr, Expr]]:
-    """Letters that stand together in some position."""
+    """Indices that stand together in some position."""
     found: set[tuple[Expr, Expr]] = set()
     for affine in affines:
-        letters = [atom for atom in affine.terms if atom in bound]
-        if len(letters) > 1:
-            found |= set(permutations(letters, 2))
+        indices = [atom for atom in affine.terms if atom in bound]
+        if len(indices) > 1:
+            found |= set(permutations(indices, 2))
     return found
 
 
@@ -196,7 +196,7 @@ def find_free_of(atom: Expr) -> frozenset[Index]:
 
 def open_range(algebra: Algebra, term: Term) -> Poly | None:
     """A sum that starts later, as a difference of two that start at 0."""
-    if not term.bound or is_endless(term):
+    if not term.bound or is_infinite(term):
         return None
     places = find_read_places(term)
     for index in term.bound:
@@ -308,7 +308,7 @@ def _assume_inside(algebra: Algebra, term: Term) -> Poly | None:
 
 
 def _count_idle(algebra: Algebra, term: Term) -> Poly | None:
-    """A letter that does not occur counts the entries of its range."""
+    """An index that does not occur counts the entries of its range."""
     idle = [index for index in term.bound if index not in term.inner]
     if not idle:
         return None
@@ -319,7 +319,7 @@ def _count_idle(algebra: Algebra, term: Term) -> Poly | None:
 
 
 def _sift(algebra: Algebra, term: Term) -> Poly | None:
-    """A summed letter that a condition ties to others is put there."""
+    """A summed index that a condition ties to others is put there."""
     for literal in term.guards:
         for index in term.bound:
             place = solve(literal, index)
@@ -342,7 +342,7 @@ def _sift(algebra: Algebra, term: Term) -> Poly | None:
 
 
 def _narrow(algebra: Algebra, term: Term) -> Poly | None:
-    """A condition on a summed letter alone shortens its range."""
+    """A condition on a summed index alone shortens its range."""
     for literal in term.guards:
         index = _find_alone(literal, term.bound)
         if index is None:
@@ -370,7 +370,7 @@ def _narrow(algebra: Algebra, term: Term) -> Poly | None:
 
 
 def _find_alone(literal: Literal, bound: tuple[Index, ...]) -> Index | None:
-    """The one summed letter of `j + c >= 0` or `c - j >= 0`."""
+    """The one summed index of `j + c >= 0` or `c - j >= 0`."""
     subject = literal.subject
     if literal.kind != "least" or not isinstance(subject, Affine) or len(subject.terms) != 1:
         return None
@@ -381,7 +381,7 @@ def _find_alone(literal: Literal, bound: tuple[Index, ...]) -> Index | None:
 
 
 def _split_letter(algebra: Algebra, term: Term) -> Poly | None:
-    """A summed letter that occurs as x // D and x % D is split in two."""
+    """A summed index that occurs as x // D and x % D is split in two."""
     for index in term.bound:
         parts = split_quotient(algebra, index, find_affines(term))
         if parts is not None:
@@ -417,7 +417,7 @@ def _halve(algebra: Algebra, term: Term) -> Poly | None:
 
 
 def _find_pair(literal: Literal, bound: tuple[Index, ...]) -> tuple[Index, Index] | None:
-    """The two summed letters of `i - j >= 0`, of one extent."""
+    """The two summed indices of `i - j >= 0`, of one extent."""
     subject = literal.subject
     if literal.kind != "least" or not isinstance(subject, Affine) or subject.constant.terms:
         return None
@@ -433,16 +433,16 @@ def _find_pair(literal: Literal, bound: tuple[Index, ...]) -> tuple[Index, Index
     return (one, other) if same else None
 
 
-def _open_contrary(algebra: Algebra, term: Term) -> Poly | None:
+def _open_negation(algebra: Algebra, term: Term) -> Poly | None:
     """[not c] f = f - [c] f."""
-    if sum(not each.positive for each in term.guards) > _MOST_SPLIT or is_endless(term):
+    if sum(not each.positive for each in term.guards) > _MOST_SPLIT or is_infinite(term):
         return None
     for literal in term.guards:
         if not literal.positive:
             rest = tuple(each for each in term.guards if each is not literal)
             without = replace(term, guards=rest)
             found = [without]
-            guards = unite(rest, (literal.contrary,))
+            guards = unite(rest, (literal.negation,))
             if guards is not None:
                 found.append(replace(term, coefficient=-term.coefficient, guards=guards))
             return tuple(found)
@@ -450,7 +450,7 @@ def _open_contrary(algebra: Algebra, term: Term) -> Poly | None:
 
 
 def _put_known(algebra: Algebra, term: Term) -> Poly | None:
-    """A free letter that a guard ties to a number, or to a letter of the result, is put there."""
+    """A free index that a guard ties to a number, or to an index of the result, is put there."""
     for literal in term.guards:
         if literal.kind != "zero" or not literal.positive:
             continue
@@ -466,16 +466,16 @@ def _put_known(algebra: Algebra, term: Term) -> Poly | None:
 
 
 def _is_before(one: Index, other: Index) -> bool:
-    """Is the first one a letter of the result, and the other none or a later one?"""
+    """Is the first one an index of the result, and the other none or a later one?"""
     return one.name[0] == "@" and (other.name[0] != "@" or one.name < other.name)
 
 
 def _open_pair(algebra: Algebra, term: Term) -> Poly | None:
     """[a] [c] f = [a] f + [c] f - f, where one of a and c holds at least."""
-    if is_endless(term):
+    if is_infinite(term):
         return None
     for one, other in combinations(term.guards, 2):
-        if compare(one.contrary, other.contrary) == "excludes":
+        if compare(one.negation, other.negation) == "excludes":
             rest = tuple(each for each in term.guards if each is not one and each is not other)
             return (
                 replace(term, guards=(*rest, one)),
@@ -496,6 +496,6 @@ _RULES: tuple[Callable[[Algebra, Term], Poly | None], ...] = (
     _halve,
     open_range,
     _count_idle,
-    _open_contrary,
+    _open_negation,
     _open_pair,
 )

@@ -3,14 +3,14 @@
     normal  = terms, each once, in order of their keys
     term    = coefficient * sum over bound of [guards] * atom**exponent * .. * exp(..)
     atom    = Symbol (size, scalar, prime number, pi) | Read A[i, j] | Value of an index
-            | Base, a normal | Function of normals | Fold (max, prod, argmax) | Endless
+            | Base, a normal | Function of normals | Fold (max, prod, argmax) | Infinite
     literal = an affine >= 0, an affine = 0, a Boolean element, or a normal compared with 0;
               or the contrary of one of these
 
 Laws:
 - Where a guard is false the term is 0, whatever stands beside it.
 - A normal form is a value where its expression is finite; where that is, `definedness` says.
-- A bound letter is made for one sum and is used nowhere else.
+- A bound index is made for one sum and is used nowhere else.
 """
 
 from __future__ import annotations
@@ -129,13 +129,13 @@ class Fold:
 
 
 @dataclass(frozen=True, eq=False)
-class Endless:
+class Infinite:
     """Infinity; its sign is that of the coefficient."""
 
     free = NONE
 
 
-Atom: TypeAlias = Symbol | Read | Value | Base | Function | Fold | Endless
+Atom: TypeAlias = Symbol | Read | Value | Base | Function | Fold | Infinite
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ class Literal:
         return find_affine_free(self.subject)
 
     @cached_property
-    def contrary(self) -> Literal:
+    def negation(self) -> Literal:
         """The literal that holds where this one does not."""
         return Literal(self.kind, self.subject, not self.positive)
 
@@ -243,16 +243,16 @@ class Algebra(Protocol):
         """What `act` gives; GivesUp where it takes more than so many steps."""
 
     def fresh(self, index: Index) -> Index:
-        """A letter of the same extent, used nowhere else."""
+        """An index of the same extent, used nowhere else."""
 
     def make_index(self, extent: Expr) -> Index:
-        """A letter, used nowhere else."""
+        """An index, used nowhere else."""
 
     def key(self, piece: Piece) -> str:
-        """What tells two pieces apart; bound letters are renamed for it."""
+        """What tells two pieces apart; bound indices are renamed for it."""
 
     def coarse_key(self, piece: Piece) -> str:
-        """A key in which all letters of one extent are one; to choose by."""
+        """A key in which all indices of one extent are one; to choose by."""
 
     def finish(self, poly: Poly) -> Normal:
         """The normal form of a sum of terms."""
@@ -302,12 +302,12 @@ class Algebra(Protocol):
         """Is it >= 0 for all inputs?"""
 
 
-# Keys of pieces: texts that are equal where two pieces differ in their bound letters alone.
+# Keys of pieces: texts that are equal where two pieces differ in their bound indices alone.
 #
-# The bound letters of a term get labels by colour refinement (letters that stand in different
+# The bound indices of a term get labels by colour refinement (indices that stand in different
 # company are told apart) and individualisation (of those left, each is tried as the first one). The
-# labels of an inner sum lie deeper than those of the letters around it. A label stands for its
-# letter's part in the term, so the order in which sums and factors were written has no say.
+# labels of an inner sum lie deeper than those of the indices around it. A label stands for its
+# index's part in the term, so the order in which sums and factors were written has no say.
 
 
 Label: TypeAlias = tuple[int, str]  # how deep its sum lies, and the text
@@ -315,7 +315,7 @@ Labels: TypeAlias = "Mapping[Index, Label]"
 Part: TypeAlias = "tuple[str, Factor | Literal | Normal]"
 
 _LONG = 96
-_MOST_LEAVES = 48  # orders of letters that colours cannot tell apart; one is tried beyond
+_MOST_LEAVES = 48  # orders of indices that colours cannot tell apart; one is tried beyond
 
 
 @lru_cache(maxsize=20000)
@@ -340,14 +340,14 @@ def shorten(text: str) -> str:
 
 
 class Labeller:
-    """Keys of pieces under labels for their letters; what is found is kept."""
+    """Keys of pieces under labels for their indices; what is found is kept."""
 
     def __init__(self, step: Callable[[], None]) -> None:
         self._known: dict[tuple[object, ...], str] = {}
         self._step = step
 
     def write(self, piece: Piece | Factor, labels: Labels) -> str:
-        """The key of a piece; letters without a label stand for themselves."""
+        """The key of a piece; indices without a label stand for themselves."""
         mine = {index: labels[index] for index in piece.free if index in labels}
         under = (piece, *sorted((i.name, *label) for i, label in mine.items()))
         found = self._known.get(under)
@@ -372,7 +372,7 @@ class Labeller:
                 return f"{name}({','.join(self.write(each, labels) for each in arguments)})"
             case Fold(kind, bound, literals, body):
                 return f"{kind}{self.write_bound(bound, _mark_all(literals, body), labels)}"
-            case Endless():
+            case Infinite():
                 return "oo"
             case Literal():
                 return self._write_literal(piece, labels)
@@ -395,7 +395,7 @@ class Labeller:
         return f"{sign}{literal.kind} {text}"
 
     def write_affine(self, value: Affine, labels: Labels) -> str:
-        """An index expression, its letters by their labels."""
+        """An index expression, its indices by their labels."""
         parts = [
             f"{write_size(each)}*{self._write_place(atom, labels)}"
             for atom, each in value.terms.items()
@@ -420,7 +420,7 @@ class Labeller:
         raise GivesUp("a position of an unknown kind")
 
     def write_bound(self, bound: tuple[Index, ...], parts: Sequence[Part], labels: Labels) -> str:
-        """The parts under a sum over the bound letters, whatever their names are."""
+        """The parts under a sum over the bound indices, whatever their names are."""
         if not bound:
             return "*".join(sorted(mark + self.write(part, labels) for mark, part in parts))
         depth = 1 + max((label[0] for label in labels.values()), default=0)
@@ -461,7 +461,7 @@ class Labeller:
     def _refine(
         self, parts: Sequence[Part], labels: Labels, depth: int, colours: dict[Index, str]
     ) -> dict[Index, str]:
-        """Colours that tell letters apart by the company in which they stand."""
+        """Colours that tell indices apart by the company in which they stand."""
         while len(set(colours.values())) < len(colours):
             coloured = {**labels, **{i: (depth, f"c{c}") for i, c in colours.items()}}
             seen = {}
@@ -487,5 +487,5 @@ def _mark_all(literals: Sequence[Literal], body: Normal) -> list[Part]:
 
 
 def find_anonymous(piece: Piece) -> dict[Index, Label]:
-    """One label for all free letters of an extent: for choices that must not hang on names."""
+    """One label for all free indices of an extent: for choices that must not hang on names."""
     return {index: (1, write_extent(index)) for index in piece.free if index.name[0] != "@"}

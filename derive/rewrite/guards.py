@@ -46,7 +46,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.rewrite.tame import find_wild, is_finite, mark_wild
+from derive.rewrite.finite import find_nonfinite, is_finite, mark_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -107,16 +107,16 @@ def guard_unless_finite(expr: Expr, condition: Expr, *, zeros: bool = False) -> 
 
 
 def _narrow(condition: Expr, expr: Expr) -> Expr:
-    """What of the condition holds inside: a row is read whole, also where its letter is guarded."""
+    """What of the condition holds inside: a row is read whole, also where its index is guarded."""
     match expr:
         case Reduce(_, bound):
-            letters = set(bound)
+            indices = set(bound)
         case Along(_, index):
-            letters = {index}
+            indices = {index}
         case _:
             return condition
     parts = condition.parts if isinstance(condition, And) else (condition,)
-    kept = tuple(part for part in parts if not letters & set(find_free(part)))
+    kept = tuple(part for part in parts if not indices & set(find_free(part)))
     return And(kept) if len(kept) > 1 else kept[0] if kept else TRUE
 
 
@@ -186,13 +186,16 @@ Guards = tuple[Expr, ...]
 
 def carry_guards(system: System) -> System:
     """The system with each definition protected by the condition under which it is needed."""
-    wild, conditions = find_wild(system), _find_conditions(system)
-    tame = {likeness: tensor for tensor, likeness in wild.items()}
+    nonfinite, conditions = find_nonfinite(system), _find_conditions(system)
+    unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
     equations = []
     for equation in system.equations:
-        value, condition = mark_wild(equation.value, wild), conditions[equation.target.tensor]
+        value, condition = (
+            mark_tensors(equation.value, nonfinite),
+            conditions[equation.target.tensor],
+        )
         value = protect(value, condition, zeros=system.empty_row == "zeros")
-        equations.append(Equation(equation.target, mark_wild(value, tame)))
+        equations.append(Equation(equation.target, mark_tensors(value, unmarked)))
     return replace(system, equations=tuple(equations))
 
 
@@ -202,7 +205,7 @@ def mark_harmful(system: System) -> System:
     harmful: dict[Tensor, Tensor] = {}
     equations: list[Equation] = []
     for equation in system.equations:
-        value, tensor = mark_wild(equation.value, harmful), equation.target.tensor
+        value, tensor = mark_tensors(equation.value, harmful), equation.target.tensor
         if not is_harmless(value, conditions[tensor], zeros=system.empty_row == "zeros"):
             harmful[tensor] = replace(tensor, upper=Infinity(False))
         equations.append(Equation(equation.target, value))
@@ -210,7 +213,7 @@ def mark_harmful(system: System) -> System:
 
 
 def _find_conditions(system: System) -> dict[Tensor, Expr]:
-    """Where each tensor that is defined is needed, over the letters of its definition.
+    """Where each tensor that is defined is needed, over the indices of its definition.
 
     A result is needed everywhere; another one where a later equation reads it and is itself needed.
     """
@@ -289,7 +292,7 @@ def _negate(condition: Expr) -> Expr:
 def _find_inside(
     bound: tuple[Index, ...], condition: Expr, body: Expr, guards: Guards
 ) -> Iterator[tuple[Access, Guards]]:
-    """A row is read whole: what is known of its letter outside does not hold inside."""
+    """A row is read whole: what is known of its index outside does not hold inside."""
     around = tuple(guard for guard in guards if not set(find_free(guard)) & set(bound))
     yield from find_reads(condition, around)
     yield from find_reads(body, around if condition is TRUE else (*around, condition))

@@ -71,8 +71,8 @@ def _find_parts(equations: Equations, results: Sequence[Tensor]) -> Equations:
     """The equations that may be part of a softmax, and that nothing returns."""
     parts: dict[Equation, None] = {}
     for equation in equations:
-        letters = equation.target.places
-        plain = all(isinstance(place, Index) for place in letters)
+        indices = equation.target.places
+        plain = all(isinstance(place, Index) for place in indices)
         known = any(_reads(equation.value, part) for part in parts)
         if plain and equation.target.tensor not in results and (known or _holds(equation.value)):
             parts[equation] = None
@@ -109,7 +109,7 @@ def _reads(value: Expr, equation: Equation) -> bool:
 def _open(
     equations: Equations, chosen: Sequence[Equation], settle: Callable[[Expr], Expr]
 ) -> Equations | None:
-    """The equations with some put where they are read; None where one is not read at letters.
+    """The equations with some put where they are read; None where one is not read at indices.
 
     A bracket guards what it is multiplied by, but not what its equation is read beside: where the
     rules leave one in a product, it stays under its name.
@@ -126,7 +126,7 @@ def _open(
                 for e in found
                 if e.target is not equation.target
             ]
-        except ValueError:  # the letter of a row cannot be renamed there
+        except ValueError:  # the index of a row cannot be renamed there
             return None
         if any(_reads(e.value, equation) for e in found):
             return None
@@ -134,17 +134,17 @@ def _open(
 
 
 def _put(value: Expr, equation: Equation) -> Expr:
-    """The value with the equation's in place of each read of it at letters of its extents."""
+    """The value with the equation's in place of each read of it at indices of its extents."""
     inside = map_children(value, lambda child: _put(child, equation))
     if not isinstance(inside, Access) or inside.tensor is not equation.target.tensor:
         return inside
     new: dict[Expr, Expr] = {}
-    for letter, place in zip(equation.target.places, inside.places, strict=True):
-        if not isinstance(place, Index) or not isinstance(letter, Index):
+    for index, place in zip(equation.target.places, inside.places, strict=True):
+        if not isinstance(place, Index) or not isinstance(index, Index):
             return inside
-        if not is_same_extent(place.extent, letter.extent):
+        if not is_same_extent(place.extent, index.extent):
             return inside
-        new[letter] = place
+        new[index] = place
     return substitute(equation.value, new)
 
 
@@ -197,7 +197,7 @@ def open_wide_sums(
 
 
 def _find_deltas(equation: Equation) -> list[Expr]:
-    """The terms that are 1 where two letters of the left side are equal, and else 0."""
+    """The terms that are 1 where two indices of the left side are equal, and else 0."""
     terms = equation.value.terms if isinstance(equation.value, Add) else ()
     return [t for t in terms if is_bracket(t) and _is_delta(t.condition)]
 
@@ -255,5 +255,5 @@ def _put_sum(factor: Expr, equation: Equation) -> Expr:
     pairs = zip(equation.target.places, factor.places, strict=True)
     try:
         return substitute(equation.value, dict(pairs))
-    except ValueError:  # a letter of the reader is bound inside
+    except ValueError:  # an index of the reader is bound inside
         return factor

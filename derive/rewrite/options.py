@@ -25,31 +25,31 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.ir.walk import find_children, find_free, map_children, walk
+from derive.rewrite.finite import find_nonfinite, mark_tensors
 from derive.rewrite.guards import is_natural
-from derive.rewrite.letters import Letters, find_letters
+from derive.rewrite.naming import Letters, find_letters
 from derive.rewrite.rule import Rule, find_valid
 from derive.rewrite.rules import chains, deltas, masks, shifts, squares, sums
-from derive.rewrite.tame import find_wild, mark_wild
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-def find_steep_names(system: System) -> set[str]:
+def find_sensitive_names(system: System) -> set[str]:
     """The tensors that are read, at any remove, under such a function."""
     names: set[str] = set()
     for equation in reversed(system.equations):
-        is_steep = equation.target.tensor.name in names
-        found = find_steep(equation.value, is_steep=is_steep)
+        is_sensitive = equation.target.tensor.name in names
+        found = find_sensitive(equation.value, is_sensitive=is_sensitive)
         names |= {site.tensor.name for site in found if isinstance(site, Access)}
     return names
 
 
-def find_steep(value: Expr, *, is_steep: bool) -> set[Expr]:
+def find_sensitive(value: Expr, *, is_sensitive: bool) -> set[Expr]:
     """The parts of a value that stand under such a function, or all if the value does."""
     found: set[Expr] = set()
     seen: set[tuple[Expr, bool]] = set()
-    stack = [(value, is_steep)]
+    stack = [(value, is_sensitive)]
     while stack:
         here = stack.pop()
         if here not in seen:
@@ -59,20 +59,20 @@ def find_steep(value: Expr, *, is_steep: bool) -> set[Expr]:
     return found
 
 
-def _walk_parts(expr: Expr, is_steep: bool) -> Iterator[tuple[Expr, bool]]:
-    """The parts, and whether they are steep."""
+def _walk_parts(expr: Expr, is_sensitive: bool) -> Iterator[tuple[Expr, bool]]:
+    """The parts, and whether they are sensitive."""
     match expr:
         case Pow(base, exponent):
-            yield base, is_steep or not is_natural(exponent)
-            yield exponent, is_steep
+            yield base, is_sensitive or not is_natural(exponent)
+            yield exponent, is_sensitive
         case Call(function, arguments):
             row = FUNCTIONS[function]
-            inner = bool(row.domain) or (is_steep and not row.is_smooth)
+            inner = bool(row.domain) or (is_sensitive and not row.is_smooth)
             yield from ((argument, inner) for argument in arguments)
         case Along("softmax" | "log_softmax"):
             yield from ((part, False) for part in find_children(expr))
         case _:
-            yield from ((part, is_steep) for part in find_children(expr))
+            yield from ((part, is_sensitive) for part in find_children(expr))
 
 
 # Rules that a search may try, and every system that one of them leads to.
@@ -129,9 +129,9 @@ def find_rewritings(system: System, rules: Sequence[Rule]) -> Iterator[Rewriting
     do not hold for the system's empty rows are not tried.
     """
     seen = {system: None}
-    letters = Letters(system)
+    indices = Letters(system)
     rules = find_valid(rules, system.empty_row)
-    found = chain(_find_in_equations(system, rules, letters), _find_across(system, rules, letters))
+    found = chain(_find_in_equations(system, rules, indices), _find_across(system, rules, indices))
     for rewriting in found:
         if rewriting.system not in seen:
             seen[rewriting.system] = None
@@ -139,22 +139,24 @@ def find_rewritings(system: System, rules: Sequence[Rule]) -> Iterator[Rewriting
 
 
 def _find_in_equations(
-    system: System, rules: Sequence[Rule], letters: Letters
+    system: System, rules: Sequence[Rule], indices: Letters
 ) -> Iterator[Rewriting]:
-    wild = find_wild(system)
-    tame = {likeness: tensor for tensor, likeness in wild.items()}
-    names = find_steep_names(system)
+    nonfinite = find_nonfinite(system)
+    unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
+    names = find_sensitive_names(system)
     for number, equation in enumerate(system.equations):
-        value = mark_wild(equation.value, wild)
-        steep = find_steep(value, is_steep=equation.target.tensor.name in names)
+        value = mark_tensors(equation.value, nonfinite)
+        sensitive = find_sensitive(value, is_sensitive=equation.target.tensor.name in names)
         for site in _walk_values(value):
             for rule in rules:
-                if rule.loses and site in steep:
+                if rule.loses and site in sensitive:
                     continue
                 new = rule(site)
                 if new is None or new is site:
                     continue
-                after = letters.settle(mark_wild(_exchange(value, site, new), tame), equation)
+                after = indices.settle(
+                    mark_tensors(_exchange(value, site, new), unmarked), equation
+                )
                 if not _is_whole(after):
                     continue
                 equations = list(system.equations)
@@ -163,14 +165,14 @@ def _find_in_equations(
                 yield _tell(rule, changed, equation, after)
 
 
-def _find_across(system: System, rules: Sequence[Rule], letters: Letters) -> Iterator[Rewriting]:
+def _find_across(system: System, rules: Sequence[Rule], indices: Letters) -> Iterator[Rewriting]:
     values = {equation.target: equation for equation in system.equations}
     for rule in rules:
         for new in rule.across(system) if rule.across is not None else ():
             equations = tuple(
                 each
                 if values[each.target] is each
-                else Equation(each.target, letters.settle(each.value, each))
+                else Equation(each.target, indices.settle(each.value, each))
                 for each in new.equations
             )
             changed = next(each for each in equations if values[each.target] is not each)

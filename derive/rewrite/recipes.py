@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import Equation, System, Tensor
 from derive.ir.walk import map_children
+from derive.rewrite.finite import find_nonfinite, mark_tensors
 from derive.rewrite.guards import carry_guards
 from derive.rewrite.inline import open_rows, open_wide_sums
-from derive.rewrite.letters import settle_system
+from derive.rewrite.naming import rename_clashes
 from derive.rewrite.rule import Rule, apply_rules, find_valid
 from derive.rewrite.rules import deltas, products, softmax
-from derive.rewrite.tame import find_wild, mark_wild
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -101,18 +101,18 @@ def prepare(system: System, log: list[Use] | None = None) -> tuple[System, tuple
     logged.replace_each(*OPEN, opened)
     settled = replace(opened, equations=open_parts(opened))
     logged.replace_each(*ROWS, settled)
-    wild = find_wild(settled)
-    rewrite = _make_rewriter(settled, wild)
+    nonfinite = find_nonfinite(settled)
+    rewrite = _make_rewriter(settled, nonfinite)
     equations = list(settled.equations)
     for number, each in enumerate(settled.equations):
         used: list[tuple[Rule, Expr, Expr]] = []
         equations[number] = Equation(each.target, rewrite(each.value, used))
         told.update(rule for rule, _, _ in used)
-        logged.rewrite(number, used, wild)
+        logged.rewrite(number, used, nonfinite)
     rewritten = replace(settled, equations=tuple(equations))
     guarded = carry_guards(rewritten)
     logged.replace_each(*GUARD, guarded, backwards=True)
-    last = settle_system(guarded, system)
+    last = rename_clashes(guarded, system)
     logged.replace_each(*SETTLE, last)
     return last, tuple(f"{each.name}: {each.law}" for each in TOLD if each in told)
 
@@ -126,21 +126,21 @@ def find_uses(system: System) -> tuple[Use, ...]:
 
 def open_parts(system: System) -> tuple[Equation, ...]:
     """The equations with the parts of each softmax put where they are read."""
-    rewrite = _make_rewriter(system, find_wild(system))
+    rewrite = _make_rewriter(system, find_nonfinite(system))
     return open_rows(system.equations, system.results, rewrite)
 
 
-def _make_rewriter(system: System, wild: Mapping[Tensor, Tensor]) -> Callable[..., Expr]:
+def _make_rewriter(system: System, nonfinite: Mapping[Tensor, Tensor]) -> Callable[..., Expr]:
     """What the rules make of a value of this system; those that fitted are added to a list.
 
     The rules are told which tensors may hold more than finite numbers.
     """
     rules = find_rules(system)
-    tame = {likeness: tensor for tensor, likeness in wild.items()}
+    unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
 
     def rewrite(value: Expr, used: list[tuple[Rule, Expr, Expr]] | None = None) -> Expr:
-        flat = apply_rules(mark_wild(value, wild), FLAT, used)
-        return mark_wild(apply_rules(flat, rules, used), tame)
+        flat = apply_rules(mark_tensors(value, nonfinite), FLAT, used)
+        return mark_tensors(apply_rules(flat, rules, used), unmarked)
 
     return rewrite
 
@@ -161,20 +161,20 @@ class _Log:
         self,
         number: int,
         used: Sequence[tuple[Rule, Expr, Expr]],
-        wild: Mapping[Tensor, Tensor],
+        nonfinite: Mapping[Tensor, Tensor],
     ) -> None:
         """The uses of rules in one equation."""
         if self.uses is None:
             return
-        tame = {likeness: tensor for tensor, likeness in wild.items()}
+        unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
         target, here = self.system.equations[number].target, self.system.equations[number].value
-        value = mark_wild(here, wild)
+        value = mark_tensors(here, nonfinite)
         for rule, site, new in used:
             exchanged = exchange(value, site, new)
             if exchanged is value:
                 continue  # it stood in what another use has taken away
             value = exchanged
-            before, here = here, mark_wild(value, tame)
+            before, here = here, mark_tensors(value, unmarked)
             equations = list(self.system.equations)
             equations[number] = Equation(target, here)
             changed = replace(self.system, equations=tuple(equations))

@@ -1,4 +1,4 @@
-"""What is known of rows: which are never empty, and which letters of two rows play one part.
+"""What is known of rows: which are never empty, and which indices of two rows play one part.
 
 A row is what a reduction or a softmax runs over: an index, under a condition.
 """
@@ -62,12 +62,12 @@ def match_letter(one: Expr, other: Expr, summed: Index) -> Index | None:
 
 
 def is_alike(one: Expr, other: Expr) -> bool:
-    """Are they the same but for the letters that they bind?"""
+    """Are they the same but for the indices that they bind?"""
     return one is other or _number_letters(one, 0) is _number_letters(other, 0)
 
 
 def _number_letters(expr: Expr, depth: int) -> Expr:
-    """The expression with its bound letters numbered from outside to inside."""
+    """The expression with its bound indices numbered from outside to inside."""
     if isinstance(expr, Reduce):
         numbered = (Index(f"#{depth + k}", i.extent) for k, i in enumerate(expr.bound))
         new: dict[Expr, Expr] = dict(zip(expr.bound, numbered, strict=True))

@@ -31,7 +31,7 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.prove import prove
-from derive.prove.normal import GivesUp, Workshop, to_key, to_normal
+from derive.prove.normal import GivesUp, NormalAlgebra, to_key, to_normal
 from derive.prove.terms import Factor, Read, Term
 
 N = Size("N")
@@ -175,7 +175,7 @@ def test_a_budget_is_kept():
 
 
 def test_letters_of_a_workshop_are_used_once():
-    algebra = Workshop()
+    algebra = NormalAlgebra()
     first, second = algebra.fresh(a), algebra.fresh(a)
     assert first is not second
     term = Term(

@@ -17,7 +17,7 @@ from derive.ir.walk import map_children, substitute
 from derive.prove import Proof, prove
 from derive.prove.cuts import find_cuts
 from derive.prove.definedness import Definedness
-from derive.prove.normal import Workshop
+from derive.prove.normal import NormalAlgebra
 from derive.prove.reader import Reader
 
 ONE_LAYER = """X[B, N, E]; W_q, W_k, W_v[E, H, D]; W_o[H*D, E]; g, c[E]; U[E, F]; V[F, E]
@@ -65,7 +65,7 @@ def test_a_layer_of_a_transformer():
 
 def test_intermediates_that_agree_are_cut():
     code, formula = system(AS_CODED), system(ONE_LAYER)
-    algebra = Workshop(80_000)
+    algebra = NormalAlgebra(80_000)
     cuts = find_cuts(code, formula, [Definedness(Reader(algebra, s)) for s in (code, formula)])
     assert ("a", "a") in cuts  # though the order of its places differs
     assert ("f", "f") in cuts

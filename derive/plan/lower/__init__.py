@@ -82,8 +82,8 @@ from derive.plan.ops import (
     sort_axes,
     strip_casts,
 )
+from derive.rewrite.finite import is_finite, is_positive
 from derive.rewrite.rules.products import rename_bound
-from derive.rewrite.tame import is_finite, is_positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

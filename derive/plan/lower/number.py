@@ -26,8 +26,8 @@ from derive.plan.ops import (
     args_of,
     walk_ops,
 )
+from derive.rewrite.finite import is_positive
 from derive.rewrite.rows import is_above_zero
-from derive.rewrite.tame import is_positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -31,6 +31,7 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free, map_children, substitute
+from derive.rewrite.finite import find_nonfinite, is_finite_where_defined, is_safe, mark_tensors
 from derive.rewrite.rule import apply_rules, rule, system_rule
 from derive.rewrite.rules.masks import Triangle, find_triangles, make_running_sum
 from derive.rewrite.rules.products import (
@@ -44,7 +45,6 @@ from derive.rewrite.rules.products import (
     rename_bound,
 )
 from derive.rewrite.rules.sums import find_factors, is_number, split_term
-from derive.rewrite.tame import find_wild, is_settled, is_tame, mark_wild
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -97,12 +97,12 @@ def inline_equation(system: System) -> Iterator[System]:
     All reads of it are factors there, so that nothing is computed more often than before. Equations
     that one equation reads go in one by one, and all at once: what they are made of may meet there.
     """
-    wild = find_wild(system)
+    nonfinite = find_nonfinite(system)
     together: dict[Equation, list[Equation]] = {}
     for equation in system.equations:
         simple = all(map(_is_simple, split_term(equation.value).factors))
-        if simple and is_settled(mark_wild(equation.value, wild)):
-            for new in _inline(equation, system, wild):
+        if simple and is_finite_where_defined(mark_tensors(equation.value, nonfinite)):
+            for new in _inline(equation, system, nonfinite):
                 yield new
                 reader = next(e for e in system.equations if _reads(e.value, equation))
                 together.setdefault(reader, []).append(equation)
@@ -110,7 +110,7 @@ def inline_equation(system: System) -> Iterator[System]:
         if len(equations) > 1:
             whole = system
             for equation in equations:
-                whole = next(_inline(equation, whole, wild), whole)
+                whole = next(_inline(equation, whole, nonfinite), whole)
             yield whole
 
 
@@ -123,13 +123,15 @@ def inline_equation(system: System) -> Iterator[System]:
 )
 def inline_row(system: System) -> Iterator[System]:
     """A softmax goes into the sums of one equation that reads it, where its division can wait."""
-    wild = find_wild(system)
+    nonfinite = find_nonfinite(system)
     for equation in system.equations:
         if isinstance(equation.value, Along) and equation.value.kind == "softmax":
-            yield from _inline(equation, system, wild)
+            yield from _inline(equation, system, nonfinite)
 
 
-def _inline(equation: Equation, system: System, wild: Mapping[Tensor, Tensor]) -> Iterator[System]:
+def _inline(
+    equation: Equation, system: System, nonfinite: Mapping[Tensor, Tensor]
+) -> Iterator[System]:
     """The system without the equation, if one other reads it, and only as a factor of sums."""
     places = equation.target.places
     if equation.target.tensor in system.results or not places:
@@ -138,9 +140,11 @@ def _inline(equation: Equation, system: System, wild: Mapping[Tensor, Tensor]) -
     if len(readers) != 1 or readers[0] is equation:
         return
     (reader,) = readers
-    others = {tensor: like for tensor, like in wild.items() if tensor is not equation.target.tensor}
-    marked = _open_reads(mark_wild(reader.value, others), equation)
-    opened = mark_wild(marked, {like: tensor for tensor, like in others.items()})
+    others = {
+        tensor: like for tensor, like in nonfinite.items() if tensor is not equation.target.tensor
+    }
+    marked = _open_reads(mark_tensors(reader.value, others), equation)
+    opened = mark_tensors(marked, {like: tensor for tensor, like in others.items()})
     if not _reads(opened, equation):
         kept = (each for each in system.equations if each is not equation)
         changed = Equation(reader.target, opened)
@@ -168,7 +172,7 @@ def _open_reads(value: Expr, equation: Equation) -> Expr:
     if not isinstance(inside, Reduce) or inside.kind != "sum":
         return inside
     chain = to_chain(inside)
-    if not all(map(is_settled, chain.factors)):
+    if not all(map(is_finite_where_defined, chain.factors)):
         return inside
     k = 0
     while k < len(chain.factors):
@@ -181,20 +185,20 @@ def _open_reads(value: Expr, equation: Equation) -> Expr:
 
 
 def _find_value(factor: Expr, equation: Equation) -> Expr | None:
-    """The value that a read at letters alone has."""
+    """The value that a read at indices alone has."""
     target = equation.target
     if not isinstance(factor, Access) or factor.tensor is not target.tensor:
         return None
     new: dict[Expr, Expr] = {}
-    for letter, place in zip(target.places, factor.places, strict=True):
-        if not isinstance(place, Index) or not isinstance(letter, Index):
+    for index, place in zip(target.places, factor.places, strict=True):
+        if not isinstance(place, Index) or not isinstance(index, Index):
             return None
-        if not is_same_extent(place.extent, letter.extent):
+        if not is_same_extent(place.extent, index.extent):
             return None
-        new[letter] = place
+        new[index] = place
     try:
         return substitute(equation.value, new)
-    except ValueError:  # a diagonal of a row has no letter for it
+    except ValueError:  # a diagonal of a row has no index for it
         return None
 
 
@@ -205,7 +209,7 @@ def _find_value(factor: Expr, equation: Equation) -> Expr | None:
     refuses="q, k[N, D]; v[N, E]; z[i,e] = sum[j, j <= i](exp(sum[d](q[i,d] * k[j,d])) * v[j,e])",
 )
 def accumulate_chain(expr: Expr) -> Expr | None:
-    """Under a triangle, the factors that have its inner letter alone are added up as they come."""
+    """Under a triangle, the factors that have its inner index alone are added up as they come."""
     for triangle in find_triangles(expr):
         if triangle.is_upper or triangle.offset != 0:
             continue
@@ -218,7 +222,7 @@ def accumulate_chain(expr: Expr) -> Expr | None:
 
 
 def _flatten_between(expr: Reduce, triangle: Triangle) -> Chain:
-    """The sum less its triangle; sums that meet both letters of it are opened."""
+    """The sum less its triangle; sums that meet both indices of it are opened."""
     chain = replace(to_chain(expr), condition=triangle.rest)
     ends = {triangle.index, triangle.edge}
     k = 0
@@ -232,7 +236,7 @@ def _flatten_between(expr: Reduce, triangle: Triangle) -> Chain:
 
 
 def _accumulate(chain: Chain, triangle: Triangle) -> Expr | None:
-    """The product of what is free of the inner letter and the running sum of the rest."""
+    """The product of what is free of the inner index and the running sum of the rest."""
     index, edge = triangle.index, triangle.edge
     inside, outside = _part(chain.factors, index)
     parts = chain.condition.parts if isinstance(chain.condition, And) else (chain.condition,)
@@ -242,7 +246,7 @@ def _accumulate(chain: Chain, triangle: Triangle) -> Expr | None:
     if any(edge in find_free(part) for part in (*inside, *within)):
         return None
     guarded = bool(within) or around != [TRUE] or any(map(find_brackets, inside))
-    if guarded and not all(map(is_tame, outside)):
+    if guarded and not all(map(is_safe, outside)):
         return None
     shared = {i for part in (*outside, *around) for i in find_free(part)} | {edge}
     own = tuple(i for i in chain.bound if i not in shared and i is not index)
@@ -251,9 +255,9 @@ def _accumulate(chain: Chain, triangle: Triangle) -> Expr | None:
     try:
         condition = substitute(TRUE if own else join_conditions(*within), here)
         running = make_running_sum(edge, condition, substitute(entry, here))
-    except ValueError:  # the letter of a row stands for itself
+    except ValueError:  # the index of a row stands for itself
         return None
-    if running is None or not all(map(is_settled, outside)):
+    if running is None or not all(map(is_finite_where_defined, outside)):
         return None
     bound = tuple(i for i in chain.bound if i not in own and i is not index)
     return Chain(bound, join_conditions(*around), (*outside, running)).to_expr()
@@ -281,7 +285,7 @@ def distribute_chain(expr: Expr) -> Expr | None:
     if not isinstance(expr, Reduce) or expr.kind != "sum" or expr.condition is not TRUE:
         return None
     factors = find_factors(expr.body)
-    if not all(map(is_settled, factors)):
+    if not all(map(is_finite_where_defined, factors)):
         return None
     for k, factor in enumerate(factors):
         others = (*factors[:k], *factors[k + 1 :])

@@ -39,7 +39,7 @@ def sift_delta(expr: Expr) -> Expr | None:
             condition, body = (
                 substitute(part, {index: place}) for part in (sifted.condition, sifted.body)
             )
-        except ValueError:  # the letter of a row stands for itself
+        except ValueError:  # the index of a row stands for itself
             continue
         bound = tuple(i for i in sifted.bound if i is not index)
         if bound:
@@ -55,7 +55,7 @@ def sift_delta(expr: Expr) -> Expr | None:
     refuses="A[M, N]; x[N]; z[M]; y[i] = z[i] * sum[j](x[j] * [i == j])",
 )
 def sift_letter(expr: Expr) -> Expr | None:
-    """A summed index that a delta ties to another letter of the same extent gives way to it."""
+    """A summed index that a delta ties to another index of the same extent gives way to it."""
     if not isinstance(expr, Reduce) or expr.kind != "sum":
         return None
     return sift_delta(expr) if _is_letter_tied(expr) else None

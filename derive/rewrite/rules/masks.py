@@ -1,4 +1,4 @@
-"""Rules on masks over two letters: triangles become running sums, a diagonal is taken off.
+"""Rules on masks over two indices: triangles become running sums, a diagonal is taken off.
 
 sum_{j <= i} f_j = cumsum_i(f_i)          sum_{j != i} f_ij = sum_j f_ij - f_ii
 """
@@ -29,11 +29,11 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_free, substitute
+from derive.rewrite.finite import is_finite_where_defined, is_readable, is_safe
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.deltas import sift_delta
 from derive.rewrite.rules.products import is_bracket, join_conditions, make_product
 from derive.rewrite.rules.sums import find_factors
-from derive.rewrite.tame import is_readable, is_settled, is_tame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ class Triangle:
     refuses="x[N]; A[N, N]; y[i] = sum[j, j <= i](x[j] * A[i,j])",
 )
 def prefix_sum(expr: Expr) -> Expr | None:
-    """A sum up to another letter of what does not depend on that letter is a running sum."""
+    """A sum up to another index of what does not depend on that index is a running sum."""
     for triangle in find_triangles(expr):
         if not triangle.is_upper and triangle.offset == 0:
             running = to_running_sum(expr, triangle)
@@ -77,7 +77,7 @@ def prefix_sum(expr: Expr) -> Expr | None:
     loses="digits where an entry is larger than the sum of those before it",
 )
 def strict_prefix_sum(expr: Expr) -> Expr | None:
-    """A sum up to another letter, without the entry there."""
+    """A sum up to another index, without the entry there."""
     for triangle in find_triangles(expr):
         if not triangle.is_upper and triangle.offset == -1:
             running = to_running_sum(expr, triangle)
@@ -95,7 +95,7 @@ def strict_prefix_sum(expr: Expr) -> Expr | None:
     loses="digits where the entries before are larger than the sum of those that follow",
 )
 def suffix_sum(expr: Expr) -> Expr | None:
-    """A sum from another letter on is the whole sum without the running sum before."""
+    """A sum from another index on is the whole sum without the running sum before."""
     for triangle in find_triangles(expr):
         if triangle.is_upper and triangle.offset in {0, 1}:
             running = to_running_sum(expr, triangle)
@@ -110,7 +110,7 @@ def suffix_sum(expr: Expr) -> Expr | None:
 
 
 def find_triangles(expr: Expr) -> Iterator[Triangle]:
-    """The parts `j <= i + c` or `j >= i + c` of a sum's condition where the letters are alike."""
+    """The parts `j <= i + c` or `j >= i + c` of a sum's condition where the indices are alike."""
     if not isinstance(expr, Reduce) or expr.kind != "sum" or expr.condition is TRUE:
         return
     parts = expr.condition.parts if isinstance(expr.condition, And) else (expr.condition,)
@@ -125,10 +125,10 @@ def find_triangles(expr: Expr) -> Iterator[Triangle]:
 
 def _read_fact(fact: Polynomial, index: Index, rest: Expr) -> Iterator[Triangle]:
     """The triangle that `edge - index + offset >= 0` or its contrary says."""
-    letters = [atom for atom in fact.atoms if isinstance(atom, Index)]
-    if len(letters) != 2 or index not in letters:
+    indices = [atom for atom in fact.atoms if isinstance(atom, Index)]
+    if len(indices) != 2 or index not in indices:
         return
-    (edge,) = (letter for letter in letters if letter is not index)
+    (edge,) = (letter for letter in indices if letter is not index)
     step = Polynomial.of(edge) - Polynomial.of(index)
     for is_upper, offset in ((False, fact - step), (True, step + fact)):
         number = offset.constant
@@ -150,7 +150,7 @@ def to_running_sum(expr: Expr, triangle: Triangle) -> Expr | None:
     bound = tuple(i for i in expr.bound if i is not index)
     try:
         condition, body = substitute(rest, {index: edge}), substitute(expr.body, {index: edge})
-    except ValueError:  # the letter of a row stands for itself
+    except ValueError:  # the index of a row stands for itself
         return None
     if bound:
         condition, body = TRUE, Reduce("sum", bound, condition, body)
@@ -162,12 +162,12 @@ def make_running_sum(index: Index, condition: Expr, body: Expr) -> Along | None:
     if index not in (*find_free(condition), *find_free(body)):
         return None
     running = Along("cumsum", index, condition, body)
-    return running if is_readable(running) and is_settled(running) else None
+    return running if is_readable(running) and is_finite_where_defined(running) else None
 
 
 def _take_edge(running: Expr | None) -> Expr | None:
     """The last entry of a running sum, if it is finite for sure."""
-    if not isinstance(running, Along) or not is_tame(running):
+    if not isinstance(running, Along) or not is_safe(running):
         return None
     if running.condition is TRUE:
         return running.body
@@ -190,7 +190,7 @@ def split_diagonal(expr: Expr) -> Expr | None:
         whole = Reduce("sum", expr.bound, rest, body)
         equal = Compare("==", unequal.left, unequal.right)
         entry = sift_delta(Reduce("sum", expr.bound, join_conditions(rest, equal), body))
-        if entry is not None and is_tame(whole) and is_tame(entry):
+        if entry is not None and is_safe(whole) and is_safe(entry):
             return Add((whole, Mul((MINUS_ONE, entry))))
     return None
 
@@ -247,16 +247,16 @@ def pair_sum(expr: Expr) -> Expr | None:
 def _split_pair(
     factors: tuple[Expr, ...], index: Index, edge: Index
 ) -> tuple[list[Expr], list[Expr]] | None:
-    """(what is multiplied by itself, over `index`; the factors free of both letters)."""
+    """(what is multiplied by itself, over `index`; the factors free of both indices)."""
     one = [f for f in factors if index in find_free(f)]
     other = [f for f in factors if edge in find_free(f)]
-    if not one or any(f in other for f in one) or not all(map(is_tame, factors)):
+    if not one or any(f in other for f in one) or not all(map(is_safe, factors)):
         return None
     if any(is_bracket(f) for f in factors):
         return None
     try:
         if Counter(substitute(f, {edge: index}) for f in other) != Counter(one):
             return None
-    except ValueError:  # the letter of a row stands for itself
+    except ValueError:  # the index of a row stands for itself
         return None
     return one, [f for f in factors if f not in one and f not in other]

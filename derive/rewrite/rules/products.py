@@ -21,9 +21,9 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.ir.walk import find_free, rename_apart, substitute, walk
+from derive.rewrite.finite import is_safe
 from derive.rewrite.rows import is_never_empty
 from derive.rewrite.rule import rule
-from derive.rewrite.tame import is_tame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +109,7 @@ def restrict_sum(expr: Expr) -> Expr | None:
     refuses="A[M, N]; x[N]; y[M]; z[i] = sum[j, x[j] > 0](A[i,j]) / y[i]   # 0/0 of nothing",
 )
 def pull_sum_out(expr: Expr) -> Expr | None:
-    """A sum among the factors of a product moves to the outside, under fresh letters if needed.
+    """A sum among the factors of a product moves to the outside, under fresh indices if needed.
 
     A sum of nothing is 0 whatever was drawn into it: only what is finite goes under a condition.
     """
@@ -227,7 +227,7 @@ def contract_mean(expr: Expr) -> Expr | None:
 
 
 def rename_bound(reduce: Reduce, taken: set[str]) -> tuple[tuple[Index, ...], Expr, Expr]:
-    """Bound indices, condition and body under letters that are not taken outside."""
+    """Bound indices, condition and body under indices that are not taken outside."""
     nodes = [*walk(reduce.body), *walk(reduce.condition)]
     inside = [i for part in nodes if isinstance(part, Reduce) for i in part.bound]
     inside += [*reduce.bound, *find_free(reduce.body), *find_free(reduce.condition)]
@@ -277,7 +277,7 @@ def may_go_in(factors: Sequence[Expr], summed: Reduce) -> bool:
     """May factors go into a sum, where they have no say if it is a sum of nothing?"""
     guarded = isinstance(summed.body, Where) and summed.body.other is ZERO
     full = any(is_never_empty(summed.condition, index) for index in summed.bound)
-    return (full and not guarded) or all(map(is_tame, factors))
+    return (full and not guarded) or all(map(is_safe, factors))
 
 
 def _changed(old: Expr, new: Expr) -> Expr | None:

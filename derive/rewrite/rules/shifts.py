@@ -24,11 +24,11 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.ir.walk import find_free, rename_apart, substitute, walk
+from derive.rewrite.finite import is_finite_where_defined, is_safe
 from derive.rewrite.rows import is_filled, is_never_empty
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import join_conditions, make_product
 from derive.rewrite.rules.sums import find_factors, make_sum
-from derive.rewrite.tame import is_settled, is_tame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ def _leave_shift(expr: Expr, index: Index) -> Expr:
     """The expression less what in it does not depend on the index; it depends on it itself."""
     match expr:
         case Add(terms):
-            kept = [t for t in terms if index in find_free(t) or not is_tame(t)]
+            kept = [t for t in terms if index in find_free(t) or not is_safe(t)]
             left = [_leave_shift(t, index) if index in find_free(t) else t for t in kept]
             return make_sum(left) if left != list(terms) else expr
         case Mul(factors):
@@ -75,7 +75,7 @@ def _leave_in_product(expr: Expr, factors: Sequence[Expr], index: Index) -> Expr
     """A shift of the one factor that depends on the index is a shift of the product."""
     spots = [k for k, factor in enumerate(factors) if index in find_free(factor)]
     others = [factor for k, factor in enumerate(factors) if k not in spots]
-    if len(spots) != 1 or not all(map(is_tame, others)):
+    if len(spots) != 1 or not all(map(is_safe, others)):
         return expr
     (k,) = spots
     return Mul((*factors[:k], _leave_shift(factors[k], index), *factors[k + 1 :]))
@@ -116,18 +116,18 @@ def _can_wait(row: Along, expr: Reduce, rest: Sequence[Expr]) -> bool:
         return False
     if not (is_filled(row.index) and is_never_empty(row.condition, row.index)):
         return False
-    if row.condition is not TRUE and not all(map(is_settled, rest)):
+    if row.condition is not TRUE and not all(map(is_finite_where_defined, rest)):
         return False  # where the row is 0 the others are no longer read, and 0 * oo is nan
     guarded = expr.condition is not TRUE or any(map(find_brackets, rest))
-    return is_tame(row.body) if guarded else is_settled(row.body)
+    return is_safe(row.body) if guarded else is_finite_where_defined(row.body)
 
 
 def _split_row(row: Along) -> tuple[Expr, Expr]:
     """The weight of an entry before the division, and the total of the weights."""
     index = row.index
-    letters = {part.name for part in walk(row) if isinstance(part, Index)}
-    letters |= {i.name for part in walk(row) if isinstance(part, Reduce) for i in part.bound}
-    other = rename_apart(index, letters | {index.name})
+    indices = {part.name for part in walk(row) if isinstance(part, Index)}
+    indices |= {i.name for part in walk(row) if isinstance(part, Reduce) for i in part.bound}
+    other = rename_apart(index, indices | {index.name})
     there: dict[Expr, Expr] = {index: other}
     condition, body = substitute(row.condition, there), substitute(row.body, there)
     largest = Reduce("max", (other,), condition, body)

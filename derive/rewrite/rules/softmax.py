@@ -27,11 +27,11 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.ir.walk import find_free, substitute
+from derive.rewrite.finite import is_finite_where_defined, is_safe
 from derive.rewrite.rows import is_alike, is_never_empty, match_letter
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import join_conditions, make_product
 from derive.rewrite.rules.sums import find_factors, make_sum
-from derive.rewrite.tame import is_settled, is_tame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +114,7 @@ def find_full_softmax(expr: Expr) -> Expr | None:
     new = find_softmax(expr)
     for part in (new.factors if isinstance(new, Mul) else (new,)) if new is not None else ():
         if isinstance(part, Along) and part.kind == "softmax":
-            full = is_never_empty(part.condition, part.index) and is_settled(part.body)
+            full = is_never_empty(part.condition, part.index) and is_finite_where_defined(part.body)
             return new if full else None
     return None
 
@@ -211,11 +211,11 @@ def _find_weighted(over: Reduce, total: Reduce) -> Expr | None:
         rest = [*factors[:k], *factors[k + 1 :]]
         left = _leave_condition(over.condition, kept)
         full = is_never_empty(kept, index)
-        if left is None or not (full or all(map(is_tame, rest))):
+        if left is None or not (full or all(map(is_safe, rest))):
             continue
-        if left is not TRUE and not (full and is_settled(logit)):
+        if left is not TRUE and not (full and is_finite_where_defined(logit)):
             continue  # 0/0 of an empty row, also where nothing of it is added up
-        around = left if all(map(is_tame, rest)) else over.condition
+        around = left if all(map(is_safe, rest)) else over.condition
         soft = Along("softmax", index, kept, same)
         return Reduce("sum", over.bound, around, make_product([soft, *rest]))
     return None
@@ -275,7 +275,7 @@ def _is_largest(term: Expr, body: Expr, index: Index, condition: Expr) -> bool:
                 return False
             try:
                 pairs = ((substitute(condition, there), kept), (substitute(body, there), entry))
-            except ValueError:  # the letter of a row stands for itself
+            except ValueError:  # the index of a row stands for itself
                 return False
             return all(is_alike(one, other) for one, other in pairs)
     return False
@@ -314,7 +314,7 @@ def return_shift(expr: Expr) -> Expr | None:
                 continue
         for n, logit in enumerate(logits):
             spot = next((m for m, o in enumerate(others) if is_alike(o, negate(logit))), None)
-            if spot is None or set(find_free(logit)) & set(bound) or not is_tame(logit):
+            if spot is None or set(find_free(logit)) & set(bound) or not is_safe(logit):
                 continue
             left = make_sum([*logits[:n], *logits[n + 1 :]])
             whole = Reduce("logsumexp", bound, condition, left)
@@ -352,10 +352,10 @@ def _find_normalised(term: Expr, others: Sequence[Expr]) -> Expr | None:
     wanted = logit.terms if isinstance(logit, Add) else (logit,)
     for chosen in combinations(range(len(others)), len(wanted)):
         one = make_sum([others[k] for k in chosen])
-        letter = match_letter(one, logit, summed)
-        if letter is not None:
+        index = match_letter(one, logit, summed)
+        if index is not None:
             rest = [other for k, other in enumerate(others) if k not in chosen]
-            return make_sum([*rest, Along("log_softmax", letter, condition, one)])
+            return make_sum([*rest, Along("log_softmax", index, condition, one)])
     return None
 
 

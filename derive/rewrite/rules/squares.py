@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 from derive.ir.nodes import ONE, Add, Expr, Mul, Number, Pow, Reduce
 from derive.ir.walk import find_free
+from derive.rewrite.finite import is_finite_where_defined
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import make_product
 from derive.rewrite.rules.sums import find_factors
-from derive.rewrite.tame import is_settled
 
 MOST_TERMS = 4  # in a square; so many have ten products
 TWO = Number(Fraction(2))
@@ -34,7 +34,7 @@ def expand_square(expr: Expr) -> Expr | None:
             factors = find_factors(body)
         case _:
             return None
-    if not all(map(is_settled, factors)):
+    if not all(map(is_finite_where_defined, factors)):
         return None
     for k, factor in enumerate(factors):
         terms = _find_terms(factor)

@@ -2,7 +2,7 @@
 
     sum_e u*k + sum_e q*k = sum_e (u + q)*k        sum_j a_i*f_j = a_i * sum_j f_j
 
-A term is taken as a product, or as a sum of one; its bound letters are renamed where that helps.
+A term is taken as a product, or as a sum of one; its bound indices are renamed where that helps.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from derive.analysis.reads import find_brackets
 from derive.ir.nodes import TRUE, ZERO, Add, And, Expr, Index, Mul, Reduce, Where
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free, substitute
+from derive.rewrite.finite import is_finite_where_defined, is_positive, is_safe
 from derive.rewrite.rule import apply_rules, rule
 from derive.rewrite.rules.products import (
     count_unused,
@@ -27,7 +28,6 @@ from derive.rewrite.rules.products import (
     may_go_in,
     rename_bound,
 )
-from derive.rewrite.tame import is_positive, is_settled, is_tame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -164,7 +164,7 @@ def _find_common(one: Term, other: Term) -> Counter[Expr] | None:
 
 
 def _find_rest(one: Term, other: Term, common: Counter[Expr]) -> list[Expr] | None:
-    """The other factors of a term that has the common ones, under the letters of `one`."""
+    """The other factors of a term that has the common ones, under the indices of `one`."""
     for factors in _align(one, other):
         if common <= Counter(factors):
             left = Counter(common)
@@ -179,20 +179,20 @@ def _find_rest(one: Term, other: Term, common: Counter[Expr]) -> list[Expr] | No
 
 
 def _align(one: Term, other: Term) -> Iterator[tuple[Expr, ...]]:
-    """The factors of `other` under the bound letters of `one`, in each way that can be."""
+    """The factors of `other` under the bound indices of `one`, in each way that can be."""
     if len(one.bound) != len(other.bound):
         return
     free = {i for f in (other.condition, *other.factors) for i in find_free(f)} - {*other.bound}
     if free & {*one.bound}:
         return
-    for letters in permutations(one.bound):
-        pairs = tuple(zip(other.bound, letters, strict=True))
+    for indices in permutations(one.bound):
+        pairs = tuple(zip(other.bound, indices, strict=True))
         if not all(is_same_extent(old.extent, new.extent) for old, new in pairs):
             continue
         try:
             if _find_parts(substitute(other.condition, dict(pairs))) == _find_parts(one.condition):
                 yield tuple(substitute(factor, dict(pairs)) for factor in other.factors)
-        except ValueError:  # the letter of a row cannot be renamed there
+        except ValueError:  # the index of a row cannot be renamed there
             continue
 
 
@@ -203,13 +203,13 @@ def _find_parts(condition: Expr) -> set[Expr]:
 def _merge(one: Term, group: Sequence[Term], common: Counter[Expr]) -> Expr | None:
     """The group as one product, unless the sum in it would be too wide or read too much."""
     rests = [_find_rest(one, term, common) for term in group]
-    if not all(is_settled(factor) for term in group for factor in term.factors):
+    if not all(is_finite_where_defined(factor) for term in group for factor in term.factors):
         return None
     found = [rest for rest in rests if rest is not None]
     if all(is_number(factor) for rest in found for factor in rest):
         return None
     is_guarded = all(any(map(find_brackets, rest)) for rest in found)
-    if is_guarded and not all(map(is_tame, common)):  # nothing reads them unguarded so far
+    if is_guarded and not all(map(is_safe, common)):  # nothing reads them unguarded so far
         return None
     bracket = Add(tuple(make_product(rest) for rest in found))
     if not _is_narrow(bracket, one, found):
@@ -252,7 +252,7 @@ def split_sum(expr: Expr) -> Expr | None:
     match expr:
         case Reduce("sum", bound, condition, Add(terms)) if not any(map(is_negative, terms)):
             contracted = any(_is_contraction(term, bound) for term in terms)
-            if not contracted or not all(map(is_settled, terms)):
+            if not contracted or not all(map(is_finite_where_defined, terms)):
                 return None
             parts = (Reduce("sum", bound, condition, term) for term in terms)
             return Add(tuple(apply_rules(part, (count_unused,)) for part in parts))
@@ -284,11 +284,11 @@ def hoist_factor(expr: Expr) -> Expr | None:
     outside = [f for f in factors if not set(find_free(f)) & set(bound)]
     inside = [f for f in factors if f not in outside]
     if condition is not TRUE or any(map(find_brackets, inside)):
-        outside = [f for f in outside if is_tame(f)]
+        outside = [f for f in outside if is_safe(f)]
         if kind == "mean":  # a bracket outside would hide that there is none of nothing
             outside = [f for f in outside if not find_brackets(f)]
         inside = [f for f in factors if f not in outside]
-    if not outside or not inside or not all(map(is_settled, factors)):
+    if not outside or not inside or not all(map(is_finite_where_defined, factors)):
         return None
     if kind == "sum" and all(map(is_number, outside)):
         return None  # a plan puts numbers where they cost least
@@ -312,7 +312,7 @@ def hoist_term(expr: Expr) -> Expr | None:
             steady = [t for t in terms if not set(find_free(t)) & set(bound)]
         case _:
             return None
-    outside = [t for t in steady if is_tame(t)]
+    outside = [t for t in steady if is_safe(t)]
     inside = [t for t in terms if t not in outside]
     if not outside or not inside:
         return None

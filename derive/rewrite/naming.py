@@ -1,11 +1,11 @@
-"""Letters that rules made, settled: none is called like a name, or bound inside its own scope.
+"""Indices that rules made, settled: none is called like a name, or bound inside its own scope.
 
-    sum_k x_k * sum_k l_k   becomes   sum_{k,m} x_k * l_m:  l is a tensor, and m the next letter
+    sum_k x_k * sum_k l_k   becomes   sum_{k,m} x_k * l_m:  l is a tensor, and m the next index
 
 A rule looks at one node, and knows of no names but those in it. What it leaves is settled at the
-end, when all names are known: those of tensors, sizes and scalars, and letters of other extents.
+end, when all names are known: those of tensors, sizes and scalars, and indices of other extents.
 
-A letter of the user's that a rule drew into its own scope means what it did before; it gets another
+An index of the user's that a rule drew into its own scope means what it did before; it gets another
 name only where somebody is to read the text.
 """
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
-def settle_system(system: System, start: System) -> System:
-    """The system with no letter called like something else in `start`, which it was made from."""
-    letters = Letters(start)
+def rename_clashes(system: System, start: System) -> System:
+    """The system with no index called like something else in `start`, which it was made from."""
+    indices = Letters(start)
     equations = []
     for equation in system.equations:
-        settled = Equation(equation.target, letters.tell_apart(equation.value))
-        letters.meet(settled)
+        settled = Equation(equation.target, indices.tell_apart(equation.value))
+        indices.meet(settled)
         equations.append(settled)
     return replace(system, equations=tuple(equations))
 
 
 def settle_letters(equation: Equation, system: System) -> Expr:
-    """The value of an equation of a system, with no letter called like something else in scope."""
+    """The value of an equation of a system, with no index called like something else in scope."""
     return Letters(system).settle(equation.value, equation)
 
 
 def find_letters(part: Reduce | Along) -> tuple[Index, ...]:
-    """The letters that a node binds, or runs along."""
+    """The indices that a node binds, or runs along."""
     return part.bound if isinstance(part, Reduce) else (part.index,)
 
 
 class Letters:
-    """The names of a system: what a letter that a rule made must not be called."""
+    """The names of a system: what an index that a rule made must not be called."""
 
     def __init__(self, system: System) -> None:
         inputs = (*system.inputs, *system.sizes)
@@ -59,17 +59,17 @@ class Letters:
             self.meet(equation)
 
     def meet(self, equation: Equation) -> None:
-        """Take note of the letters of an equation: each keeps its extent from now on."""
+        """Take note of the indices of an equation: each keeps its extent from now on."""
         for index in _find_indices((*equation.target.places, equation.value)):
             self._extents.setdefault(index.name, index.extent)
 
     def settle(self, value: Expr, equation: Equation) -> Expr:
-        """The value with no letter bound inside its own scope, or called like something else."""
+        """The value with no index bound inside its own scope, or called like something else."""
         scope = {i.name: None for place in equation.target.places for i in find_free(place)}
         return self._settle(value, scope)
 
     def tell_apart(self, value: Expr) -> Expr:
-        """The value with no letter called like something else; one may be bound in its scope."""
+        """The value with no index called like something else; one may be bound in its scope."""
         return self._settle(value, None)
 
     def _settle(self, expr: Expr, scope: Mapping[str, None] | None) -> Expr:

@@ -1,12 +1,13 @@
 """Which expressions a law may move to where their guards do not reach, or multiply by 0.
 
-readable    no read leaves its tensor, whatever the guards around it
-settled     no infinity stands in it, and no reduction over nothing; a quotient may still fail
-tame        readable, and finite for all finite inputs
+readable                    no read leaves its tensor, whatever the guards around it
+finite where it is defined  no infinity stands in it, and no reduction over nothing; a quotient may
+                            still fail
+safe                        readable, and finite for all finite inputs
 
-Inputs are finite. A tensor that an equation defines may not be: `find_wild` finds those that are
-not settled or not tame, and `mark_wild` marks them for the length of a rewriting, the former by a
-lower bound of -oo, all by an upper bound of oo.
+Inputs are finite. A tensor that an equation defines may not be: `find_nonfinite` finds those, and
+`mark_tensors` puts likenesses for them for the length of a rewriting: with an upper bound of oo,
+and a lower bound of -oo if they are not even finite where they are defined.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ def is_readable(expr: Expr) -> bool:
     return all(_is_inside(access, facts) for access, facts in find_guarded(expr, ()))
 
 
-def is_settled(expr: Expr) -> bool:
+def is_finite_where_defined(expr: Expr) -> bool:
     """Is it finite wherever its quotients, roots and logarithms are?"""
     return _Finite(strict=False).ask(expr)
 
 
-def is_tame(expr: Expr) -> bool:
+def is_safe(expr: Expr) -> bool:
     """Can it be read at all indices, and is it finite for all finite inputs?"""
     return is_finite(expr) and is_readable(expr)
 
@@ -153,20 +154,20 @@ class _Finite:
         return False
 
 
-def find_wild(system: System) -> dict[Tensor, Tensor]:
+def find_nonfinite(system: System) -> dict[Tensor, Tensor]:
     """The tensors that an equation does not make finite for sure, each with its marked likeness."""
-    wild: dict[Tensor, Tensor] = {}
+    nonfinite: dict[Tensor, Tensor] = {}
     for equation in system.equations:
-        value, tensor = mark_wild(equation.value, wild), equation.target.tensor
+        value, tensor = mark_tensors(equation.value, nonfinite), equation.target.tensor
         if _Finite(strict=True).ask(value):
             continue
-        lower = None if is_settled(value) else MINUS_INFINITY
+        lower = None if is_finite_where_defined(value) else MINUS_INFINITY
         kept = (tensor.name, tensor.shape, tensor.kind, tensor.below)
-        wild[tensor] = Tensor(*kept, lower, Infinity(False))
-    return wild
+        nonfinite[tensor] = Tensor(*kept, lower, Infinity(False))
+    return nonfinite
 
 
-def mark_wild(expr: Expr, likeness: Mapping[Tensor, Tensor]) -> Expr:
+def mark_tensors(expr: Expr, likeness: Mapping[Tensor, Tensor]) -> Expr:
     """The expression with tensors exchanged; with the contrary mapping, unmarked again."""
     if not any(access.tensor in likeness for access in find_accesses(expr)):
         return expr
