@@ -6,37 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.errors import DeriveError, Diagnostic, suggest
-from derive.ir.nodes import Along, Equation, Expr, Index, Reduce, Size, SizeInput, System, Tensor
+from derive.ir.nodes import Equation, Expr, Index, Size, SizeInput, System, Tensor
 from derive.ir.polynomial import Polynomial, evaluate_atom, is_same_extent
 from derive.ir.text import find_marks, write_extent
-from derive.ir.walk import find_accesses, find_free, find_sizes, walk
+from derive.ir.walk import find_accesses, find_all_indices, find_free, find_sizes, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def find_letters(system: System) -> tuple[Index, ...]:
-    """Every index of the system, in order of appearance; an index with two extents comes twice."""
-    found: dict[Index, None] = {}
-    for equation in system.equations:
-        for place in equation.target.places:
-            found |= dict.fromkeys(find_indices(place))
-        found |= dict.fromkeys(find_indices(equation.value))
-    return tuple(found)
-
-
-def find_indices(expr: Expr) -> tuple[Index, ...]:
-    """The indices of one expression, bound ones with them; some more than once."""
-    found: list[Index] = []
-    for here in walk(expr):
-        match here:
-            case Index():
-                found.append(here)
-            case Reduce(_, bound, _, _):
-                found += bound
-            case Along(_, index, _, _):
-                found.append(index)
-    return tuple(found)
 
 
 def find_left(equation: Equation) -> tuple[Index, ...]:
@@ -173,7 +149,7 @@ def _untold(name: str, system: System, told: list[str]) -> Diagnostic:
                     f"place {place} of {tensor.name} has extent {write_extent(extent)}, "
                     f"which alone does not tell {name}"
                 )
-    for index in find_letters(system):
+    for index in find_all_indices(system):
         if any(isinstance(here, Size) and here.name == name for here in walk(index.extent)):
             facts.append(f"index {index.name} has extent {write_extent(index.extent)}")
     return Diagnostic(
@@ -188,7 +164,7 @@ def _untold(name: str, system: System, told: list[str]) -> Diagnostic:
 def find_extent_mistakes(system: System) -> Iterator[Diagnostic]:
     """Indices with two extents, and extents that are no whole numbers."""
     first: dict[str, Index] = {}
-    for index in find_letters(system):
+    for index in find_all_indices(system):
         if not is_whole(index.extent):
             extent = write_extent(index.extent)
             yield Diagnostic(

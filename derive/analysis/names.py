@@ -5,7 +5,7 @@ from __future__ import annotations
 from keyword import iskeyword
 from typing import TYPE_CHECKING
 
-from derive.analysis.extents import find_extent_mistakes, find_letters, find_size_mistakes
+from derive.analysis.extents import find_extent_mistakes, find_size_mistakes
 from derive.analysis.places import find_unplanned
 from derive.analysis.reads import find_read_mistakes
 from derive.analysis.scopes import find_scope_mistakes
@@ -32,7 +32,7 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.ir.text import find_marks, to_count, to_text, write_extent
-from derive.ir.walk import find_accesses, find_children, walk
+from derive.ir.walk import find_accesses, find_all_indices, find_children, walk
 from derive.notation.formula import FUNCTION_WORDS
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def find_names(system: System) -> dict[str, tuple[tuple[str, str], ...]]:
         note(keyword.name, "size", "an argument")
     for equation in system.equations:
         note(equation.target.tensor.name, "tensor", "defined by an equation")
-    for index in find_letters(system):
+    for index in find_all_indices(system):
         note(index.name, "index", "an index letter")
         for here in walk(index.extent):
             if isinstance(here, Size):

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derive.analysis.extents import find_broadcast, find_left, find_letters
+from derive.analysis.extents import find_broadcast, find_left
 from derive.ir.nodes import Add, Along, Equation, Index, Reduce
-from derive.ir.walk import find_accesses, find_free, walk
+from derive.ir.walk import find_accesses, find_all_indices, find_free, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +42,7 @@ def find_roles(system: System) -> tuple[Roles, ...]:
             _collect(_name(e) for e in system.equations if _is_shared(index, e)),
             _collect(_name(e) for e in system.equations if _is_broadcast(index, e)),
         )
-        for index in find_letters(system)
+        for index in find_all_indices(system)
     )
 
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.analysis.extents import find_broadcast, find_letters, say_extent
+from derive.analysis.extents import find_broadcast, say_extent
 from derive.analysis.places import fills_once
 from derive.errors import Diagnostic
 from derive.ir.nodes import Access, Along, Equation, Expr, Index, Reduce, System
 from derive.ir.polynomial import is_same_extent
 from derive.ir.text import find_free_marks, find_marks, to_count, to_text, write_extent
-from derive.ir.walk import find_accesses, find_children, find_free, rename_apart, walk
+from derive.ir.walk import (
+    find_accesses,
+    find_all_indices,
+    find_children,
+    find_free,
+    rename_apart,
+    walk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -91,7 +98,7 @@ def _propose_diagonal(equation: Equation, number: int, index: Index) -> str:
 
 
 def _find_all(equation: Equation) -> tuple[Index, ...]:
-    return find_letters(System("", (), (), (equation,), ()))
+    return find_all_indices(System("", (), (), (equation,), ()))
 
 
 def _find_rank_mistakes(equation: Equation) -> Iterator[Diagnostic]:
@@ -130,7 +137,7 @@ def _find_binding_mistakes(
 
 
 def _bound_again(expr: Expr, index: Index, equation: Equation, system: System) -> Diagnostic:
-    fresh = rename_apart(index, {i.name for i in find_letters(system)} | {index.name})
+    fresh = rename_apart(index, {i.name for i in find_all_indices(system)} | {index.name})
     return Diagnostic(
         "index-bound-again",
         f"index {index.name} is bound again where it already has a meaning",

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None:
     """The string as a formula in the notation, as loops, as steps with costs; and remarks."""
-    from derive.analysis.extents import find_letters
     from derive.compiler import build
     from derive.frontend.from_einsum import from_einsum
     from derive.frontend.system import to_system
     from derive.ir.text import to_lines, to_text
+    from derive.ir.walk import find_all_indices
     from derive.judge.loops import to_loops
 
     formula = from_einsum(equation)
     system = to_system(formula)
     # A size is given by its index, `b=8`, or by its own name, `B=8`.
-    names = {index.name: to_text(index.extent) for index in find_letters(system)}
+    names = {index.name: to_text(index.extent) for index in find_all_indices(system)}
     check_sizes(sizes, names.values(), tuple(names))
     chosen = {names.get(name, name): number for name, number in sizes.items()}
     plan = build(formula, sizes=chosen or None).plan

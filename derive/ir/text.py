@@ -13,7 +13,6 @@ from derive.errors import Mark
 from derive.ir.nodes import (
     Access,
     Add,
-    Along,
     Expr,
     Index,
     Mul,
@@ -25,7 +24,7 @@ from derive.ir.nodes import (
 )
 from derive.ir.pieces import OR, find_span, find_spans, join, tighten, to_text
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import find_accesses, find_free, walk
+from derive.ir.walk import find_accesses, find_all_indices, find_free, walk
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -81,34 +80,27 @@ def _tell_extents(system: System) -> Iterator[str]:
     """The index lines, indices of one extent together."""
     for extent, group in groupby(find_untold(system), key=lambda index: index.extent):
         names = ", ".join(index.name for index in group)
-        yield f"index {names} < {_write_extent(_to_readable(extent))}"
+        yield f"index {names} < {write_extent(_order_terms(extent))}"
 
 
-def _to_readable(extent: Expr) -> Expr:
+def _order_terms(extent: Expr) -> Expr:
     """The extent with what is taken off behind what is there, and numbers last."""
-    match extent:
-        case Add(terms):
-            return Add(tuple(sorted(terms, key=lambda t: (isinstance(t, Number), _is_negative(t)))))
-        case _:
-            return extent
+    if not isinstance(extent, Add):
+        return extent
+    return Add(tuple(sorted(extent.terms, key=lambda t: (isinstance(t, Number), _is_less(t)))))
 
 
-def _is_negative(term: Expr) -> bool:
+def _is_less(term: Expr) -> bool:
     match term:
         case Mul((Number(value), *_)) | Number(value):
             return value < 0
-        case _:
-            return False
-
-
-def _write_extent(*extents: Expr) -> str:
-    return "".join(piece for piece, _ in tighten(join(extents, ", ", OR)))
+    return False
 
 
 def _declaration(group: tuple[Tensor, ...]) -> str:
     tensor = group[0]
     names = ", ".join(t.name for t in group)
-    shape = _write_extent(*tensor.shape) if tensor.shape else "()"
+    shape = write_extent(*tensor.shape) if tensor.shape else "()"
     kind = "" if tensor.kind == "real" else f"{tensor.kind} "
     excluded = tensor.strict
     low = high = ""
@@ -134,8 +126,8 @@ def _declaration(group: tuple[Tensor, ...]) -> str:
 def find_untold(system: System) -> tuple[Index, ...]:
     """The indices whose extent no plain use tells, in order of appearance."""
     uses = tuple(_find_uses(system))
-    indices = {index.name: index for index in reversed(tuple(_find_indices(system)))}
-    ordered = dict.fromkeys(index.name for index in _find_indices(system))
+    indices = {index.name: index for index in reversed(find_all_indices(system))}
+    ordered = dict.fromkeys(index.name for index in find_all_indices(system))
     untold = {index.name: index for e in system.equations for index in _find_left_only(e)}
     untold |= {name: indices[name] for name in system.declared if name in indices}
     while True:
@@ -175,21 +167,6 @@ def _find_uses(system: System) -> Iterator[Access]:
     for equation in system.equations:
         yield from find_accesses(equation.value)
         yield equation.target
-
-
-def _find_indices(system: System) -> Iterator[Index]:
-    """The indices in order of appearance, bound ones with them; some more than once."""
-    for equation in system.equations:
-        for place in equation.target.places:
-            yield from (here for here in walk(place) if isinstance(here, Index))
-        for here in walk(equation.value):
-            match here:
-                case Reduce(_, bound, _, _):
-                    yield from bound
-                case Along(_, index, _, _):
-                    yield index
-                case Index():
-                    yield here
 
 
 def _read_extents(
@@ -265,19 +242,10 @@ def find_free_marks(equation: Equation, use: Expr, index: Index) -> tuple[Mark, 
     return find_marks(equation, use, index)
 
 
-def write_extent(extent: Expr | Polynomial) -> str:
-    """An extent or a position as declarations write it, what is taken off behind what is there."""
-    expr = extent.to_expr() if isinstance(extent, Polynomial) else extent
-    if isinstance(expr, Add) and isinstance(extent, Polynomial):
-        expr = Add(tuple(sorted(expr.terms, key=lambda t: (isinstance(t, Number), _is_less(t)))))
-    return "".join(piece for piece, _ in tighten(join((expr,), ", ", OR)))
-
-
-def _is_less(term: Expr) -> bool:
-    match term:
-        case Mul((Number(value), *_)) | Number(value):
-            return value < 0
-    return False
+def write_extent(*extents: Expr | Polynomial) -> str:
+    """Extents or positions as declarations write them; the terms of a polynomial in their order."""
+    exprs = (_order_terms(e.to_expr()) if isinstance(e, Polynomial) else e for e in extents)
+    return "".join(piece for piece, _ in tighten(join(tuple(exprs), ", ", OR)))
 
 
 def to_count(number: int, noun: str) -> str:

@@ -255,6 +255,30 @@ def rename_apart(index: Index, taken: set[str]) -> Index:
 # The sizes of a system, in order of appearance.
 
 
+def find_all_indices(system: System) -> tuple[Index, ...]:
+    """Every index of the system, in order of appearance; an index with two extents comes twice."""
+    found: dict[Index, None] = {}
+    for equation in system.equations:
+        for place in equation.target.places:
+            found |= dict.fromkeys(find_indices(place))
+        found |= dict.fromkeys(find_indices(equation.value))
+    return tuple(found)
+
+
+def find_indices(expr: Expr) -> tuple[Index, ...]:
+    """The indices of one expression, bound ones with them; some more than once."""
+    found: list[Index] = []
+    for here in walk(expr):
+        match here:
+            case Index():
+                found.append(here)
+            case Reduce(_, bound, _, _):
+                found += bound
+            case Along(_, index, _, _):
+                found.append(index)
+    return tuple(found)
+
+
 def find_sizes(system: System) -> tuple[str, ...]:
     """The names of all sizes: of arguments' shapes, of indices, and those in expressions."""
     return tuple(dict.fromkeys(size.name for size in _walk_sizes(system)))

@@ -9,7 +9,7 @@ forms have one key are equal for all sizes; of others nothing is said.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,7 @@ from derive.prove.terms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 __all__ = ["GivesUp", "Normal", "NormalAlgebra", "to_key", "to_normal"]
 
@@ -111,7 +111,7 @@ class NormalAlgebra:
             for term in self.tidy(raw):
                 key = self.key(term)
                 total = term.coefficient + (found[key].coefficient if key in found else 0)
-                found[key] = replace(term, coefficient=total)
+                found[key] = dataclasses.replace(term, coefficient=total)
         keys = sorted(key for key, term in found.items() if term.coefficient)
         text = "+".join(f"{found[key].coefficient}*{key}" for key in keys)
         for key in keys:
@@ -124,9 +124,15 @@ class NormalAlgebra:
             return (term,)
         return tidy(self, term)
 
-    def collect(self, term: Term, factors: tuple[Factor, ...]) -> Poly:
-        """A term times more factors, the powers of one atom merged."""
-        return products.collect(self, term, factors)
+    collect = products.collect
+    multiply = products.multiply
+    guard = products.guard
+    replace = products.replace
+    power = functions.power
+    exponential = functions.exponential
+    logarithm = functions.logarithm
+    apply = functions.apply
+    fold = functions.fold
 
     def value(self, affine: Affine) -> Poly:
         """An index expression as a number."""
@@ -137,45 +143,11 @@ class NormalAlgebra:
                 found += self.collect(term, (Factor(value, Fraction(1)),))
         return tuple(found)
 
-    def multiply(self, one: Poly, other: Poly) -> Poly:
-        """The product, as numbers."""
-        return products.multiply(self, one, other)
-
-    def guard(self, cubes: tuple[Cube, ...], poly: Poly) -> Poly:
-        """The sum of terms where one of the cubes, which exclude each other, holds; else 0."""
-        return products.guard(self, cubes, poly)
-
-    def power(self, poly: Poly, exponent: Fraction) -> Poly:
-        """The power with a number as its exponent."""
-        return functions.power(self, poly, exponent)
-
-    def exponential(self, poly: Poly) -> Poly:
-        """The exp of it."""
-        return functions.exponential(self, poly)
-
-    def logarithm(self, poly: Poly) -> Poly:
-        """The log of it."""
-        return functions.logarithm(self, poly)
-
-    def apply(self, name: str, arguments: tuple[Poly, ...]) -> Poly:
-        """An elementwise function of its arguments."""
-        return functions.apply(self, name, arguments)
-
-    def fold(
-        self, kind: str, bound: tuple[Index, ...], poly: Poly, cubes: tuple[Cube, ...]
-    ) -> Poly:
-        """A reduction that is no sum over the entries where a cube holds."""
-        return functions.fold(self, kind, bound, poly, cubes)
-
     def decide(self, literal: Literal) -> bool | Cube:
         """The literal in its canonical form, or its value where it has one."""
         if isinstance(literal.subject, Normal):
             return decide_normal(self, literal)
         return decide_literal(literal)
-
-    def replace(self, poly: Poly, new: Mapping[Index, Affine]) -> Poly:
-        """The terms with indices put in place of others."""
-        return products.replace(self, poly, new)
 
     def is_positive(self, normal: Normal) -> bool:
         """Is it > 0 for all inputs?"""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, divide, modulo, to_affine
 from derive.analysis.facts import ONE as UNIT
@@ -18,7 +18,6 @@ from derive.analysis.facts import is_integer
 from derive.ir.definitions import unfold
 from derive.ir.nodes import ONE as ONE_NODE
 from derive.ir.nodes import (
-    TRUE,
     ZERO,
     Access,
     Add,
@@ -74,7 +73,7 @@ from derive.prove.terms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from derive.analysis.affine import Affine
     from derive.prove.terms import Poly
@@ -167,20 +166,35 @@ class Reader:
         raise AssertionError(expr)
 
     def condition(self, expr: Expr, env: Mapping[Index, Affine]) -> Cubes:
-        """The cubes of a condition."""
-        if expr is TRUE:
-            return ALWAYS
-        return to_condition(
-            self.algebra,
-            expr,
-            lambda here: self.index(here, env),
-            lambda here: self.read(here, env),
-            lambda here: self._read_truth(here, env),
-        )
+        """The cubes of a condition, which exclude each other."""
+        match expr:
+            case Truth(value):
+                return ALWAYS if value else NEVER
+            case And(parts):
+                return check_count(join([self.condition(part, env) for part in parts]))
+            case Or(parts):
+                return check_count(deny(join([deny(self.condition(part, env)) for part in parts])))
+            case Not(part):
+                return check_count(deny(self.condition(part, env)))
+            case Access():
+                return ((Literal("read", self._read_truth(expr, env)),),)
+            case Where(condition, then, other):
+                asked, chosen, left = (self.condition(e, env) for e in (condition, then, other))
+                return check_count((*join([asked, chosen]), *join([deny(asked), left])))
+            case Compare(relation, left, right):
+                one, two = self.index(left, env), self.index(right, env)
+                if one is not None and two is not None:
+                    return _compare_indices(relation, one, two)
+                sides = self.read(left, env), self.read(right, env)
+                return _compare_values(self.algebra, relation, *sides)
+        raise GivesUp("a condition of an unknown kind")
 
     def index(self, expr: Expr, env: Mapping[Index, Affine]) -> Affine | None:
-        """The affine of an integer expression; None of any other."""
-        return find_index(expr, lambda here: self._put(here, env))
+        """The affine of an integer expression over indices and sizes; None of any other."""
+        if not is_integer(Polynomial.of(expr)):
+            return None
+        put = self._put(expr, env)
+        return None if put is None else to_affine(put)
 
     def _put(self, expr: Expr, env: Mapping[Index, Affine]) -> Expr | None:
         for here in walk(expr):
@@ -378,25 +392,12 @@ def _solve_place(place: Expr, wanted: Affine) -> dict[Index, Affine]:
 # softmax_j x = exp(x_j) / sum_k exp(x_k)             log_softmax_j x = x_j - logsumexp_k x_k
 
 
-class Reads(Protocol):
-    """What reads expressions."""
-
-    algebra: Algebra
-    empty_row: str
-
-    def read(self, expr: Expr, env: Mapping[Index, Affine]) -> Poly:
-        """The value of an expression."""
-
-    def condition(self, expr: Expr, env: Mapping[Index, Affine]) -> Cubes:
-        """The cubes of a condition."""
-
-
 def sum_over(poly: Poly, bound: tuple[Index, ...]) -> Poly:
     """The terms summed over indices that are used nowhere else."""
     return tuple(replace(term, bound=(*term.bound, *bound)) for term in poly)
 
 
-def reduce(reader: Reads, expr: Reduce, env: Mapping[Index, Affine]) -> Poly:
+def reduce(reader: Reader, expr: Reduce, env: Mapping[Index, Affine]) -> Poly:
     """A reduction over bound indices."""
     algebra = reader.algebra
     fresh = {index: algebra.fresh(index) for index in expr.bound}
@@ -450,7 +451,7 @@ def _variance(
     return algebra.multiply(off, share)
 
 
-def along(reader: Reads, expr: Along, env: Mapping[Index, Affine]) -> Poly:
+def along(reader: Reader, expr: Along, env: Mapping[Index, Affine]) -> Poly:
     """A function along an index that stays free."""
     algebra = reader.algebra
     fresh = algebra.fresh(expr.index)
@@ -473,21 +474,12 @@ def along(reader: Reads, expr: Along, env: Mapping[Index, Affine]) -> Poly:
             *algebra.guard(check_count(deny(own)), left_out),
         )
     chosen = algebra.guard(own, algebra.exponential(entry))
-    return algebra.multiply(chosen, _share(reader, total))
-
-
-def _share(reader: Reads, total: Poly) -> Poly:
-    """1 / total; where empty rows are zeros, a total that may be 0 has a 0 for it."""
     if reader.empty_row == "nan":
-        return reader.algebra.power(total, Fraction(-1))
-    return reader.algebra.apply("share", (total,))
-
-
-# Conditions as cubes of literals, cubes that exclude each other.
+        return algebra.multiply(chosen, algebra.power(total, Fraction(-1)))
+    return algebra.multiply(chosen, algebra.apply("share", (total,)))
 
 
 _MINUS_ONE = Polynomial.of(-1)
-_CONTRARY = {"<": ">=", ">": "<=", "!=": "=="}
 
 
 def decide_normal(algebra: Algebra, literal: Literal) -> bool | Cube:
@@ -505,56 +497,12 @@ def decide_normal(algebra: Algebra, literal: Literal) -> bool | Cube:
     return (Literal(literal.kind, rest, literal.positive),)
 
 
-def to_condition(
-    algebra: Algebra,
-    expr: Expr,
-    to_index: Callable[[Expr], Affine | None],
-    to_poly: Callable[[Expr], Poly],
-    to_read: Callable[[Access], Read],
-) -> Cubes:
-    """The cubes of a condition."""
-
-    def visit(here: Expr) -> Cubes:
-        match here:
-            case Truth(value):
-                return ALWAYS if value else NEVER
-            case And(parts):
-                return check_count(join([visit(part) for part in parts]))
-            case Or(parts):
-                return check_count(deny(join([deny(visit(part)) for part in parts])))
-            case Not(part):
-                return check_count(deny(visit(part)))
-            case Access():
-                return ((Literal("read", to_read(here)),),)
-            case Where(condition, then, other):
-                asked = visit(condition)
-                return check_count(
-                    (*join([asked, visit(then)]), *join([deny(asked), visit(other)]))
-                )
-            case Compare(relation, left, right):
-                one, two = to_index(left), to_index(right)
-                if one is not None and two is not None:
-                    return _compare_indices(relation, one, two)
-                return _compare_values(algebra, relation, to_poly(left), to_poly(right))
-        raise GivesUp("a condition of an unknown kind")
-
-    return visit(expr)
-
-
 def _compare_indices(relation: str, left: Affine, right: Affine) -> Cubes:
-    match relation:
-        case "<=":
-            return _find_least(right - left)
-        case ">=":
-            return _find_least(left - right)
-        case "<":
-            return _find_least(right - left, strict=True)
-        case ">":
-            return _find_least(left - right, strict=True)
-        case "==":
-            return to_cubes(decide_affine("zero", left - right))
-        case _:
-            return deny(to_cubes(decide_affine("zero", left - right)))
+    if relation in {"==", "!="}:
+        found = to_cubes(decide_affine("zero", left - right))
+        return found if relation == "==" else deny(found)
+    gap = right - left if relation in {"<", "<="} else left - right
+    return _find_least(gap, strict=relation in {"<", ">"})
 
 
 def _find_least(subject: Affine, *, strict: bool = False) -> Cubes:
@@ -579,11 +527,3 @@ def _compare_values(algebra: Algebra, relation: str, left: Poly, right: Poly) ->
     kind = "equal" if relation in {"==", "!="} else "above"
     found = to_cubes(algebra.decide(Literal(kind, gap)))
     return deny(found) if relation in {"!=", ">="} else found
-
-
-def find_index(expr: Expr, env: Callable[[Expr], Expr | None]) -> Affine | None:
-    """The affine of an integer expression over indices and sizes; None of any other."""
-    if not is_integer(Polynomial.of(expr)):
-        return None
-    put = env(expr)
-    return None if put is None else to_affine(put)
