@@ -229,14 +229,13 @@ class Definedness:
             kept = [each for each in arguments if each is not Infinity(name == "max")]
             found = _unite([self.find(each, env) for each in kept or arguments])
             return _change(found, lambda what: f"{name}({what})" if what.endswith(lost) else what)
-        found = _unite([self.find(each, env) for each in arguments])
-        found = _change(found, lambda what: f"{name}({what})")
-        row = FUNCTIONS.get(name)
-        if row is not None and not row.is_partial:
-            return found
         meaning = unfold(expr)
         if meaning is not None:
             return self.find(meaning, env)
+        found = _unite([self.find(each, env) for each in arguments])
+        found = _change(found, lambda what: f"{name}({what})")
+        if name in FUNCTIONS and not FUNCTIONS[name].is_partial:
+            return found
         inner = tuple(self._algebra.finish(self.reader.read(each, env)) for each in arguments)
         made = Term(factors=(Factor(Function(f"undefined {name}", inner), Fraction(1)),))
         return _unite([found, self._collect([((made,), "nan")])])

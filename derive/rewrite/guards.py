@@ -177,8 +177,7 @@ def is_guarded(expr: Expr, condition: Expr) -> bool:
 #     r[i,j] = sqrt(s[i,j]); z = sum[i, j, i < j](1 / r[i,j])
 #
 # reads r above the diagonal alone, so the definition of r is protected by i < j: on the diagonal
-# the
-# gradient of the root is infinite, and 0 * inf is nan.
+# the gradient of the root is infinite, and 0 * inf is nan.
 
 
 Guards = tuple[Expr, ...]

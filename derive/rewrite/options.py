@@ -1,4 +1,10 @@
-"""Values that must not round to the other side of zero.
+"""Rules that a search may try, and every system that one of them leads to.
+
+All rules of the families that are in no recipe, so that a new one is known by standing in its file:
+
+OPTIONS     lose nothing: a search may take them whenever they pay
+LOSSY       round worse: only where speed is asked for before digits, and never where a value must
+            not round to the other side of zero
 
 A root, a logarithm or a quotient of a difference that is known to be positive is nan, or of another
 sign, where rounding makes it negative. Through sums, products and names such a value is made of
@@ -28,6 +34,7 @@ from derive.ir.walk import find_children, find_free, map_children, walk
 from derive.rewrite.finite import find_nonfinite, mark_tensors
 from derive.rewrite.guards import is_natural
 from derive.rewrite.naming import Letters, find_letters
+from derive.rewrite.recipes import RULES
 from derive.rewrite.rule import Rule, find_valid
 from derive.rewrite.rules import chains, deltas, masks, shifts, squares, sums
 
@@ -75,40 +82,15 @@ def _walk_parts(expr: Expr, is_sensitive: bool) -> Iterator[tuple[Expr, bool]]:
             yield from ((part, is_sensitive) for part in find_children(expr))
 
 
-# Rules that a search may try, and every system that one of them leads to.
-#
-# OPTIONS     lose nothing: a search may take them whenever they pay
-# LOSSY       round worse: only where speed is asked for before digits, and never under a root, a
-#             logarithm or a quotient, where a small negative number would be nan
-#
-# Rules of `recipes` bring a system into one form and always apply; these here lead to other forms,
-# of
-# which now one is better and now another.
-
-
-OPTIONS: tuple[Rule, ...] = (
-    sums.factor_sum,
-    sums.split_sum,
-    sums.hoist_factor,
-    sums.hoist_term,
-    sums.hoist_scale,
-    shifts.drop_shift,
-    shifts.delay_division,
-    deltas.sift_delta,
-    masks.prefix_sum,
-    chains.accumulate_chain,
-    chains.distribute_chain,
-    chains.inline_equation,
-    chains.inline_row,
+_FAMILIES = (sums, shifts, deltas, squares, masks, chains)
+_FOUND = dict.fromkeys(
+    each
+    for family in _FAMILIES
+    for each in vars(family).values()
+    if isinstance(each, Rule) and each not in RULES
 )
-
-LOSSY: tuple[Rule, ...] = (
-    squares.expand_square,
-    masks.strict_prefix_sum,
-    masks.suffix_sum,
-    masks.split_diagonal,
-    masks.pair_sum,
-)
+OPTIONS: tuple[Rule, ...] = tuple(each for each in _FOUND if not each.loses)
+LOSSY: tuple[Rule, ...] = tuple(each for each in _FOUND if each.loses)
 
 
 @dataclass(frozen=True, slots=True)

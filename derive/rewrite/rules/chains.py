@@ -83,6 +83,107 @@ def to_chain(expr: Reduce) -> Chain:
     return Chain(expr.bound, expr.condition, find_factors(expr.body))
 
 
+@rule(
+    law="sum_{j <= i} (sum_d q_id * k_jd) * v_je = sum_d q_id * cumsum_i(k_id * v_ie)",
+    before="q, k[N, D]; v[N, E]; z[i,e] = sum[j, j <= i](sum[d](q[i,d] * k[j,d]) * v[j,e])",
+    after="q, k[N, D]; v[N, E]; z[i,e] = sum[d](q[i,d] * cumsum[i](k[i,d] * v[i,e]))",
+    refuses="q, k[N, D]; v[N, E]; z[i,e] = sum[j, j <= i](exp(sum[d](q[i,d] * k[j,d])) * v[j,e])",
+)
+def accumulate_chain(expr: Expr) -> Expr | None:
+    """Under a triangle, the factors that have its inner index alone are added up as they come."""
+    for triangle in find_triangles(expr):
+        if triangle.is_upper or triangle.offset != 0:
+            continue
+        assert isinstance(expr, Reduce)
+        flat = _flatten_between(expr, triangle)
+        found = _accumulate(flat, triangle)
+        if found is not None:
+            return found
+    return None
+
+
+def _flatten_between(expr: Reduce, triangle: Triangle) -> Chain:
+    """The sum less its triangle; sums that meet both indices of it are opened."""
+    chain = replace(to_chain(expr), condition=triangle.rest)
+    ends = {triangle.index, triangle.edge}
+    k = 0
+    while k < len(chain.factors):
+        factor = chain.factors[k]
+        if isinstance(factor, Reduce) and factor.kind == "sum" and ends <= {*find_free(factor)}:
+            chain = chain.open(k, factor)
+        else:
+            k += 1
+    return chain
+
+
+def _accumulate(chain: Chain, triangle: Triangle) -> Expr | None:
+    """The product of what is free of the inner index and the running sum of the rest."""
+    index, edge = triangle.index, triangle.edge
+    inside, outside = _part(chain.factors, index)
+    parts = chain.condition.parts if isinstance(chain.condition, And) else (chain.condition,)
+    within, around = _part(parts, index)
+    if not inside or not any(find_free(f) for f in outside):
+        return None
+    if any(edge in find_free(part) for part in (*inside, *within)):
+        return None
+    guarded = bool(within) or around != [TRUE] or any(map(find_brackets, inside))
+    if guarded and not all(map(is_safe, outside)):
+        return None
+    shared = {i for part in (*outside, *around) for i in find_free(part)} | {edge}
+    own = tuple(i for i in chain.bound if i not in shared and i is not index)
+    entry = Chain(own, join_conditions(*within) if own else TRUE, tuple(inside)).to_expr()
+    here: dict[Expr, Expr] = {index: edge}
+    try:
+        condition = substitute(TRUE if own else join_conditions(*within), here)
+        running = make_running_sum(edge, condition, substitute(entry, here))
+    except ValueError:  # the index of a row stands for itself
+        return None
+    if running is None or not all(map(is_finite_where_defined, outside)):
+        return None
+    bound = tuple(i for i in chain.bound if i not in own and i is not index)
+    return Chain(bound, join_conditions(*around), (*outside, running)).to_expr()
+
+
+def _part(parts: Sequence[Expr], index: Index) -> tuple[list[Expr], list[Expr]]:
+    """(those that depend on the index, the others)."""
+    has = [part for part in parts if index in find_free(part)]
+    return has, [part for part in parts if part not in has]
+
+
+@rule(
+    law="sum_i x_i * (w_i + sum_r b_r * a_ri) = sum_i x_i * w_i + sum_ri b_r * a_ri * x_i",
+    before="x[N, I]; w[O, I]; b[O, R]; a[R, I]; "
+    "y[n,o] = sum[i](x[n,i] * (w[o,i] + sum[r](b[o,r] * a[r,i])))",
+    after="x[N, I]; w[O, I]; b[O, R]; a[R, I]; "
+    "y[n,o] = sum[i](x[n,i] * w[o,i]) + sum[i, r](x[n,i] * b[o,r] * a[r,i])",
+    refuses="x[N, I]; w, v[O, I]; y[n,o] = sum[i](x[n,i] * (w[o,i] + v[o,i]))",
+)
+def distribute_chain(expr: Expr) -> Expr | None:
+    """A contraction with a sum one of whose terms is a contraction itself: each has its own order.
+
+    The parts of a low-rank update need not be multiplied out. Differences are left alone.
+    """
+    if not isinstance(expr, Reduce) or expr.kind != "sum" or expr.condition is not TRUE:
+        return None
+    factors = find_factors(expr.body)
+    if not all(map(is_finite_where_defined, factors)):
+        return None
+    for k, factor in enumerate(factors):
+        others = (*factors[:k], *factors[k + 1 :])
+        if not isinstance(factor, Add) or any(map(is_negative, factor.terms)):
+            continue
+        if any(split_term(t).bound for t in factor.terms) and any(map(find_free, others)):
+            parts = [make_product([*factors[:k], t, *factors[k + 1 :]]) for t in factor.terms]
+            return Add(tuple(_join_sums(expr.bound, part) for part in parts))
+    return None
+
+
+def _join_sums(bound: tuple[Index, ...], product: Expr) -> Expr:
+    """The sum of a product, with the sums among its factors drawn into it."""
+    whole: Expr = Reduce("sum", bound, TRUE, product)
+    return apply_rules(whole, (flatten_product, pull_sum_out, merge_sums))
+
+
 @system_rule(
     law="s_ij = sum_d q_id * k_jd, z_ie = sum_j s_ij * v_je: z_ie = sum_jd q_id * k_jd * v_je",
     before="q[M, D]; k[N, D]; v[N, E]; s[i,j] = sum[d](q[i,d] * k[j,d]); "
@@ -200,104 +301,3 @@ def _find_value(factor: Expr, equation: Equation) -> Expr | None:
         return substitute(equation.value, new)
     except ValueError:  # a diagonal of a row has no index for it
         return None
-
-
-@rule(
-    law="sum_{j <= i} (sum_d q_id * k_jd) * v_je = sum_d q_id * cumsum_i(k_id * v_ie)",
-    before="q, k[N, D]; v[N, E]; z[i,e] = sum[j, j <= i](sum[d](q[i,d] * k[j,d]) * v[j,e])",
-    after="q, k[N, D]; v[N, E]; z[i,e] = sum[d](q[i,d] * cumsum[i](k[i,d] * v[i,e]))",
-    refuses="q, k[N, D]; v[N, E]; z[i,e] = sum[j, j <= i](exp(sum[d](q[i,d] * k[j,d])) * v[j,e])",
-)
-def accumulate_chain(expr: Expr) -> Expr | None:
-    """Under a triangle, the factors that have its inner index alone are added up as they come."""
-    for triangle in find_triangles(expr):
-        if triangle.is_upper or triangle.offset != 0:
-            continue
-        assert isinstance(expr, Reduce)
-        flat = _flatten_between(expr, triangle)
-        found = _accumulate(flat, triangle)
-        if found is not None:
-            return found
-    return None
-
-
-def _flatten_between(expr: Reduce, triangle: Triangle) -> Chain:
-    """The sum less its triangle; sums that meet both indices of it are opened."""
-    chain = replace(to_chain(expr), condition=triangle.rest)
-    ends = {triangle.index, triangle.edge}
-    k = 0
-    while k < len(chain.factors):
-        factor = chain.factors[k]
-        if isinstance(factor, Reduce) and factor.kind == "sum" and ends <= {*find_free(factor)}:
-            chain = chain.open(k, factor)
-        else:
-            k += 1
-    return chain
-
-
-def _accumulate(chain: Chain, triangle: Triangle) -> Expr | None:
-    """The product of what is free of the inner index and the running sum of the rest."""
-    index, edge = triangle.index, triangle.edge
-    inside, outside = _part(chain.factors, index)
-    parts = chain.condition.parts if isinstance(chain.condition, And) else (chain.condition,)
-    within, around = _part(parts, index)
-    if not inside or not any(find_free(f) for f in outside):
-        return None
-    if any(edge in find_free(part) for part in (*inside, *within)):
-        return None
-    guarded = bool(within) or around != [TRUE] or any(map(find_brackets, inside))
-    if guarded and not all(map(is_safe, outside)):
-        return None
-    shared = {i for part in (*outside, *around) for i in find_free(part)} | {edge}
-    own = tuple(i for i in chain.bound if i not in shared and i is not index)
-    entry = Chain(own, join_conditions(*within) if own else TRUE, tuple(inside)).to_expr()
-    here: dict[Expr, Expr] = {index: edge}
-    try:
-        condition = substitute(TRUE if own else join_conditions(*within), here)
-        running = make_running_sum(edge, condition, substitute(entry, here))
-    except ValueError:  # the index of a row stands for itself
-        return None
-    if running is None or not all(map(is_finite_where_defined, outside)):
-        return None
-    bound = tuple(i for i in chain.bound if i not in own and i is not index)
-    return Chain(bound, join_conditions(*around), (*outside, running)).to_expr()
-
-
-def _part(parts: Sequence[Expr], index: Index) -> tuple[list[Expr], list[Expr]]:
-    """(those that depend on the index, the others)."""
-    has = [part for part in parts if index in find_free(part)]
-    return has, [part for part in parts if part not in has]
-
-
-@rule(
-    law="sum_i x_i * (w_i + sum_r b_r * a_ri) = sum_i x_i * w_i + sum_ri b_r * a_ri * x_i",
-    before="x[N, I]; w[O, I]; b[O, R]; a[R, I]; "
-    "y[n,o] = sum[i](x[n,i] * (w[o,i] + sum[r](b[o,r] * a[r,i])))",
-    after="x[N, I]; w[O, I]; b[O, R]; a[R, I]; "
-    "y[n,o] = sum[i](x[n,i] * w[o,i]) + sum[i, r](x[n,i] * b[o,r] * a[r,i])",
-    refuses="x[N, I]; w, v[O, I]; y[n,o] = sum[i](x[n,i] * (w[o,i] + v[o,i]))",
-)
-def distribute_chain(expr: Expr) -> Expr | None:
-    """A contraction with a sum one of whose terms is a contraction itself: each has its own order.
-
-    The parts of a low-rank update need not be multiplied out. Differences are left alone.
-    """
-    if not isinstance(expr, Reduce) or expr.kind != "sum" or expr.condition is not TRUE:
-        return None
-    factors = find_factors(expr.body)
-    if not all(map(is_finite_where_defined, factors)):
-        return None
-    for k, factor in enumerate(factors):
-        others = (*factors[:k], *factors[k + 1 :])
-        if not isinstance(factor, Add) or any(map(is_negative, factor.terms)):
-            continue
-        if any(split_term(t).bound for t in factor.terms) and any(map(find_free, others)):
-            parts = [make_product([*factors[:k], t, *factors[k + 1 :]]) for t in factor.terms]
-            return Add(tuple(_join_sums(expr.bound, part) for part in parts))
-    return None
-
-
-def _join_sums(bound: tuple[Index, ...], product: Expr) -> Expr:
-    """The sum of a product, with the sums among its factors drawn into it."""
-    whole: Expr = Reduce("sum", bound, TRUE, product)
-    return apply_rules(whole, (flatten_product, pull_sum_out, merge_sums))
