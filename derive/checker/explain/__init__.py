@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 DRAWS = (0, 1, 2)
 STEPS = 9000  # of a whole explanation; each takes about a millisecond
 MOST_FAULTS = 3
-_FORMULA, _CODE, _AFTER = 0.2, 0.7, 0.3  # the parts of what is left that each search has in turn
+# The parts of what is left that have an edit of the formula, one of the code, more of the formula,
+# edits that may come first, and what is explained behind the first.
+_FORMULA, _CODE, _AFTER, _FIRSTS, _BEHIND = 0.2, 0.6, 0.15, 0.2, 0.6
 _MOST_FIRST = 4  # of the edits that may come first of several
 # What it costs an edit to be on a line that is not suspected; that is a part; that is an equation.
 _NEAR, _APART, _RIGHT = 0.2, 0.4, 0.8
@@ -207,6 +209,8 @@ def _edit_formula(
     system = edit.change.system
     placed = find_changed_line(lines, system, judge)
     line = placed or plain.line or find_result_line(lines.trace)
+    if system.results != judge.system.results:  # no value is another, only what is returned
+        placed = line
     found = replace(plain, line=line, edit=edit.words, edited=system, placed=placed)
     return found, {line or 0, plain.line or 0}
 
@@ -218,7 +222,7 @@ def _edit_code(
 
     Two tensors that stand unused are two faults: there an edit for each is looked for soon.
     """
-    own = budget.take_part(_CODE if mender.count_unused() < 2 else _AFTER)
+    own = budget.take_part(_CODE if mender.count_unused() < 2 else _FORMULA)
     correction = mender.find(_make_weigh(lines, mender.source.spread(suspects)), own)
     budget.give_back(own)
     return correction
@@ -241,7 +245,8 @@ def _make_mender(case: Case, judge: Judge, trace: Trace) -> Mender | None:
     if not trials:
         return None
     made = sum(event.value.numel() for event in trace.events)
-    weight = 2 + len(trace.events) // _CALLS + made // _ELEMENTS
+    is_script = case.program.code.script is not None  # which is compiled whole
+    weight = 1 + is_script + len(trace.events) // _CALLS + made // _ELEMENTS
     stock = Stock.of(case.system, case.sizes)
     count = partial(_count_parts, case, judge)
     return Mender(case.program, stock, trials, case.is_corrected, count, weight)
@@ -294,13 +299,13 @@ def _explain_in_turn(  # noqa: PLR0913, PLR0917 - what is known already
     if mender is not None:
         spread = mender.source.spread({lines.find_first_inexact() or 0})
         before = lines.count_met(list(lines.prints.values()))
-        own = budget.take_part(_AFTER)
+        own = budget.take_part(_FIRSTS)
         firsts = mender.find_firsts(
             spread, lambda prints: lines.count_met(prints) - before, own, _MOST_FIRST
         )
         budget.give_back(own)
         for first in firsts:
-            own = budget.take_part(_CODE)
+            own = budget.take_part(_BEHIND)
             with exchange(case.program.code, first.source, first.line):
                 rest = _explain_at(case.with_source(first.source), own, faults - 1)
             budget.give_back(own)
@@ -319,10 +324,10 @@ def _explain_in_turn(  # noqa: PLR0913, PLR0917 - what is known already
         case.is_confirmed,
         lines.order_equations(),
         World(case.system, case.sizes),
-        judge.steps + budget.take_part(_CODE).left,
+        judge.steps + budget.take_part(_BEHIND).left,
     )
     for change in search.find_firsts(lambda system: count_gained(lines, system, judge)):
-        own = budget.take_part(_CODE)
+        own = budget.take_part(_BEHIND)
         rest = _explain_at(replace(case, system=change.system), own, faults - 1)
         budget.give_back(own)
         if rest.edit:
