@@ -240,7 +240,7 @@ def exchange_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
     for one, two in combinations(parts, 2):
         texts = site.source.get(one), site.source.get(two)
         if texts[0] != texts[1] and not any(isinstance(p, ast.Starred) for p in (one, two)):
-            words = f"EXCHANGE {texts[0]} and {texts[1]}"
+            words = f"EXCHANGE {' and '.join(sorted(texts))}"
             yield site.replace(_exchange(site, one, two), words, 1.1)
 
 
@@ -258,7 +258,7 @@ def exchange_names(site: Site, _: Stock) -> Iterator[Rewrite]:
         for (start, end), name in reversed(spans):
             other = two if name == one else one
             text = text[: start - begin] + other + text[end - begin :]
-        yield site.replace(text, f"EXCHANGE {one} and {two}", 1.2)
+        yield site.replace(text, f"EXCHANGE {' and '.join(sorted((one, two)))}", 1.2)
 
 
 def _exchange(site: Site, one: ast.expr, two: ast.expr) -> str:

@@ -137,7 +137,7 @@ def _run_edited(
         given = program.find_given(values, sizes)
         target, making = code.target, set[int]()
         if find_kind(target) == "class":
-            making = {*watch(code.path, lambda: make_module(code.target, given.constructor))}
+            making = {*watch(code.path, lambda: make_module(code.target, given.constructor))[0]}
             target = make_module(code.target, given.constructor)
 
         def run(rewrite: Rewrite) -> tuple[Any, ...]:
@@ -212,19 +212,24 @@ def _find_functions(value: Any, seen: set[Any]) -> Iterator[FunctionType]:
 
 
 @where_it_lives
-def watch_program(program: Program, values: Mapping[str, Any], sizes: Mapping[str, int]) -> Lines:
-    """The lines that one run of a program goes through."""
+def watch_program(
+    program: Program, values: Mapping[str, Any], sizes: Mapping[str, int]
+) -> tuple[Lines, tuple[int, ...]]:
+    """The lines that one run of a program goes through, and those that it runs more than once."""
     return watch(program.code.path, lambda: program.run(values, sizes))
 
 
-def watch(path: str, run: Callable[[], Any]) -> Lines:
-    """The lines of a file that run, and what has a name there."""
+def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:
+    """The lines of a file that run, with what has a name there, and those that run repeatedly."""
     lines: Lines = {}
+    repeated: set[int] = set()
     seen: set[tuple[int, CodeType]] = set()
 
     def trace_line(frame: Any, event: str, _: Any) -> Any:
         place = (frame.f_lineno, frame.f_code)
-        if event == "line" and place not in seen:
+        if event == "line" and place in seen:
+            repeated.add(frame.f_lineno)
+        elif event == "line":
             seen.add(place)
             found = ((name, _describe(value)) for name, value in frame.f_locals.items())
             names = {name: each for name, each in found if each is not None}
@@ -241,7 +246,7 @@ def watch(path: str, run: Callable[[], Any]) -> Lines:
             run()
     finally:
         sys.settrace(before)
-    return lines
+    return lines, tuple(sorted(repeated))
 
 
 def _describe(value: Any, *, inside: bool = False) -> Any:

@@ -151,9 +151,14 @@ class Mender:
         return Source(self.program.code.source)
 
     @cached_property
+    def ran(self) -> tuple[Lines, tuple[int, ...]]:
+        """The lines that run, with what has a name there, and those that run repeatedly."""
+        return watch_program(self.program, self.trials[0].values, self.trials[0].sizes)
+
+    @property
     def lines(self) -> Lines:
         """The lines that run, and what has a name there."""
-        return watch_program(self.program, self.trials[0].values, self.trials[0].sizes)
+        return self.ran[0]
 
     def count_unused(self) -> int:
         """How many tensors and modules have names that the text never reads."""
@@ -265,6 +270,10 @@ class Mender:
         return False
 
     def _runs_as_much(self) -> bool:
-        """Do all lines run that ran before? To avoid a branch is to hide what is wrong in it."""
-        trial = self.trials[0]
-        return self.lines.keys() <= watch_program(self.program, trial.values, trial.sizes).keys()
+        """Do all lines run that ran before, and those repeatedly that did?
+
+        To avoid a branch, or to go through a loop only once, is to hide what is wrong in it.
+        """
+        (lines, repeated), trial = self.ran, self.trials[0]
+        lines_now, repeated_now = watch_program(self.program, trial.values, trial.sizes)
+        return lines.keys() <= lines_now.keys() and {*repeated} <= {*repeated_now}
