@@ -3,7 +3,7 @@
     load        the code that a person means                            script
     pick        which argument is which tensor, and at which sizes      slots, bind, tries, draws
     stages      float64 against the loops, further sizes and inputs, fields, proof    judge, digits
-    tell        where code departs from its formula, and the edit       explain, edits, trace
+    explain     where code departs from its formula, and the edit       edits, code_edits, trace
 
 Three processes: the caller's; the judge, its `child`, which sends the verdict so far after each
 stage; and the `runner`, which alone runs somebody's code and answers what the judge asks of it.

@@ -255,6 +255,8 @@ def _from_reading(reading: Reading, source: _Source, wish: _Wish) -> Code:
     linecache.cache[path] = (len(text), None, lines, path)  # of what is no file, too
     names = run_tree(tree, path, shown, places)
     known = [n for n in candidates if callable(names.get(n))]
+    if wish.formula not in known:
+        known = _find_outermost(tree, known)
     name = wish.member or _choose(known, wish.formula, shown)
     first = name.partition(".")[0]
     if first not in names or names[first] is None:
@@ -276,12 +278,28 @@ def _from_reading(reading: Reading, source: _Source, wish: _Wish) -> Code:
     return Code(shown, target, path, text, None, findings, names, call=call, places=places)
 
 
-def list_candidates(path: Path) -> list[str]:
-    """What of a file is judged where no name is told; nothing for a script, or no Python."""
+def list_candidates(path: Path, wanted: str) -> list[str]:
+    """What of a file is judged where no name is told; nothing for a script, or no Python.
+
+    It is what is called as the formula, else whatever no other one reads.
+    """
     try:
-        return find_candidates(_read_path(path).tree)
+        tree = _read_path(path).tree
     except UnreadableError:
         return []
+    names = find_candidates(tree)
+    return [wanted] if wanted in names else _find_outermost(tree, names)
+
+
+def _find_outermost(tree: ast.Module, names: list[str]) -> list[str]:
+    """Those that no other one reads; all where each is read."""
+    read: set[str] = set()
+    for node in tree.body:
+        own = {getattr(node, "name", "")}
+        own |= {e.id for e in getattr(node, "targets", ()) if isinstance(e, ast.Name)}
+        if own & {*names}:
+            read |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - own
+    return [name for name in names if name not in read] or names
 
 
 def find_candidates(tree: ast.Module) -> list[str]:

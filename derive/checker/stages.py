@@ -505,7 +505,7 @@ def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:
 
 def _explain(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     """The line and the edit of code that differs; where it raises, as it is where it runs."""
-    from derive.checker.tell import tell
+    from derive.checker.explain.tell import tell
 
     send.begin("the explanation", has_own_runs=True)
     if picked.context:

@@ -75,8 +75,8 @@ def _list_codes(code: str, wanted: str) -> list[str]:
         names = [name.strip() for name in members.split(",") if name.strip()]
         return [f"{path}:{name}" for name in dict.fromkeys(names)]
     path, member = split_member(code)
-    names = list_candidates(Path(path)) if path and not member else []
-    if len(names) < 2 or wanted in names:
+    names = list_candidates(Path(path), wanted) if path and not member else []
+    if len(names) < 2:
         return [code]
     return [f"{path}:{name}" for name in names]
 

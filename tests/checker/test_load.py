@@ -171,6 +171,14 @@ def test_several_of_a_file_are_judged_one_by_one(tmp_path, names, exit_code, lis
     assert all(each in found.output for each in listed)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "chosen"), [("formula", "attend"), ("scale", "scale"), ("attend", "attend")]
+)
+def test_a_function_that_another_one_calls_is_not_asked_for(wanted, chosen):
+    text = "def scale(n):\n    return n ** -0.5\n\ndef attend(q, k):\n    return q @ k * scale(2)\n"
+    assert load(text, wanted).target.__name__ == chosen
+
+
 def test_a_file_without_code_is_refused(tmp_path):
     path = tmp_path / "nothing.py"
     path.write_text("class Nothing:\n    pass\n")
