@@ -381,6 +381,45 @@ def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
     return replace(code, target=names["script"], answer=result)
 
 
+def finish_alone(code: Code) -> tuple[Code, str, dict[str, int]]:
+    """A script as a function of the tensors that it makes; their shapes, and its own sizes.
+
+    A length has a name where the script takes it from a shape, `B, N, D = x.shape`, and is a number
+    everywhere else.
+    """
+    script = code.script
+    assert script is not None
+    if script.free:
+        name, line = next(iter(script.free.items()))
+        says = f"{code.name}, line {line}: {name} is not made, so the script does not run"
+        raise refuse("code-missing", says)
+    result = script.chosen or next(iter(script.results), "")
+    sources = script.sources.get(result, script.made)
+    tensors = {n: code.names[n] for n in script.made if n in sources and _has_shape(code.names[n])}
+    own = {n: code.names[n] for n in _find_unpacked(script.tree) if type(code.names[n]) is int}
+    names = {length: name for name, length in own.items()}
+    shapes = [
+        f"{name}[{', '.join(names.get(int(n), str(int(n))) for n in tensor.shape)}]"
+        for name, tensor in tensors.items()
+    ]
+    return finish_script(code, tuple(tensors), result), "; ".join(shapes), own
+
+
+def _has_shape(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _find_unpacked(tree: ast.Module) -> Iterator[str]:
+    """The names that take the lengths of a tensor."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(
+                targets=[ast.Tuple(elts=names)],
+                value=ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size")),
+            ):
+                yield from (each.id for each in names if isinstance(each, ast.Name))
+
+
 def compile_script(code: Code, text: str) -> CodeType:
     """The function of a script with another text, as it was finished."""
     inner = code.target.__code__

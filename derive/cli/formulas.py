@@ -18,6 +18,8 @@ import shlex
 import sys
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
+from functools import partial
+from io import StringIO
 from pathlib import Path
 from traceback import extract_tb
 from types import MappingProxyType, ModuleType
@@ -424,11 +426,31 @@ def _to_column(line: str, offset: int) -> int:
 
 
 def is_code(argument: str) -> bool:
-    """Is it FILE.py:NAME or of a notebook, and NAME a function or a class there?"""
+    """Is it FILE.py:NAME or of a notebook, and NAME something that the code there makes?
+
+    A script or a notebook without functions stands for its last tensor.
+    """
     path, _, member = argument.rpartition(":")
+    if not path:
+        return is_script(Path(argument))
     if not path.endswith((".py", NOTEBOOK)) or not member.isidentifier():
         return False
-    return member in list_functions(Path(path))
+    return member in list_functions(Path(path)) or _is_made_by_script(Path(path), member)
+
+
+def is_script(path: Path) -> bool:
+    """Is it a notebook, or a file of statements without a function, that computes with torch?"""
+    body = _read_body(path) if path.suffix in {".py", NOTEBOOK} and _is_file(str(path)) else []
+    imports = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    names = {alias.name.partition(".")[0] for node in imports for alias in node.names}
+    return "torch" in names and (path.suffix == NOTEBOOK or not list_functions(path))
+
+
+def _is_made_by_script(path: Path, member: str) -> bool:
+    """Does a statement of a script, or of a notebook's cells, assign this name?"""
+    body = _read_body(path) if path.suffix == NOTEBOOK or is_script(path) else []
+    stored = (node for each in body for node in ast.walk(each) if isinstance(node, ast.Name))
+    return any(node.id == member and isinstance(node.ctx, ast.Store) for node in stored)
 
 
 def find_code(
@@ -441,25 +463,37 @@ def find_code(
 
     A size that the code takes as a number is the one of `sizes`.
     """
-    from derive.checker.load import CannotRunError, load
+    from derive.checker.load import CannotRunError, finish_alone, load
     from derive.frontend.from_code import lift_code
 
+    path, colon, member = argument.rpartition(":")
+    own: dict[str, int] = {}
     try:
-        code = load(argument)
+        with redirect_stdout(StringIO()):  # what a file prints while it is loaded
+            code = load(argument)
+        if code.script is not None:
+            code, declared, own = finish_alone(code)
+            inputs = inputs or declared
+            name = name or (member if colon else Path(argument).stem)
         if isinstance(code.target, type):
             raise refuse(
                 "lift-class",
                 f"{argument} is a class: its parameters have no names in a formula",
                 help="write a function of its parameters that calls torch.func.functional_call",
             )
-        found = lift_code(code.target, inputs, name=name, source=code.source)
+        lift = partial(lift_code, code.target, inputs, name=name, source=code.source)
+        try:
+            found = lift()
+        except DeriveError as error:
+            if error.diagnostic.code != "lift-run" or not own:
+                raise
+            found = lift(sizes=own)  # a script may be made for its own sizes
         told = {size: sizes[size] for size in found.fixed if size in sizes}
         if told:
-            found = lift_code(code.target, inputs, name=name, source=code.source, sizes=told)
+            found = lift(sizes=told)
     except CannotRunError as error:
         raise refuse("lift-run", f"{argument} does not load: {error}") from error
-    path, _, member = argument.rpartition(":")
-    shown = f"{show_path(Path(path))}:{member}"
+    shown = f"{show_path(Path(path))}:{member}" if colon else show_path(Path(argument))
     rebuild = f"derive build --from {shlex.quote(shown)}"
     rebuild += f" --inputs {shlex.quote(inputs)}" if inputs else ""
     return Found(

@@ -225,3 +225,40 @@ def test_what_looks_like_an_option_or_a_size(run, words, code, says):
     answer = run("einsum", *words)
     assert answer.code == code
     assert says in answer.out + answer.err
+
+
+SCRIPT = """\
+import torch
+x = torch.randn(5, 7, 3)
+w = torch.randn(3, 3)
+print("computing")
+B, N, D = x.shape
+k = x @ w
+scores = k @ k.transpose(1, 2) / D ** 0.5
+"""
+
+
+@pytest.mark.parametrize("member", ["", ":scores", ":k"])
+@pytest.mark.parametrize("is_notebook", [False, True])
+def test_the_formula_of_a_script_is_that_of_the_tensor_that_is_named_or_last(
+    run, tmp_path, member, is_notebook
+):
+    source = SCRIPT
+    if is_notebook:
+        cells = [{"cell_type": "code", "source": part} for part in SCRIPT.split("print")]
+        cells[1]["source"] = "print" + cells[1]["source"]
+        source = json.dumps({"cells": cells, "nbformat": 4})
+    name = "page.ipynb" if is_notebook else "page.py"
+    (tmp_path / name).write_text(source)
+    shown = run("show", f"{name}{member}").out
+    assert "x[B, N, D]; w[D, D]" in shown
+    assert "k[b,n,d] = sum[e](x[b,n,e] * w[e,d])" in shown or member == ":k"
+    assert ("/ sqrt(D)" in shown) is (member != ":k")
+    assert "computing" not in shown
+
+
+def test_a_script_that_lacks_a_tensor_has_no_formula(run, tmp_path):
+    (tmp_path / "page.py").write_text("import torch\ny = x @ torch.randn(3, 3)\n")
+    found = run("show", "page.py")
+    assert found.code
+    assert "x is not made" in found.err
