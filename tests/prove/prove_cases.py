@@ -1,8 +1,8 @@
-"""The pairs of definedness.txt: a section `== right ==`, and in it blocks of four lines each."""
+"""Pairs of formulas in cases.txt: a section `== right ==`, and in it blocks of four lines each."""
 
 from pathlib import Path
 
-TEXT = Path(__file__).with_name("definedness.txt").read_text(encoding="utf-8")
+TEXT = Path(__file__).with_name("cases.txt").read_text(encoding="utf-8")
 
 
 def read_cases(section):
