@@ -113,7 +113,7 @@ class Definedness:
             case Compare() | And() | Or() | Not():
                 return self._check(expr, env)
             case Access(tensor, places):
-                if tensor.kind == "bool" or not self.reader.is_defined(tensor.name):
+                if not self.reader.is_defined(tensor.name):
                     return {}
                 return self._read(tensor.name, tuple(self.reader.place(p, env) for p in places))
             case Add(terms):

@@ -4,7 +4,7 @@
 
 Products are multiplied out within the polynomial skeleton; what a function is taken of is
 normalised by itself and becomes an atom; bound indices have no names. Two expressions whose normal
-forms have one key are equal for all sizes; of others nothing is said.
+forms have one key are equal for all sizes wherever both are finite; of others nothing is said.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def to_key(expr: Expr, *, steps: int = MOST_STEPS) -> str:
     """
     reader = Reader(NormalAlgebra(steps), System("", (), (), (), ()))
     needs = Definedness(reader).find(expr, {})
-    return "; ".join((reader.algebra.finish(reader.read(expr, {})).key, *sorted(needs)))
+    asked = sorted(f"{what} where {key}" for key, (_, what) in needs.items())
+    return "; ".join((reader.algebra.finish(reader.read(expr, {})).key, *asked))
 
 
 def to_normal(expr: Expr, *, steps: int = MOST_STEPS) -> Normal:
