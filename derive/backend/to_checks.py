@@ -77,7 +77,7 @@ def write_ranges(system: System, keyword: str) -> list[str]:
     lines = []
     for tensor, below in _find_bounded(system):
         bound = to_python(below)
-        words = f"0 <= {_show_access(tensor, system)} < {_show_extent(bound)}"
+        words = f"0 <= {show_access(tensor, system)} < {_show_extent(bound)}"
         mark = "" if bound.isdigit() else "f"
         arguments = [f'{mark}"{words}"', tensor.name, bound]
         line = f"_check_range({', '.join(arguments)})"
@@ -195,7 +195,7 @@ def _write_kind(tensor: Tensor, system: System) -> list[str]:
             test, words = f"{tensor.name}.dtype not in (torch.int64, torch.int32)", "int64 or int32"
         case _:
             return []
-    must = f"{_show_access(tensor, system)} must hold {words}, "
+    must = f"{show_access(tensor, system)} must hold {words}, "
     return [f"if {test}:", *_write_raise(must, f"got {{{tensor.name}.dtype}}")]
 
 
@@ -216,7 +216,7 @@ def _needs(source: FromEquation) -> set[str]:
 def _write_rank(tensor: Tensor, system: System) -> list[str]:
     rank = len(tensor.shape)
     places = "1 place" if rank == 1 else f"{rank} places"
-    message = f"{_show_access(tensor, system)} has {places}, got {{list({tensor.name}.shape)}}"
+    message = f"{show_access(tensor, system)} has {places}, got {{list({tensor.name}.shape)}}"
     return [f"if {tensor.name}.ndim != {rank}:", f'{INDENT}raise ValueError(f"{message}")']
 
 
@@ -229,7 +229,7 @@ def _write_size(source: SizeSource, system: System) -> list[str]:
     over = f"{place} - {to_python(source.rest, ADD + 1)}" if rest.terms else place
     if coefficient.constant == 1:
         extent = to_text(source.tensor.shape[source.place])
-        shown = f"{_show_access(source.tensor, system)}: the extent must be {extent}"
+        shown = f"{show_access(source.tensor, system)}: the extent must be {extent}"
         return [
             f"{source.name} = {over}",
             f"if {source.name} < 0:",
@@ -238,7 +238,7 @@ def _write_size(source: SizeSource, system: System) -> list[str]:
     factor = to_python(source.coefficient, SIGN)
     over = f"({over})" if rest.terms else over
     extent = to_text(source.tensor.shape[source.place]).replace(" * ", "*")
-    shown = f"{_show_access(source.tensor, system)}: the extent must be {extent}"
+    shown = f"{show_access(source.tensor, system)}: the extent must be {extent}"
     value = "" if coefficient.constant else f" with {factor}={{{factor}}}"
     is_zero = "" if coefficient.constant else f"{factor} == 0 or "
     return [
@@ -253,7 +253,7 @@ def _write_comparison(tensor: Tensor, system: System) -> list[str]:
     extents = [to_python(e) for e in tensor.shape]
     wanted = f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
     test = f"if {tensor.name}.shape != {wanted}:"
-    must = f"{_show_access(tensor, system)} must be [{', '.join(map(_show_extent, extents))}], "
+    must = f"{show_access(tensor, system)} must be [{', '.join(map(_show_extent, extents))}], "
     got = f"got {{list({tensor.name}.shape)}}"
     return [test, *_write_raise(must, got)]
 
@@ -271,7 +271,7 @@ def _show_extent(text: str) -> str:
     return text if text.isdigit() else f"{text.replace(' * ', '*')}={{{text}}}"
 
 
-def _show_access(tensor: Tensor, system: System) -> str:
+def show_access(tensor: Tensor, system: System) -> str:
     """The tensor as the formula first reads it: `W_Q[h,d,e]`."""
     accesses = (a for e in system.equations for a in find_accesses(e.value))
     return next((to_text(a) for a in accesses if a.tensor is tensor), tensor.name)

@@ -21,13 +21,14 @@ from derive.backend.to_checks import (
     RANGE_CHECK,
     list_arguments,
     name_validate,
+    show_access,
     write_check,
     write_ranges,
 )
 from derive.backend.to_torch import ATOM, Printer, to_python
 from derive.ir.nodes import Call, Expr, Number, Pow, Scalar, ScalarInput, Size, System, Tensor
 from derive.ir.text import to_declaration, to_lines, to_text
-from derive.ir.walk import find_accesses, walk
+from derive.ir.walk import walk
 from derive.plan.lower.number import find_positive
 from derive.plan.meaning import to_step_equation
 from derive.plan.ops import VIEWS, Fill, Num, NumTensor, Source, axes_of, find_reads, walk_ops
@@ -73,77 +74,63 @@ def _sentence(text: str) -> str:
 
 def write_docstring(plan: Plan, header: Header) -> str:
     """What the function computes, its arguments by index, its results, errors and cost."""
-    title = header.title or plan.system.name.replace("_", " ").capitalize()
-    lines = [
-        _sentence(title),
-        "",
-        *_table(plan),
-        *_results(plan),
-        *_list_subscripts(plan),
-        *_notes(plan),
-    ]
-    first, *rest = lines
-    text = "\n".join(f"{INDENT}{line}" if line else "" for line in rest)
-    return f'{INDENT}"""{first}\n{text}\n{INDENT}"""'
-
-
-def _table(plan: Plan) -> list[str]:
     system = plan.system
-    rows = []
+    title = header.title or system.name.replace("_", " ").capitalize()
+    targets = {each.target.tensor: to_text(each.target) for each in system.equations}
+    results = ", ".join(f"{targets[tensor]} {_write_shape(tensor)}" for tensor in system.results)
+    lines = [_sentence(title), "", *_list_arguments(plan), "", f"Returns {results}."]
+    if any(isinstance(entry, Tensor) for entry in system.inputs):
+        lines.append("Raises ValueError where the shapes do not fit together.")
+    if views := _find_views(plan):
+        lines.append(f"The result is a view of {views}: writing to it writes to {views}.")
+    sentences = []
+    longer = {i.name: c for i, c in find_subscripts(plan.steps).items() if i.name != c}
+    if longer:
+        pairs = ", ".join(f"{letter} for {name}" for name, letter in longer.items())
+        sentences.append(f"Letters in the einsum strings: {pairs}.")
+    flops, peak = (
+        to_python(p.to_expr()).replace(" * ", "*") for p in (plan.flops, plan.peak_elements)
+    )
+    sentences.append(f"Cost: {flops} operations; {peak} elements alive at once.")
+    sentences += [f"By {note}." for note in plan.notes]
+    if plan.regimes:
+        at = ", ".join(f"{size}={number}" for size, number in plan.sizes.items())
+        where = ", ".join(map(str, plan.regimes))
+        sentences.append(f"Planned for {at}; another order takes fewer operations where {where}.")
+    for sentence in sentences:
+        lines += wrap_text(sentence, later="    ", width=OUTER)
+    text = "\n".join(f"{INDENT}{line}" if line else "" for line in lines)
+    return f'{INDENT}"""{text.lstrip()}\n{INDENT}"""'
+
+
+def _list_arguments(plan: Plan) -> list[str]:
+    """A line for each: its name, its indices, its extents, and what it holds."""
+    system, rows = plan.system, []
     for entry in system.inputs:
         if isinstance(entry, Tensor):
-            rows.append((entry.name, _first_access(entry, system), _shape(entry), _kind(entry)))
+            indices = show_access(entry, system).removeprefix(entry.name)
+            holds = {"real": "", "int": "integers", "bool": "truth values"}[entry.kind]
+            if entry.kind == "int" and entry.below is not None:  # the caller's promise
+                holds += f", 0 <= {entry.name} < {to_text(entry.below)}"
+            rows.append((entry.name, indices, _write_shape(entry), holds))
         else:
             rows.append((entry.name, "", "number", ""))
     rows += [(size.name, "", "size", "keyword") for size in system.sizes]
     for tile in plan.tiles:
         rows.append((tile.block, "", "int", f"keyword: positions of {tile.index.name} at a time"))
     if validate := name_validate(plan):
-        rows.append(
-            (validate, "", "bool", "keyword: check the ranges of integers, else taken for granted")
-        )
-    widths = [max(len(row[k]) for row in rows) for k in range(3)] if rows else []
-    return [
-        "  ".join(c.ljust(w) for c, w in zip(row, (*widths, 0), strict=True)).rstrip()
-        for row in rows
-    ]
+        meaning = "keyword: check the ranges of integers, else taken for granted"
+        rows.append((validate, "", "bool", meaning))
+    widths = [*(max(len(row[k]) for row in rows) for k in range(3)), 0] if rows else []
+    padded = ([c.ljust(w) for c, w in zip(row, widths, strict=True)] for row in rows)
+    return ["  ".join(row).rstrip() for row in padded]
 
 
-def _kind(tensor: Tensor) -> str:
-    """What it holds; the range of integers is the caller's promise unless a check is asked for."""
-    if tensor.kind == "int" and tensor.below is not None:
-        return f"integers, 0 <= {tensor.name} < {to_text(tensor.below)}"
-    return {"real": "", "int": "integers", "bool": "truth values"}[tensor.kind]
+def _write_shape(tensor: Tensor) -> str:
+    return to_declaration(Tensor("", tensor.shape)) if tensor.shape else "[]"
 
 
-def _shape(tensor: Tensor) -> str:
-    declaration = to_declaration(Tensor("", tensor.shape))
-    return declaration if tensor.shape else "[]"
-
-
-def _first_access(tensor: Tensor, system: System) -> str:
-    for equation in system.equations:
-        for access in find_accesses(equation.value):
-            if access.tensor is tensor and access.places:
-                return to_text(access).removeprefix(tensor.name)
-    return ""
-
-
-def _results(plan: Plan) -> list[str]:
-    shown = []
-    for tensor in plan.system.results:
-        target = next(e.target for e in plan.system.equations if e.target.tensor is tensor)
-        shown.append(f"{to_text(target)} {_shape(tensor)}")
-    has_tensors = any(isinstance(entry, Tensor) for entry in plan.system.inputs)
-    return [
-        "",
-        f"Returns {', '.join(shown)}.",
-        *(["Raises ValueError where the shapes do not fit together."] if has_tensors else []),
-        *_find_views(plan),
-    ]
-
-
-def _find_views(plan: Plan) -> list[str]:
+def _find_views(plan: Plan) -> str:
     """The arguments that a result is a view of: whoever writes to it writes to them."""
     made = {step.name: step.op for step in plan.steps}
     found: dict[str, None] = {}
@@ -155,35 +142,7 @@ def _find_views(plan: Plan) -> list[str]:
             continue
         inner = made[op.name] if isinstance(op, Source) else op.arg
         waiting += [inner] if isinstance(inner, VIEWS) else []
-    names = ", ".join(found)
-    return [f"The result is a view of {names}: writing to it writes to {names}."] if found else []
-
-
-def _list_subscripts(plan: Plan) -> list[str]:
-    """Which letter stands for an index with a longer name."""
-    longer = {i.name: c for i, c in find_subscripts(plan.steps).items() if i.name != c}
-    pairs = ", ".join(f"{letter} for {name}" for name, letter in longer.items())
-    text = f"Letters in the einsum strings: {pairs}."
-    return wrap_text(text, later="    ", width=OUTER) if longer else []
-
-
-def _notes(plan: Plan) -> list[str]:
-    """The cost, and the laws that a reader wants to know of."""
-    flops, peak = (
-        to_python(p.to_expr()).replace(" * ", "*") for p in (plan.flops, plan.peak_elements)
-    )
-    cost = f"Cost: {flops} operations; {peak} elements alive at once."
-    sentences = [cost, *(f"By {note}." for note in plan.notes), *_regimes(plan)]
-    return [line for text in sentences for line in wrap_text(text, later="    ", width=OUTER)]
-
-
-def _regimes(plan: Plan) -> list[str]:
-    """Where another order of contraction takes fewer operations."""
-    if not plan.regimes:
-        return []
-    at = ", ".join(f"{size}={number}" for size, number in plan.sizes.items())
-    where = ", ".join(map(str, plan.regimes))
-    return [f"Planned for {at}; another order takes fewer operations where {where}."]
+    return ", ".join(found)
 
 
 def write_step(step: Step, printer: Printer, name: str, room: int = OUTER) -> list[str]:

@@ -16,6 +16,7 @@ from examples import (
 )
 
 from derive.compiler import build
+from derive.errors import DeriveError
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
 
@@ -384,3 +385,26 @@ def test_undefined_places_are_those_of_the_notation(text):
     for given in (x, x.mT.contiguous(), x[:, :0]):
         expected = evaluate_loops(formula, {"x": given})
         torch.testing.assert_close(built.function(given), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "views"),
+    [
+        ("x[N]\ny[i] = x[i]", "x"),
+        ("x[N, M]\ny[j,i] = x[i,j]", "x"),
+        ("x[N, N]; w[N]\ny[i] = x[i,i]\nz[i] = w[i]\nreturn y, z", "z, x|x, w|w, x"),
+        ("x[N]\ny[i] = 2 * x[i]", ""),
+        ("x[N, M]\ny[i] = sum[j](x[i,j])", ""),
+    ],
+)
+def test_a_result_that_is_a_view_says_so(text, views):
+    source = build(parse(text)).source
+    assert ("is a view of" in source) == bool(views)
+    assert not views or any(f"a view of {names}:" in source for names in views.split("|"))
+
+
+@pytest.mark.parametrize("text", ["x[{}]\ny[i] = x[i]", "x[N]\nindex i < {}\ny[i] = 2 * i"])
+def test_extents_beyond_64_bits_are_refused(text):
+    with pytest.raises(DeriveError, match="is no extent of a tensor"):
+        build(parse(text.format(1 << 63)))
+    build(parse(text.format((1 << 63) - 1)))
