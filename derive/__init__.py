@@ -10,7 +10,7 @@ The map of the house, from the door to the ground; each module imports only from
     formulas/    the library: one file per family, found by name
     frontend/    into the language: from_text, from_sympy, from_torch, a folder each; from_einsum
     backend/     out of it: the printed PyTorch function and its file
-    plan/        the order of work: steps, contraction paths, layout; lower/ and cells/
+    plan/        the order of work: steps, paths, layout, cost; lower/, cells/ and blocks/
     rewrite/     equal in, equal out; rules/
     prove/       whether two systems of equations have one normal form
     analysis/    facts, changes nothing: extents, roles, ranges, cost

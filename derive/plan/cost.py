@@ -388,6 +388,9 @@ class Amount:
     parts: tuple[Polynomial, ...]
     number: int | Fraction
 
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.parts + other.parts, self.number + other.number)
+
 
 @dataclass(slots=True)
 class _Counter:
@@ -406,11 +409,12 @@ class _Counter:
         copies = list_copies(op, self.memory)
         made = [*find_scratch(op), *self._find_negated(op)]
         if isinstance(op, VIEWS):
-            held = _join(held, self.weigh(*map(count_elements, copies)))
+            held += self.weigh(*map(count_elements, copies))
             self._note(held)
             return held
-        self._note(_join(held, self._keep(op), self.weigh(*map(count_elements, (*copies, *made)))))
-        return _join(alive, self._keep(op))
+        kept = self._keep(op)
+        self._note(held + kept + self.weigh(*map(count_elements, (*copies, *made))))
+        return alive + kept
 
     def _note(self, alive: Amount) -> None:
         if alive.number > self.fullest.number:
@@ -465,15 +469,15 @@ class _Counter:
         made = [step for step in inside if step.name in names]
         joined = self.weigh(*(_count_whole(step, tile.nest) for step in made))
         passed = [*names, *(each.name for each in tile.running)]
-        alive = _join(alive, running, joined)
+        alive += running + joined
         self.memory.note(tile.sliced)
         end = self.count_steps((tile.first, tile.last), tile.inner, alive, passed)
         sizes = self.memory.sizes
         if evaluate_extent(tile.index.extent, sizes) > sizes[tile.block]:
             for step in inside:
                 self.compute(step.op, end)  # the next turn begins beside what the last one leaves
-        self._note(_join(end, joined))
-        return _join(end, joined)
+        self._note(end + joined)
+        return end + joined
 
 
 def _count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
@@ -483,11 +487,6 @@ def _count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
         if any(index.extent == Size(tile.block) for index in step.axes):
             count = count * tile.blocks
     return count
-
-
-def _join(*amounts: Amount) -> Amount:
-    parts = tuple(part for amount in amounts for part in amount.parts)
-    return Amount(parts, sum(amount.number for amount in amounts))
 
 
 def find_time(
