@@ -45,11 +45,11 @@ def measure_machine() -> Machine:
     launch = found["launch"].median
     # Without the time that any operation takes, which is little here but for a busy moment.
     seconds = {name: max(t.median - launch, t.median / 2) for name, t in found.items()}
-    cache, near, memory = find_knee({count: count / seconds[f"{count} bytes"] for count in SETS})
+    cache, cached, memory = find_knee({count: count / seconds[f"{count} bytes"] for count in SETS})
     return Machine(
         flops=_round(2 * SIDE**3 / seconds["product"]),
         memory=_round(memory),
-        near=_round(near),
+        cached=_round(cached),
         cache=cache,
         launch=_round(launch),
         product=_round(seconds["batch"] / _BATCH),

@@ -204,7 +204,7 @@ def print_calibration(path: Path, where: str | None, as_json: bool) -> None:
 _CONSTANTS: dict[str, Callable[[Machine], str]] = {
     "operations of a large product": lambda machine: f"{machine.flops / 1e9:.3g} GFLOP/s",
     "memory far from it": lambda machine: f"{machine.memory / 1e9:.3g} GB/s",
-    "memory near the core": lambda machine: f"{machine.near / 1e9:.3g} GB/s",
+    "memory near the core": lambda machine: f"{machine.cached / 1e9:.3g} GB/s",
     "bytes that stay near it": lambda machine: to_bytes(machine.cache),
     "one operation at the least": lambda machine: to_time(machine.launch),
     "one matrix of a batch": lambda machine: to_time(machine.product),

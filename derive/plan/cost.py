@@ -325,9 +325,9 @@ def time_op(op: Op, memory: Storage, machine: Machine) -> float:
     moved = WIDTH * (sum(sizes) + made)
     if isinstance(op, Along):
         moved += 2 * WIDTH * made
-    rate = machine.near if moved <= machine.cache else machine.memory
+    rate = machine.cached if moved <= machine.cache else machine.memory
     work = 0.0 if isinstance(op, Flatten) else _find_work(op, memory, machine)
-    copies = 2 * WIDTH * copied / (machine.near if WIDTH * copied <= machine.cache else rate)
+    copies = 2 * WIDTH * copied / (machine.cached if WIDTH * copied <= machine.cache else rate)
     return machine.launch + max(work, moved / rate) + copies
 
 
@@ -345,7 +345,7 @@ def _find_work(op: Op, memory: Storage, machine: Machine) -> float:
         case Triangle():
             return memory.count(axes_of(op)) / machine.exponentials
         case Cell(volume=volume) if volume:
-            return memory.count(volume) / (machine.near / EACH)
+            return memory.count(volume) / (machine.cached / EACH)
         case Cell(_, args, whole):
             return sum(_time_inner(inner, memory, machine) for inner in find_inner(whole, args))
         case _:
@@ -357,7 +357,7 @@ def _time_inner(op: Op, memory: Storage, machine: Machine) -> float:
     if isinstance(op, (*VIEWS, Num)):
         return 0.0
     spanned = axes_of(op.arg) if isinstance(op, Reduction) else find_true_axes(op)
-    return max(_find_work(op, memory, machine), memory.count(spanned) / (machine.near / EACH))
+    return max(_find_work(op, memory, machine), memory.count(spanned) / (machine.cached / EACH))
 
 
 def _time_product(
@@ -510,5 +510,5 @@ def find_time(
         memory.strides.pop(step.name, None)
     joined = [name for name, _, _ in tile.joined]
     moved = sum(memory.count(step.axes) for step in inside if step.name in joined)
-    seconds += count * (turn + 2 * WIDTH * moved / machine.near)
+    seconds += count * (turn + 2 * WIDTH * moved / machine.cached)
     return seconds + find_seconds(steps[tile.last + 1 : end], memory, machine)

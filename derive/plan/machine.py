@@ -23,7 +23,7 @@ class Machine:
 
     flops: float = 9e10  # operations of a large matrix product; a multiply-add counts two
     memory: float = 6e9  # bytes read or written beyond the caches
-    near: float = 2.5e10  # bytes read or written within the cache
+    cached: float = 2.5e10  # bytes read or written within the cache
     cache: int = 1 << 25  # bytes that stay near one core
     launch: float = 3e-6  # seconds that one operation takes at the least
     product: float = 3e-7  # seconds that one matrix of a batched product takes at the least

@@ -182,8 +182,8 @@ class _Search:
         if not plan.einsums or len(plan.einsums) > MOST_PRODUCTS:
             return ()
         rules = [rule for rule in OPTIONS if rule.across is not None]
-        near = islice(self.find_next(start, rules, {start.form.prepared: None}), MOST_NEIGHBOURS)
-        found = [start, *near]
+        others = islice(self.find_next(start, rules, {start.form.prepared: None}), MOST_NEIGHBOURS)
+        found = [start, *others]
         if len(found) == 1 and not start.plan.orders:
             return ()
         regimes, own, flops = [], plan.flops, [each.plan.flops for each in found]
@@ -220,13 +220,13 @@ def _find_crossing(
     far: int,
 ) -> int:
     """The last number, from the plan's own towards `far`, at which the first plan is no worse."""
-    near = sizes[size]
-    while abs(near - far) > 1:
-        middle = (near + far) // 2
+    own_side = sizes[size]
+    while abs(own_side - far) > 1:
+        middle = (own_side + far) // 2
         at = {**sizes, size: middle}
         one, two = (plan.at_sizes(count, at) for plan, count in (own, other))
-        near, far = (near, middle) if two < one else (middle, far)
-    return near
+        own_side, far = (own_side, middle) if two < one else (middle, far)
+    return own_side
 
 
 def _count_tries(plan: Plan) -> int:
