@@ -236,7 +236,12 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
     backward: Annotated[bool, typer.Option("--backward", help="Judge gradients too.")] = False,
     seconds: Annotated[float, typer.Option("--seconds", help="The code's time limit.")] = 30,
     init: Annotated[
-        str, typer.Option("--init", metavar='"Config(n_head=2)"', help="Make the class with these.")
+        str,
+        typer.Option(
+            "--init",
+            metavar='"Config(n_head=2)"',
+            help="Make the class with these; sizes may stand in them.",
+        ),
     ] = "",
     as_json: Json = False,
 ) -> None:
