@@ -36,7 +36,16 @@ from derive.rewrite.guards import is_natural
 from derive.rewrite.naming import Letters, find_letters
 from derive.rewrite.recipes import RULES
 from derive.rewrite.rule import Rule, find_valid
-from derive.rewrite.rules import chains, deltas, masks, shifts, squares, sums
+from derive.rewrite.rules import (
+    chains,
+    deltas,
+    masks,
+    products,
+    shifts,
+    softmax,
+    squares,
+    sums,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,7 +91,7 @@ def _walk_parts(expr: Expr, is_sensitive: bool) -> Iterator[tuple[Expr, bool]]:
             yield from ((part, is_sensitive) for part in find_children(expr))
 
 
-_FAMILIES = (sums, shifts, deltas, squares, masks, chains)
+_FAMILIES = (sums, shifts, deltas, squares, masks, chains, products, softmax)
 _FOUND = dict.fromkeys(
     each
     for family in _FAMILIES
