@@ -54,6 +54,7 @@ def test_a_row_says_what_it_computes_and_what_it_lacks(row):
     assert f"{row.call}(" in source
     assert f"{row.call}(" not in make(row.refuses).source
     assert (f"By {row.call}: " in source) == bool(row.lacks)
+    assert " ".join(row.lacks.split()[:6]) in " ".join(source.split())
 
 
 @pytest.mark.parametrize(("call", "texts"), SOFT)

@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from derive.plan.cells.matching import Definitions
 
 NAME = "torch.nn.functional.scaled_dot_product_attention"
-NOTE = (
-    f"{NAME}: it may lack second and forward derivatives, and give zeros for nan; "
+LACKS = (
+    "it may lack second and forward derivatives, and give zeros for nan; "
     "what --no-cells builds does neither"
 )
+NOTE = f"{NAME}: {LACKS}"
 EMPTY_ROW_NOTE = f"{NOTE}; a row of nothing but -oo in what is added gives zeros, not nan"
 
 
@@ -338,7 +339,7 @@ CELLS = (
             "q[B, N, D]; k, v[B, M, D]\n"
             "z[b,j,e] = sum[i](softmax[j](sum[d](q[b,i,d] * k[b,j,d])) * q[b,i,e] * v[b,j,e])"
         ),
-        lacks="second and forward derivatives, and nan where nothing is left",
+        lacks=LACKS,
         match=match_attention,
     ),
 )

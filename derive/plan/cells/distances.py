@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 NAME = "torch.cdist"
 MODE = ("compute_mode", "donot_use_mm_for_euclid_dist")
-NOTE = f"{NAME}: it has no second and no forward derivatives; what --no-cells builds has them"
+LACKS = "it has no second and no forward derivatives; what --no-cells builds has them"
+NOTE = f"{NAME}: {LACKS}"
 TWO = Number(Fraction(2))
 
 Found: TypeAlias = tuple[Op, Op, tuple["Index", ...], tuple["Index", ...]]
@@ -146,7 +147,7 @@ CELLS = (
         call=NAME,
         computes="x[N, D]; y[M, D]\ns[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))",
         refuses="x[N, D]; y[M, D]\ns[n,m] = sum[d]((x[n,d] + y[m,d])**2)",
-        lacks="second and forward derivatives",
+        lacks=LACKS,
         match=match_distance,
     ),
 )

@@ -51,7 +51,8 @@ class CellRule:
     """A call of torch for several operations, and how it is found in a plan.
 
     `computes` is a formula in the notation that becomes the call, `refuses` one that looks alike
-    and must not; tests build both. What the call `lacks`, the reader of a file is informed of.
+    and must not; tests build both. What the call `lacks` stands in the docstring of a file
+    that has it.
     """
 
     call: str

@@ -39,7 +39,7 @@ class Context:
     known: dict[Expr, tuple[Source, tuple[Index, ...]]] = field(default_factory=dict)
     stored: dict[str, tuple[tuple[Index, ...], ...]] = field(default_factory=dict)
     integers: set[str] = field(default_factory=set)  # tensors that equations make of integers
-    notes: dict[str, None] = field(default_factory=dict)  # what the reader is told, each once
+    notes: dict[str, None] = field(default_factory=dict)  # what the reader has to know, each once
     orders: list[Order] = field(default_factory=list)  # of contractions with more than two factors
     extents: dict[Index, int] = field(default_factory=dict)
     target: str = ""
