@@ -213,6 +213,8 @@ COMPOSITES: tuple[Function, ...] = (
         is_smooth=True, confused="max", examples=("x[S]; y[S]: torch.logaddexp(x, y)",)),
     Function("hypot", "a, b", definition="sqrt(a**2 + b**2)", value="hypot", torch="torch.hypot",
         spellings="hypot", range=(0, None), examples=("x, y[S]: x.hypot(y)",)),
+    Function("deg2rad", definition="pi*x/180", torch="torch.deg2rad", spellings="deg2rad",
+        parity="odd", is_smooth=True, is_slow=False, examples=("x[S]: x.deg2rad()",)),
     # bounds and steps
     Function("clip", "x, low, high", definition="min(max(x, low), high)", is_slow=False),
     Function("trunc", definition="sign(x)*floor(abs(x))", derivative="0", torch="torch.trunc",
