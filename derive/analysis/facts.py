@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
 from itertools import chain, combinations
-from math import floor, lcm
+from math import floor, gcd, lcm
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.ir.nodes import (
@@ -214,7 +214,7 @@ def find_divisors(value: Polynomial) -> tuple[Polynomial, ...]:
     for monomial, each in value.terms.items():
         powers = dict(monomial)
         common = {atom: min(power, powers.get(atom, 0)) for atom, power in common.items()}
-        number = _gcd(number, int(each)) if each.denominator == 1 else 1
+        number = gcd(number, int(each)) if each.denominator == 1 else 1
     found = [Polynomial.of(n) for n in range(1, min(number, _MOST_DIVISOR) + 1) if number % n == 0]
     if number > _MOST_DIVISOR:
         found.append(Polynomial.of(number))
@@ -223,12 +223,6 @@ def find_divisors(value: Polynomial) -> tuple[Polynomial, ...]:
         found = [one * other for one in found for other in [ONE, *steps]]
     found = [each for each in found if each not in (ONE, value)]
     return tuple(sorted(found, key=_weigh, reverse=True))
-
-
-def _gcd(one: int, other: int) -> int:
-    while other:
-        one, other = other, one % other
-    return abs(one)
 
 
 def _weigh(value: Polynomial) -> tuple[int, Fraction, str]:

@@ -46,7 +46,7 @@ class Stage:
     """An intermediate's normal form over indices of its own, without its factor."""
 
     name: str
-    letters: tuple[Index, ...]
+    indices: tuple[Index, ...]
     factor: Term
     normal: Normal
     needs: Needs  # where it is finite
@@ -138,7 +138,7 @@ def find_cuts(
         if not pairs:
             continue
         symbol = _make_symbol(algebra, len(found), wanted)
-        order = tuple(range(len(wanted.letters)))
+        order = tuple(range(len(wanted.indices)))
         theirs.cut(wanted.name, Cut(symbol, order, wanted.factor, bool(wanted.needs)))
         for stage, permuted in pairs:
             ours.cut(stage.name, Cut(symbol, permuted, stage.factor, bool(stage.needs)))
@@ -180,14 +180,14 @@ def _find_equal(
     algebra: Algebra, stages: Stages, wanted: Stage
 ) -> Iterator[tuple[Stage, tuple[int, ...]]]:
     """The code's intermediates that agree with one of the formula, and in which order of places."""
-    extents = sorted(map(write_extent, wanted.letters))
+    extents = sorted(map(write_extent, wanted.indices))
     for tensor in stages.tensors:
         if len(tensor.shape) != len(extents) or stages.reader.find_cut(tensor.name):
             continue
         stage = stages.find(tensor)
         if stage is None or stage.coarse != wanted.coarse:
             continue
-        if sorted(map(write_extent, stage.letters)) == extents:
+        if sorted(map(write_extent, stage.indices)) == extents:
             order = _find_order(algebra, stage, wanted)
             if order is not None:
                 yield stage, order
@@ -195,19 +195,19 @@ def _find_equal(
 
 def _find_order(algebra: Algebra, stage: Stage, wanted: Stage) -> tuple[int, ...] | None:
     """Which of the code's indices stands at each place of the formula's intermediate."""
-    ranks = range(len(stage.letters))
-    target = [write_extent(index) for index in wanted.letters]
+    ranks = range(len(stage.indices))
+    target = [write_extent(index) for index in wanted.indices]
     fitting = (
         order
         for order in permutations(ranks)
-        if [write_extent(stage.letters[k]) for k in order] == target
+        if [write_extent(stage.indices[k]) for k in order] == target
     )
     key = algebra.key(wanted.normal)
     needs = {key: what for key, (_, what) in wanted.needs.items()}
     for order in islice(fitting, _MOST_ORDERS):
         new: Mapping[Index, Affine] = {
-            stage.letters[k]: to_affine(index)
-            for k, index in zip(order, wanted.letters, strict=True)
+            stage.indices[k]: to_affine(index)
+            for k, index in zip(order, wanted.indices, strict=True)
         }
         if algebra.key(algebra.finish(algebra.replace(stage.normal.terms, new))) == key:
             put = [(algebra.replace((term,), new), what) for term, what in stage.needs.values()]
@@ -218,7 +218,7 @@ def _find_order(algebra: Algebra, stage: Stage, wanted: Stage) -> tuple[int, ...
 
 def _make_symbol(algebra: Algebra, number: int, stage: Stage) -> Tensor:
     """A tensor that stands for the intermediate; its name is no one else's."""
-    shape = tuple(index.extent for index in stage.letters)
+    shape = tuple(index.extent for index in stage.indices)
     positive = algebra.is_positive(stage.normal)
     low = ZERO if positive or algebra.is_nonnegative(stage.normal) else None
     return Tensor(f"={number}", shape, "real", None, low, None, (positive, False))

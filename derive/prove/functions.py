@@ -524,7 +524,7 @@ def _fold_order(
     if not inner.terms and kind == "max":
         return tuple(outer)
     content, rest = find_content(algebra, inner, whole=False)
-    if content is not None and not _is_size(content, bound):
+    if content is not None and content.free.intersection(bound):
         content, rest = None, inner
     asked = {index for each in cube for index in each.free} | rest.free
     kept = tuple(i for i in bound if i in asked or not is_filled((i,), ()))
@@ -533,8 +533,3 @@ def _fold_order(
         return found
     drawn = algebra.multiply((content,), found) if content else found
     return (*drawn, *outer)
-
-
-def _is_size(content: Term, bound: tuple[Index, ...]) -> bool:
-    """Is it positive and free of the bound indices?"""
-    return not content.free.intersection(bound)

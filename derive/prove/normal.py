@@ -69,7 +69,7 @@ class NormalAlgebra:
 
     def __init__(self, steps: int = MOST_STEPS) -> None:
         self._left = steps
-        self._letters = 0
+        self._indices = 0
         self._labeller = Labeller(self.step)
         self._tidy: dict[Term, None] = {}
 
@@ -94,8 +94,8 @@ class NormalAlgebra:
 
     def make_index(self, extent: Expr) -> Index:
         """An index, used nowhere else."""
-        self._letters += 1
-        return Index(f"~{self._letters}", extent)
+        self._indices += 1
+        return Index(f"~{self._indices}", extent)
 
     def key(self, piece: Piece) -> str:
         """What tells two pieces apart; bound indices are renamed for it."""

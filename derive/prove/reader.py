@@ -51,6 +51,7 @@ from derive.prove.conditions import (
     check_count,
     decide_affine,
     deny,
+    is_infinite,
     join,
     refuse_infinite,
     split_abs,
@@ -407,7 +408,8 @@ def reduce(reader: Reader, expr: Reduce, env: Mapping[Index, Affine]) -> Poly:
     body = reader.read(expr.body, inner)
     match expr.kind:
         case "sum":
-            _refuse_endless_sum(body)
+            if any(map(is_infinite, body)):
+                raise GivesUp("a sum of what is infinite")
             return _total(algebra, cubes, body, bound)
         case "mean":
             return _mean(algebra, cubes, body, bound)
@@ -417,11 +419,6 @@ def reduce(reader: Reader, expr: Reduce, env: Mapping[Index, Affine]) -> Poly:
             powers = algebra.exponential(body)
             return algebra.logarithm(_total(algebra, cubes, powers, bound))
     return algebra.fold(expr.kind, bound, body, cubes)
-
-
-def _refuse_endless_sum(body: Poly) -> None:
-    if any(isinstance(factor.atom, Infinite) for term in body for factor in term.factors):
-        raise GivesUp("a sum of what is infinite")
 
 
 def _total(algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[Index, ...]) -> Poly:

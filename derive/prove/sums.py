@@ -17,7 +17,7 @@ from derive.analysis.facts import (
     negate,
 )
 from derive.analysis.facts import ONE as UNIT
-from derive.ir.nodes import Call, Expr, Index, Size
+from derive.ir.nodes import Call, Expr, Index
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 from derive.prove.conditions import assume, compare, is_infinite, solve, unite
@@ -136,7 +136,7 @@ def split_quotient(
 # Two bound indices that only stand together, as high*B + low, are one index of extent A*B.
 
 
-def merge_letters(algebra: Algebra, term: Term) -> Poly | None:
+def merge_indices(algebra: Algebra, term: Term) -> Poly | None:
     """Two summed indices that stand only together, as h*D + d, become one."""
     if len(term.bound) < 2:
         return None
@@ -268,18 +268,9 @@ def count(value: Polynomial) -> Poly:
     """A polynomial over sizes as a sum of terms."""
     found = []
     for monomial, number in value.terms.items():
-        factors = []
-        for atom, power in monomial:
-            if not isinstance(atom, Size):
-                factors.append(Factor(_write_atom(atom), Fraction(power)))
-            else:
-                factors.append(Factor(Symbol(atom), Fraction(power)))
+        factors = (Factor(Symbol(atom), Fraction(power)) for atom, power in monomial)
         found.append(Term(number, factors=tuple(factors)))
     return tuple(found)
-
-
-def _write_atom(atom: Expr) -> Symbol:
-    return Symbol(atom)
 
 
 def _check_guards(algebra: Algebra, term: Term) -> Poly | None:
@@ -380,7 +371,7 @@ def _find_alone(literal: Literal, bound: tuple[Index, ...]) -> Index | None:
     return atom
 
 
-def _split_letter(algebra: Algebra, term: Term) -> Poly | None:
+def _split_index(algebra: Algebra, term: Term) -> Poly | None:
     """A summed index that occurs as x // D and x % D is split in two."""
     for index in term.bound:
         parts = split_quotient(algebra, index, find_affines(term))
@@ -491,8 +482,8 @@ _RULES: tuple[Callable[[Algebra, Term], Poly | None], ...] = (
     _sift,
     _put_known,
     _narrow,
-    _split_letter,
-    merge_letters,
+    _split_index,
+    merge_indices,
     _halve,
     open_range,
     _count_idle,

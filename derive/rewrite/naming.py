@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def rename_clashes(system: System, start: System) -> System:
     """The system with no index called like something else in `start`, which it was made from."""
-    indices = Letters(start)
+    indices = IndexNames(start)
     equations = []
     for equation in system.equations:
         settled = Equation(equation.target, indices.tell_apart(equation.value))
@@ -35,7 +35,7 @@ def rename_clashes(system: System, start: System) -> System:
 
 def settle_letters(equation: Equation, system: System) -> Expr:
     """The value of an equation of a system, with no index called like something else in scope."""
-    return Letters(system).settle(equation.value, equation)
+    return IndexNames(system).settle(equation.value, equation)
 
 
 def find_letters(part: Reduce | Along) -> tuple[Index, ...]:
@@ -43,7 +43,7 @@ def find_letters(part: Reduce | Along) -> tuple[Index, ...]:
     return part.bound if isinstance(part, Reduce) else (part.index,)
 
 
-class Letters:
+class IndexNames:
     """The names of a system: what an index that a rule made must not be called."""
 
     def __init__(self, system: System) -> None:

@@ -33,7 +33,7 @@ from derive.ir.nodes import (
 from derive.ir.walk import find_children, find_free, map_children, walk
 from derive.rewrite.finite import find_nonfinite, mark_tensors
 from derive.rewrite.guards import is_natural
-from derive.rewrite.naming import Letters, find_letters
+from derive.rewrite.naming import IndexNames, find_letters
 from derive.rewrite.recipes import RULES
 from derive.rewrite.rule import Rule, find_valid
 from derive.rewrite.rules import (
@@ -120,7 +120,7 @@ def find_rewritings(system: System, rules: Sequence[Rule]) -> Iterator[Rewriting
     do not hold for the system's empty rows are not tried.
     """
     seen = {system: None}
-    indices = Letters(system)
+    indices = IndexNames(system)
     rules = find_valid(rules, system.empty_row)
     found = chain(_find_in_equations(system, rules, indices), _find_across(system, rules, indices))
     for rewriting in found:
@@ -130,7 +130,7 @@ def find_rewritings(system: System, rules: Sequence[Rule]) -> Iterator[Rewriting
 
 
 def _find_in_equations(
-    system: System, rules: Sequence[Rule], indices: Letters
+    system: System, rules: Sequence[Rule], indices: IndexNames
 ) -> Iterator[Rewriting]:
     nonfinite = find_nonfinite(system)
     unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
@@ -156,7 +156,7 @@ def _find_in_equations(
                 yield _tell(rule, changed, equation, after)
 
 
-def _find_across(system: System, rules: Sequence[Rule], indices: Letters) -> Iterator[Rewriting]:
+def _find_across(system: System, rules: Sequence[Rule], indices: IndexNames) -> Iterator[Rewriting]:
     values = {equation.target: equation for equation in system.equations}
     for rule in rules:
         for new in rule.across(system) if rule.across is not None else ():

@@ -50,7 +50,7 @@ def is_above_zero(number: Expr) -> bool:
     return is_nonnegative(Polynomial.of(substitute(number, less)) - Polynomial.of(1))
 
 
-def match_letter(one: Expr, other: Expr, summed: Index) -> Index | None:
+def match_index(one: Expr, other: Expr, summed: Index) -> Index | None:
     """The index of `one` that plays the part of `summed` in `other`, if they are else the same."""
     for index in find_free(one):
         if index.extent is summed.extent and index not in find_free(other):
@@ -63,10 +63,10 @@ def match_letter(one: Expr, other: Expr, summed: Index) -> Index | None:
 
 def is_alike(one: Expr, other: Expr) -> bool:
     """Are they the same but for the indices that they bind?"""
-    return one is other or _number_letters(one, 0) is _number_letters(other, 0)
+    return one is other or _number_indices(one, 0) is _number_indices(other, 0)
 
 
-def _number_letters(expr: Expr, depth: int) -> Expr:
+def _number_indices(expr: Expr, depth: int) -> Expr:
     """The expression with its bound indices numbered from outside to inside."""
     if isinstance(expr, Reduce):
         numbered = (Index(f"#{depth + k}", i.extent) for k, i in enumerate(expr.bound))
@@ -74,4 +74,4 @@ def _number_letters(expr: Expr, depth: int) -> Expr:
         condition, body = (substitute(part, new) for part in (expr.condition, expr.body))
         expr = Reduce(expr.kind, tuple(new.values()), condition, body)  # type: ignore[arg-type]
         depth += len(new)
-    return map_children(expr, lambda child: _number_letters(child, depth))
+    return map_children(expr, lambda child: _number_indices(child, depth))

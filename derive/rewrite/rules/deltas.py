@@ -58,7 +58,7 @@ def sift_letter(expr: Expr) -> Expr | None:
     """A summed index that a delta ties to another index of the same extent gives way to it."""
     if not isinstance(expr, Reduce) or expr.kind != "sum":
         return None
-    return sift_delta(expr) if _is_letter_tied(expr) else None
+    return sift_delta(expr) if _is_index_tied(expr) else None
 
 
 @rule(
@@ -79,12 +79,12 @@ def split_delta(expr: Expr) -> Expr | None:
             Reduce("sum", expr.bound, TRUE, make_product([*factors[:k], t, *factors[k + 1 :]]))
             for t in factor.terms
         ]
-        if any(_is_letter_tied(part) for part in parts):
+        if any(_is_index_tied(part) for part in parts):
             return Add(tuple(parts))
     return None
 
 
-def _is_letter_tied(expr: Reduce) -> bool:
+def _is_index_tied(expr: Reduce) -> bool:
     return any(
         isinstance(place, Index) and place.extent is index.extent
         for index, place, _ in _find_deltas(expr)

@@ -28,7 +28,7 @@ from derive.ir.nodes import (
 )
 from derive.ir.walk import find_free, substitute
 from derive.rewrite.finite import is_finite_where_defined, is_safe
-from derive.rewrite.rows import is_alike, is_never_empty, match_letter
+from derive.rewrite.rows import is_alike, is_never_empty, match_index
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import join_conditions, make_product
 from derive.rewrite.rules.sums import find_factors, make_sum
@@ -152,9 +152,9 @@ def _find_quotient(factors: tuple[Expr, ...]) -> tuple[Along, list[Expr], Expr] 
             guard: Expr = TRUE
             match over:
                 case Call("exp", (same,)):
-                    index = match_letter(same, logit, summed)
+                    index = match_index(same, logit, summed)
                 case Where(guard, Call("exp", (same,)), other) if other is ZERO:
-                    index = match_letter(same, logit, summed)
+                    index = match_index(same, logit, summed)
                 case _:
                     continue
             if index is not None:
@@ -204,7 +204,7 @@ def _find_weighted(over: Reduce, total: Reduce) -> Expr | None:
         if not isinstance(factor, Call) or factor.function != "exp":
             continue
         (same,) = factor.arguments
-        index = match_letter(same, logit, summed)
+        index = match_index(same, logit, summed)
         if index is None or index not in over.bound:
             continue
         kept = substitute(condition, {summed: index})
@@ -352,7 +352,7 @@ def _find_normalised(term: Expr, others: Sequence[Expr]) -> Expr | None:
     wanted = logit.terms if isinstance(logit, Add) else (logit,)
     for chosen in combinations(range(len(others)), len(wanted)):
         one = make_sum([others[k] for k in chosen])
-        index = match_letter(one, logit, summed)
+        index = match_index(one, logit, summed)
         if index is not None:
             rest = [other for k, other in enumerate(others) if k not in chosen]
             return make_sum([*rest, Along("log_softmax", index, condition, one)])
