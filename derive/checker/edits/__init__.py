@@ -24,7 +24,6 @@ from derive.checker.edits.functions import (
 from derive.checker.edits.indices import (
     find_diagonals,
     find_exchanged_indices,
-    find_exchanged_places,
     find_exchanged_tensors,
     find_exchanged_twice,
     find_other_indices,
@@ -41,7 +40,6 @@ from derive.checker.edits.masks import (
     find_transposed,
 )
 from derive.checker.edits.places import (
-    find_flips,
     find_halves,
     find_moved_places,
     find_turned_halves,
@@ -50,7 +48,6 @@ from derive.checker.edits.rows import (
     find_missing_rows,
     find_missing_sums,
     find_other_bound,
-    find_other_bound_everywhere,
     find_other_bound_of_equations,
     find_other_counts,
     find_other_kinds,
@@ -78,7 +75,6 @@ if TYPE_CHECKING:
 KINDS: tuple[Kind, ...] = (
     # letters
     find_exchanged_indices,
-    find_exchanged_places,
     find_exchanged_twice,
     find_other_indices,
     find_diagonals,
@@ -91,7 +87,6 @@ KINDS: tuple[Kind, ...] = (
     find_other_rows,
     find_other_bound,
     find_other_bound_of_equations,
-    find_other_bound_everywhere,
     find_missing_sums,
     find_other_variance,
     find_other_kinds,
@@ -116,7 +111,6 @@ KINDS: tuple[Kind, ...] = (
     find_missing,
     find_misplaced,
     # positions
-    find_flips,
     find_moved_places,
     # layouts
     find_halves,

@@ -104,27 +104,6 @@ def _find_turned(world: World, access: Access) -> Iterator[tuple[Expr, Expr, str
 
 
 @kind(
-    formula="x[N, H*D]; W[H*D, H*D]; index h, g < H; index d, e < D; size H = 2\n"
-    "y[n, g, e] = sum[h, d](x[n, h*D + d] * W[h*D + d, g*D + e])",
-    code="return (x @ W.T).reshape(x.shape[0], H, -1)",
-    words="transpose w",
-    cost=1.1,
-)
-def find_exchanged_places(world: World, number: int) -> Iterator[Change]:
-    """Two places of one access exchanged, where not both are letters."""
-    for site, access in find_access_sites(world, number):
-        places, shape = access.places, world.shape(access.tensor)
-        for one, two in combinations(range(len(places)), 2):
-            plain = isinstance(places[one], Index) and isinstance(places[two], Index)
-            if plain or shape[one] != shape[two]:
-                continue
-            new = list(places)
-            new[one], new[two] = new[two], new[one]
-            words = f"TRANSPOSE {access.tensor.name}: places {one} and {two} of {show(access)}"
-            yield world.change(site, Access(access.tensor, tuple(new)), words)
-
-
-@kind(
     formula="q, k[N, D]; s[i, j] = sum[d](q[i, d] * k[j, d])",
     code="return (q * k).sum(-1)[:, None].expand(-1, q.shape[0])",
     words="read j, not i, in k",

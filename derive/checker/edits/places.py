@@ -39,23 +39,6 @@ if TYPE_CHECKING:
 _STEPS = (1, -1, 2, -2)
 
 
-@kind(
-    formula="x[B, T]; w[K]; index t < T - K + 1; y[b, t] = sum[k](x[b, t + k] * w[k])",
-    code="return x.unfold(1, w.shape[0], 1) @ w.flip(0)",
-    words="read w[k], not w[k - 1 - k]",
-    cost=1.3,
-)
-def find_flips(world: World, number: int) -> Iterator[Change]:
-    """A tensor read backwards along one index."""
-    for site, access in find_access_sites(world, number):
-        for at, (place, extent) in enumerate(zip(access.places, access.tensor.shape, strict=True)):
-            if find_free(place):
-                back = Add((extent, MINUS_ONE, Mul((MINUS_ONE, place))))
-                other = put_place(access, at, back)
-                words = f"READ {show(access)}, not {show(other)}: flipped"
-                yield world.change(site, other, words)
-
-
 def put_place(access: Access, at: int, place: Expr) -> Access:
     """The access at another place."""
     return Access(access.tensor, (*access.places[:at], place, *access.places[at + 1 :]))

@@ -268,37 +268,3 @@ def find_missing_sums(world: World, number: int) -> Iterator[Change]:
                 made = Reduce(node.kind, rest, condition, body) if rest else body
                 words = f"{node.kind.upper()} over {old.name}: only the {which} is kept"
                 yield world.change(site, made, words)
-
-
-@kind(
-    formula="x[B, N, D]; m[b, n] = mean[k](x[b, n, k])\n"
-    "v[b, n] = mean[k]((x[b, n, k] - m[b, n])**2); y[b, n, d] = (x[b, n, d] - m[b, n]) * v[b, n]",
-    code="m = x.mean(1, keepdim=True)\n"
-    "v = ((x - m) ** 2).mean(1, keepdim=True)\nreturn (x - m) * v",
-    words="mean over k, not n",
-    cost=1.7,
-)
-def find_other_bound_everywhere(world: World, number: int) -> Iterator[Change]:
-    """The same in all equations that reduce over that index."""
-    if number:
-        return
-    moves: dict[str, None] = {}
-    for at in range(len(world.system.equations)):
-        moves |= dict.fromkeys(_get_letters(c) for c in find_other_bound_of_equations(world, at))
-    for letters in moves:
-        here, first = world, 0
-        kinds: list[str] = []
-        for at in range(len(world.system.equations)):
-            all_here = find_other_bound_of_equations(here, at)
-            new = next((each for each in all_here if _get_letters(each) == letters), None)
-            if new is not None:
-                here = World(new.system, world.sizes)
-                first = first if kinds else at
-                kinds.append(new.words.split()[0])
-        if len(kinds) > 1:
-            yield Change(here.system, f"{' and '.join(dict.fromkeys(kinds))} {letters}", first)
-
-
-def _get_letters(change: Change) -> str:
-    """What is said of the letters: over k, not n."""
-    return change.words[change.words.index("over") :]
