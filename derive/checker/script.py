@@ -164,14 +164,15 @@ def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.
     from them.
     """
     sources = script.sources.get(result)
-    left = {n for n in script.made if sources is not None and n not in (*sources, *arguments)}
+    kept = (*(sources if sources is not None else script.made), *arguments)
+    left = [name for name in script.made if name not in kept]
     imports: list[ast.stmt] = []
     body: list[ast.stmt] = []
     for statement in script.tree.body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             imports.append(statement)
-        elif _reads(statement, left):
-            left |= {name for name, _ in _find_stores(ast.Module([statement], []))}
+        elif _reads(statement, set(left)):
+            left += [name for name, _ in _find_stores(ast.Module([statement], []))]
         elif not _is_making(statement, (*arguments, *left)) and not _is_shown(statement):
             body.append(statement)
     last = script.tree.body[-1]

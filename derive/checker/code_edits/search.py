@@ -182,7 +182,8 @@ class Mender:
 
     def rank(self, weigh: Callable[[int], float]) -> list[Rewrite]:
         """The edits by their cost and that of their line, the likeliest first."""
-        costs = {line: weigh(line) for line in {each.line for each in self.rewrites}}
+        lines = dict.fromkeys(each.line for each in self.rewrites)
+        costs = {line: weigh(line) for line in lines}
         ranked = [replace(each, cost=each.cost + costs[each.line]) for each in self.rewrites]
         likely = [each for each in ranked if each.cost < MOST_COST]
         return sorted(likely, key=lambda each: (each.cost, each.start, each.end))

@@ -20,7 +20,7 @@ import sys
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from derive.frontend.torch.exprs import power
@@ -53,17 +53,14 @@ class _Copies:
 
     def __init__(self, names: dict[str, Any], path: str) -> None:
         self.path, self.home = path, names.get("__name__")
-        self.made: dict[int, tuple[Any, Any]] = {}  # the original too, so that its id stays its own
+        self.made: list[tuple[Any, Any]] = []  # what is copied may have no hash
         self.names = dict(names)
         found = [name for name in ("math", "numpy") if name in sys.modules]
         modules: dict[str, ModuleType] = {name: _open_module(name) for name in found}
-        opened = {id(sys.modules[name]): module for name, module in modules.items()}
-        functions = {
-            id(act): vars(module)[name]
-            for key, module in modules.items()
-            for name, act in vars(sys.modules[key]).items()
-            if name in vars(module) and _is_foreign_function(act)
-        }
+        for name, module in modules.items():
+            self.made.append((sys.modules[name], module))
+            pairs = ((act, vars(module)[key]) for key, act in vars(sys.modules[name]).items())
+            self.made += [(act, new) for act, new in pairs if act is not new]
         self.names["__builtins__"] = {
             **vars(builtins),
             "range": PlainRange,
@@ -73,15 +70,14 @@ class _Copies:
         for name, value in names.items():
             if type(value) is float:
                 self.names[name] = LiteralFloat(value)
-            elif id(value) in opened or id(value) in functions:
-                self.names[name] = opened.get(id(value)) or functions[id(value)]
             elif name != "__builtins__":
                 self.names[name] = self.copy(value)
 
     def copy(self, value: Any) -> Any:
         """The copy of what the file defines; all else is itself."""
-        if id(value) in self.made:
-            return self.made[id(value)][1]
+        for known, made in self.made:
+            if known is value:
+                return made
         match value:
             case FunctionType():
                 return self._copy_function(value)
@@ -109,7 +105,7 @@ class _Copies:
         cells = tuple(CellType() for _ in function.__closure__ or ())
         names = self.names if is_own else function.__globals__
         made = FunctionType(code, names, function.__name__, None, cells or None)
-        self.made[id(function)] = function, made
+        self.made.append((function, made))
         changed = is_own
         named = function.__code__.co_freevars
         for name, cell, old in zip(named, cells, function.__closure__ or (), strict=True):
@@ -119,7 +115,7 @@ class _Copies:
                 cell.cell_contents = old.cell_contents if is_class else self.copy(old.cell_contents)
                 changed |= cell.cell_contents is not old.cell_contents
         if not changed:  # somebody else's, and it holds nothing of the user's
-            self.made[id(function)] = function, function
+            self.made.remove((function, made))
             return function
         keep = _keep_literal if is_own else _keep_as_it_is
         made.__defaults__ = function.__defaults__ and tuple(map(keep, function.__defaults__))
@@ -136,7 +132,7 @@ class _Copies:
             made = type(kind)(kind.__name__, (kind,), {"__module__": kind.__module__})
         except TypeError:
             return kind
-        self.made[id(kind)] = kind, made
+        self.made.append((kind, made))
         for base in filter(self._is_own, kind.__mro__):
             for name, value in vars(base).items():
                 is_method = isinstance(value, FunctionType | staticmethod | classmethod | property)
@@ -150,7 +146,7 @@ class _Copies:
             own = vars(value)
         except TypeError:  # an object that only its own class can make
             return value
-        self.made[id(value)] = value, made
+        self.made.append((value, made))
         for name, each in own.items():
             parts = (
                 {key: self.copy(part) for key, part in each.items()} if _is_parts(each) else each
@@ -304,7 +300,3 @@ def _open_module(name: str) -> ModuleType:
 
 def _import(modules: dict[str, ModuleType], name: str, *rest: Any, **named: Any) -> Any:
     return modules.get(name) or importlib.__import__(name, *rest, **named)
-
-
-def _is_foreign_function(value: Any) -> bool:
-    return isinstance(value, BuiltinFunctionType) or type(value).__name__ == "ufunc"

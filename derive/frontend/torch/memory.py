@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from derive.analysis.affine import Affine, divide, modulo, ravel, to_affine
 from derive.analysis.facts import NOTHING, is_never_negative, is_positive
 from derive.frontend.torch.exprs import all_of, choose, decide, put, tidy, within
+from derive.frontend.torch.trace import find_address
 from derive.ir.nodes import ZERO, Access, Expr, Index, Number
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
@@ -23,35 +24,7 @@ from derive.ir.walk import walk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from derive.errors import DeriveError
-    from derive.frontend.torch.trace import Buffer, Shadow, Trace
-
-
-def find_address(tensor: Any) -> int:
-    """Where the memory of a tensor begins; 0 where it has none."""
-    try:
-        return int(tensor.untyped_storage().data_ptr())
-    except (AttributeError, NotImplementedError, RuntimeError):
-        return 0
-
-
-class Memory:
-    """The buffers that are known to lie in each piece of memory."""
-
-    def __init__(self) -> None:
-        self._buffers: dict[int, dict[Buffer, None]] = {}
-        self._kept: list[Any] = []  # no address is given out twice in one run
-
-    def note(self, tensor: Any, buffer: Buffer) -> None:
-        """A buffer lies in the memory of this tensor."""
-        self._buffers.setdefault(find_address(tensor), {})[buffer] = None
-        self._kept.append(tensor.detach())
-
-    def poison(self, tensor: Any, reason: DeriveError, but: Buffer | None = None) -> None:
-        """Something was written into this memory that the buffers in it do not tell."""
-        for buffer in self._buffers.get(find_address(tensor), {}):
-            if buffer is not but:
-                buffer.poison = reason
+    from derive.frontend.torch.trace import Shadow, Trace
 
 
 def find_fields(found: Any) -> dict[str, Any] | None:

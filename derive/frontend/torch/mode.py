@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from derive.errors import DeriveError
 from derive.frontend.torch.call import Call, Op
 from derive.frontend.torch.memory import (
-    find_address,
     find_tensors,
     find_written,
     is_reading_what_it_writes,
@@ -25,7 +24,7 @@ from derive.frontend.torch.memory import (
 from derive.frontend.torch.numbers import SymbolicFloat, make_int, plain
 from derive.frontend.torch.ops import find_op
 from derive.frontend.torch.spots import find_spot, name_of
-from derive.frontend.torch.trace import Poison, PoisonedError, Shadow, Trace, kind_of
+from derive.frontend.torch.trace import Poison, PoisonedError, Shadow, Trace, find_address, kind_of
 from derive.ir.nodes import Access, Expr, Index, Number, Scalar, Size, Truth
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk

@@ -30,7 +30,6 @@ from derive.frontend.torch.exprs import (
     tidy,
     to_number,
 )
-from derive.frontend.torch.memory import Memory, find_address
 from derive.frontend.torch.numbers import (
     SymbolicFloat,
     SymbolicInt,
@@ -82,6 +81,33 @@ class Buffer:
     value: Expr
     kind: str  # real | int | bool
     poison: DeriveError | None = None  # something was written here that cannot be told
+
+
+def find_address(tensor: Any) -> int:
+    """Where the memory of a tensor begins; 0 where it has none."""
+    try:
+        return int(tensor.untyped_storage().data_ptr())
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return 0
+
+
+class Memory:
+    """The buffers that are known to lie in each piece of memory."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, dict[Buffer, None]] = {}
+        self._kept: list[Any] = []  # no address is given out twice in one run
+
+    def note(self, tensor: Any, buffer: Buffer) -> None:
+        """A buffer lies in the memory of this tensor."""
+        self._buffers.setdefault(find_address(tensor), {})[buffer] = None
+        self._kept.append(tensor.detach())
+
+    def poison(self, tensor: Any, reason: DeriveError, but: Buffer | None = None) -> None:
+        """Something was written into this memory that the buffers in it do not tell."""
+        for buffer in self._buffers.get(find_address(tensor), {}):
+            if buffer is not but:
+                buffer.poison = reason
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,9 @@ from derive.frontend.torch.exprs import (
     to_condition,
     to_number,
 )
-from derive.frontend.torch.memory import find_address, write
+from derive.frontend.torch.memory import write
 from derive.frontend.torch.numbers import to_expr
-from derive.frontend.torch.trace import Shadow, at, is_symbolic
+from derive.frontend.torch.trace import Shadow, at, find_address, is_symbolic
 from derive.ir.nodes import ONE, ZERO, Expr, Index, Truth
 
 if TYPE_CHECKING:
