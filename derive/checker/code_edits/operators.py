@@ -443,6 +443,14 @@ def move_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
             words = f"{two} {get(c)} concerns all of {get(a)} {one} {get(b)}"
             at, bt, ct = (_bracket(n, get(n)) for n in (a, b, c))
             yield site.join(f"({at} {one} {bt}) {two} {ct}", words, 1.5)
+        case ast.BinOp(ast.Call(f, [a]) as one_call, op, ast.Call(g, [b])) if (
+            _show_op(op) and get(f) == get(g) and _find_receiver_node(one_call) is a
+        ):
+            joined = f"{get(f)}({_bracket(a, get(a))} {_show_op(op)} {_bracket(b, get(b))})"
+            name = find_name(one_call)
+            yield site.replace(
+                joined, f"APPLY {name} once, to {get(a)} {_show_op(op)} {get(b)}", 1.2
+            )
     yield from _move_calls(site)
 
 
