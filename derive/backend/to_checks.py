@@ -19,7 +19,7 @@ from derive.ir.nodes import Access, Expr, Index, ScalarInput, System, Tensor
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, walk
-from derive.plan.naming import free_name
+from derive.plan.steps import free_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

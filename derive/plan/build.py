@@ -16,10 +16,8 @@ from derive.ir.walk import walk
 from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.matching import count_reads, rename
 from derive.plan.cost import Storage
-from derive.plan.layout import find_layouts
 from derive.plan.lower import lower, lower_equation
-from derive.plan.lower.context import Context, layout_of
-from derive.plan.naming import free_name, name_op, name_part
+from derive.plan.lower.context import Context, find_layouts, layout_of
 from derive.plan.ops import (
     VIEWS,
     Along,
@@ -47,7 +45,7 @@ from derive.plan.ops import (
 )
 from derive.plan.path import FLOPS
 from derive.plan.plan import Plan
-from derive.plan.steps import Step
+from derive.plan.steps import Step, free_name, name_op, name_part
 from derive.rewrite.guards import mark_harmful
 from derive.rewrite.recipes import prepare
 

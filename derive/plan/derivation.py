@@ -44,7 +44,7 @@ from derive.plan.cost import (
     find_strides,
     find_true_axes,
 )
-from derive.plan.layout import find_layouts
+from derive.plan.lower.context import find_layouts
 from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.ops import Cell, Source, axes_of, is_number, walk_ops
 from derive.plan.path import OUTER

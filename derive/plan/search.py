@@ -23,7 +23,7 @@ from derive.ir.nodes import Index
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
 from derive.plan.cost import Storage, find_copied, find_strides
-from derive.plan.layout import find_layouts
+from derive.plan.lower.context import find_layouts
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.ops import find_reads, walk_ops
 from derive.plan.path import FEW, FLOPS

@@ -1,16 +1,37 @@
-"""The steps of a generated function, and the loops over blocks in which some of them run."""
+"""The steps of a generated function, their names, and the loops over blocks that some run in.
+
+A step that the formula does not name gets a name made from the names it does.
+"""
 
 from __future__ import annotations
 
+import builtins
+import keyword
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from derive.ir.nodes import MINUS_ONE, Mul, Pow, Size
+from derive.ir.nodes import MINUS_ONE, Index, Mul, Pow, Size
 from derive.ir.polynomial import Polynomial
-from derive.plan.ops import Op, axes_of
+from derive.plan.ops import (
+    Along,
+    Apply,
+    Cell,
+    Choose,
+    Einsum,
+    Fill,
+    Iota,
+    Num,
+    Op,
+    Reduction,
+    Source,
+    Triangle,
+    args_of,
+    axes_of,
+)
 
 if TYPE_CHECKING:
-    from derive.ir.nodes import Index
+    from collections.abc import Container
 
 
 # Before the first block: 0, or 1 where there is no block; 1; the lowest finite number; infinities.
@@ -78,3 +99,97 @@ class Tile:
     def nest(self) -> tuple[Tile, ...]:
         """The loop and those inside it, outermost first."""
         return (self, *(self.inner.nest if self.inner is not None else ()))
+
+
+LONGEST = 24
+CUT = LONGEST + len("_scaled") + 1  # what is longer is too long with and without that ending
+RESERVED = {"torch", "Tensor", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
+_WORDS = {"+": "plus", "-": "minus", "<": "mask", "<=": "mask", ">": "mask", ">=": "mask"}
+_WORDS |= {"==": "mask", "!=": "mask", "and": "mask", "or": "mask", "not": "mask", "neg": "minus"}
+
+
+def free_name(wanted: str, taken: Container[str]) -> str:
+    """The name itself, or with a number, so that it is neither taken nor Python's own."""
+    name = f"{wanted}_" if wanted in RESERVED else wanted
+    numbered = (f"{wanted}_{k}" for k in range(2, 10**6))
+    return name if name not in taken else next(n for n in numbered if n not in taken)
+
+
+def name_op(op: Op, target: str) -> str:
+    """What a person might call it: `q_k` for q times k, `exp_x`, `max_x`, `causal`."""
+    name = _describe(op)
+    return name if name and len(name) <= LONGEST else f"{target}_{_role(op)}"
+
+
+def name_part(part: Op, whole: Op, target: str) -> str:
+    """What a part of a long line might be called: the logits of a softmax, else by itself."""
+    inside = whole
+    while isinstance(inside, (Along, Fill)):
+        inside = args_of(inside)[0]
+        if inside is part and isinstance(whole, Along):
+            return f"{target}_logits"
+    return name_op(part, target)
+
+
+@lru_cache(maxsize=1 << 14)
+def _describe(op: Op) -> str:
+    """The words of an operation, cut where they are too long for a name anyhow."""
+    return _find_words(op)[:CUT]
+
+
+def _find_words(op: Op) -> str:
+    match op:
+        case Source(name, _, _):
+            return name
+        case Iota(index):
+            return index.name
+        case Triangle(_, _, _, upper):
+            return "anticausal" if upper else "causal"
+        case Einsum(args, _):
+            return _join([_describe(a).removesuffix("_scaled") for a in args])
+        case Reduction(kind, arg, _):
+            return _join([kind, _describe(arg)])
+        case Along(kind, arg, _):
+            return _join([kind, _describe(arg)])
+        case Fill(arg, _, _, _):
+            return _join([_describe(arg), "masked"])
+        case Cell(_, _, whole):
+            return _describe(whole)
+        case Choose():
+            return ""
+        case Apply(function, args, _):
+            return _describe_apply(function, args)
+        case Num():
+            return ""
+        case _:
+            return _describe(args_of(op)[0]) if args_of(op) else ""
+
+
+def _describe_apply(function: str, args: tuple[Op, ...]) -> str:
+    tensors = [a for a in args if _describe(a)]
+    if _WORDS.get(function) == "mask":
+        return "mask"
+    if len(tensors) == 1 and function in {"*", "/"}:
+        return _join([_describe(tensors[0]), "scaled"])
+    if function == "pow":
+        return _join([_describe(args[0]), "power"])
+    words = [_describe(a) for a in tensors]
+    if function in {"*", "/"}:
+        return _join([words[0], "over", *words[1:]] if function == "/" and words else words)
+    if function in {"+", "-"}:
+        return _join([words[0], _WORDS[function], *words[1:]]) if words else ""
+    return _join([_WORDS.get(function, function), *words])
+
+
+def _join(words: list[str]) -> str:
+    return "_".join(words) if words and all(words) else ""
+
+
+def _role(op: Op) -> str:
+    match op:
+        case Einsum():
+            return "product"
+        case Reduction(kind, _, _) | Along(kind, _, _):
+            return kind
+        case _:
+            return "part"

@@ -28,9 +28,8 @@ from derive.plan.cost import (
     find_true_axes,
 )
 from derive.plan.machine import WIDTH, round_up, to_bytes
-from derive.plan.naming import free_name
 from derive.plan.ops import args_of, axes_of, find_reads, walk_ops
-from derive.plan.steps import Tile
+from derive.plan.steps import Tile, free_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

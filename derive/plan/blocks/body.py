@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import ONE, ZERO, Expr, Index, Mul
 from derive.plan.blocks.members import Members, Region, find_blocks, find_members, open_calls
-from derive.plan.naming import free_name, name_op
 from derive.plan.ops import (
     VIEWS,
     Apply,
@@ -41,7 +40,7 @@ from derive.plan.ops import (
     rename_indices,
     walk_ops,
 )
-from derive.plan.steps import Running, Start, Step
+from derive.plan.steps import Running, Start, Step, free_name, name_op
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence, Set

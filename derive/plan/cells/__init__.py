@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from derive.plan.cells import attention, distances, linear, losses, norms, pointwise, segments
 from derive.plan.cells.matching import CellRule, Definitions
-from derive.plan.naming import free_name, name_op
 from derive.plan.ops import (
     VIEWS,
     Cell,
@@ -30,7 +29,7 @@ from derive.plan.ops import (
     walk_ops,
     with_args,
 )
-from derive.plan.steps import Step
+from derive.plan.steps import Step, free_name, name_op
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
