@@ -1,8 +1,7 @@
-"""What may be written otherwise at one place of the code: a dozen operators, each a generator.
+"""What may be written otherwise at one place of the code: another part, or one less.
 
-    another number, name, operator, function, or letter     exchange two parts
-    drop a part                                             move a part out of or into another
-    add a function, a factor, a term, a keyword             transpose
+    another number, name, operator, or function     exchange two parts
+    drop a part                                     move a part out of or into another
 
 What is put in comes from the code around it and from the formula: its numbers, its functions, the
 sizes as the code can spell them. The cost says how likely a slip is; cheaper ones are tried first.
@@ -19,7 +18,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.code_edits.running import is_like, is_number
-from derive.ir.functions import FUNCTIONS, find_call, find_confused
+from derive.ir.functions import FUNCTIONS, find_confused
 from derive.ir.nodes import Along, Call, Number, Reduce
 from derive.ir.walk import walk
 
@@ -47,21 +46,6 @@ _ALIKE = (
     "any all",
     "softmin softmax",
 )
-_KEYWORDS = {
-    "var": ("correction=0", "correction=1"),
-    "std": ("correction=0", "correction=1"),
-    "scaled_dot_product_attention": ("scale=1.0", "is_causal=True"),
-    "sum": ("keepdim=True",),
-    "mean": ("keepdim=True",),
-    "norm": ("keepdim=True",),
-}
-_KEYWORDS |= {  # approximations
-    row.spellings: (f"{word}={told!r}",)
-    for row in FUNCTIONS.values()
-    if (call := find_call(row.name))
-    for word, told in call.keywords.items()
-    if isinstance(told, str)
-}
 _UNWRITTEN = {"tril", "triu", "any", "all"}  # the notation has no such functions
 # Functions whose whole number is an axis.
 _AXES = (
@@ -86,7 +70,6 @@ _OPERATORS = {
     ast.NotEq: ("!=", "=="),
 }
 _NAMES = {"amax": "max", "amin": "min", "maximum": "max", "minimum": "min"}
-_SHAPED = {"view", "reshape"}
 _FILLED = {"masked_fill", "masked_fill_", "where", "full", "full_like", "fill_", "clamp"}
 _ROOTS = {"sqrt": "root", "rsqrt": "root"}
 _LIBRARIES = {"torch", "F", "nn", "math", "np", "numpy", "einops"}
@@ -119,15 +102,9 @@ class Stock:
         return Stock(tuple(functions), tuple(n for n in numbers if n not in {0, 1}), sizes)
 
 
-def find_rewrites(site: Site, stock: Stock) -> Iterator[Rewrite]:
-    """All that may be written otherwise at one place."""
-    for operator in OPERATORS:
-        yield from operator(site, stock)
-
-
 def replace_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
     """Another number: of the formula, another axis, one more or less, the contrary, the inverse."""
-    old = _read_number(site.node)
+    old = read_number(site.node)
     if old is None or (isinstance(site.parent, ast.UnaryOp)):
         return
     tries: dict[Any, float] = {}
@@ -142,7 +119,7 @@ def replace_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
     if _is_axis(site):  # counted from the same end
         tries = {n: cost + 0.02 * ((n < 0) != (old < 0)) for n, cost in tries.items()}
     yield from _name_numbers(site, old)
-    beside = {_read_number(each) for each in getattr(site.parent, "args", ())}
+    beside = {read_number(each) for each in getattr(site.parent, "args", ())}
     if _is_axis(site) and isinstance(site.parent, (ast.keyword, ast.Call)):
         for axes in ("(0, 1)", "(1, 2)", "(2, 3)", "(-2, -1)", "(0, 2)", "(1, 3)"):
             yield site.replace(axes, _say_number(site, axes, repr(old)), 1.6)
@@ -174,7 +151,8 @@ def _name_numbers(site: Site, old: Any) -> Iterator[Rewrite]:
             yield site.replace(filled, f"FILL with {filled}, not {site.text}", 1.1)
 
 
-def _read_number(node: ast.expr) -> Any:
+def read_number(node: ast.expr) -> Any:
+    """The number that an expression is, its sign included; None for another."""
     match node:
         case ast.Constant(value=int() | float() as value) if is_number(value):
             return value
@@ -241,7 +219,7 @@ def exchange_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
         texts = site.source.get(one), site.source.get(two)
         if texts[0] != texts[1] and not any(isinstance(p, ast.Starred) for p in (one, two)):
             words = f"EXCHANGE {' and '.join(sorted(texts))}"
-            yield site.replace(_exchange(site, one, two), words, 1.1)
+            yield site.replace(exchange(site, one, two), words, 1.1)
 
 
 def exchange_names(site: Site, _: Stock) -> Iterator[Rewrite]:
@@ -261,17 +239,19 @@ def exchange_names(site: Site, _: Stock) -> Iterator[Rewrite]:
         yield site.replace(text, f"EXCHANGE {' and '.join(sorted((one, two)))}", 1.2)
 
 
-def _exchange(site: Site, one: ast.expr, two: ast.expr) -> str:
+def exchange(site: Site, one: ast.expr, two: ast.expr) -> str:
+    """The text of a site with two of its parts exchanged."""
     begin, end = site.source.span(site.node)
     (a, b), (c, d) = site.source.span(one), site.source.span(two)
     text = site.source.text
     left, right = text[c:d], text[a:b]
     if isinstance(site.node, (ast.BinOp, ast.Compare)):
-        left, right = (_bracket(each, t) for each, t in ((two, left), (one, right)))
+        left, right = (bracket(each, t) for each, t in ((two, left), (one, right)))
     return text[begin:a] + left + text[b:c] + right + text[d:end]
 
 
-def _bracket(node: ast.expr, text: str) -> str:
+def bracket(node: ast.expr, text: str) -> str:
+    """The text of a part, in brackets where it needs them beside another."""
     return f"({text})" if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) else text
 
 
@@ -294,7 +274,7 @@ def replace_operators(site: Site, _: Stock) -> Iterator[Rewrite]:
             whole = site.source.text[begin : gap[0]] + middle + site.source.text[gap[1] : end]
             yield site.replace(whole, words, 1.0)
         else:
-            whole = f"{_bracket(left, one)} {new} {_bracket(right, two)}"
+            whole = f"{bracket(left, one)} {new} {bracket(right, two)}"
             yield site.join(whole, words, 1.6)
 
 
@@ -332,12 +312,12 @@ def replace_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
         words = f"{name}, not {old}"
         end, inside = site.source.span(site.node.func)[1], site.source.span(site.node)[1]
         rest = site.source.text[end:inside]
-        given = _find_receiver(site)
+        given = find_receiver(site)
         for call in _spell(site, name, old):
             yield site.replace(call + rest, words, cost)
         if given is not None:
             for axis in ("", ", dim=-1", ", dim=-2", ", dim=0", ", dim=1"):
-                spelt = _spell_free(name)
+                spelt = spell_free(name)
                 yield site.replace(f"{spelt}({given}{axis})", words, cost + 0.1)
 
 
@@ -346,7 +326,8 @@ def _spell(site: Site, name: str, old: str) -> Iterator[str]:
     yield text[: -len(old)] + name
 
 
-def _spell_free(name: str) -> str:
+def spell_free(name: str) -> str:
+    """A function of torch's as the code can call it."""
     import torch
 
     names = {"max": "amax", "min": "amin"}
@@ -354,7 +335,7 @@ def _spell_free(name: str) -> str:
     return f"torch.{name}" if hasattr(torch, name) else f"torch.nn.functional.{name}"
 
 
-def _find_receiver(site: Site) -> str | None:
+def find_receiver(site: Site) -> str | None:
     """The text of the tensor that a call is of."""
     node = _find_receiver_node(site.node) if isinstance(site.node, ast.Call) else None
     return None if node is None else site.source.get(node)
@@ -385,7 +366,7 @@ def drop_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
     get = site.source.get
     match site.node:
         case ast.Call(keywords=keywords):
-            given, name = _find_receiver(site), find_name(site.node)
+            given, name = find_receiver(site), find_name(site.node)
             if given is not None and site.is_value:
                 cost = 1.0 if name in _TURNS else 1.4
                 yield site.join(given, f"DROP {name} of {given}", cost)
@@ -397,18 +378,18 @@ def drop_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
             yield site.join(get(inner), f"DROP .{name} of {get(inner)}: TRANSPOSE no more", 1.0)
         case ast.BinOp(left, op, right):
             what = "term" if isinstance(op, (ast.Add, ast.Sub)) else "factor"
-            cost = 1.2 if _read_number(right) is not None else 1.5
+            cost = 1.2 if read_number(right) is not None else 1.5
             yield site.join(get(left), f"DROP the {what} {get(right)}", cost)
             if not isinstance(op, ast.Pow):
-                cost = 1.2 if _read_number(left) is not None else 1.6
+                cost = 1.2 if read_number(left) is not None else 1.6
                 yield site.join(get(right), f"DROP the {what} {get(left)}", cost)
-        case ast.UnaryOp(operand=inner) if _read_number(site.node) is None:
+        case ast.UnaryOp(operand=inner) if read_number(site.node) is None:
             yield site.join(get(inner), f"the SIGN of {get(inner)} is to be turned", 1.0)
         case ast.IfExp(body=body, orelse=other):
             for each in (body, other):
                 yield site.join(get(each), f"USE {get(each)} always", 2.0)
         case ast.Tuple(elts=parts) | ast.List(elts=parts) if len(parts) > 1:
-            for part in parts if all(_read_number(part) is not None for part in parts) else ():
+            for part in parts if all(read_number(part) is not None for part in parts) else ():
                 kept = ", ".join(get(each) for each in parts if each is not part)
                 kept = f"[{kept}]" if isinstance(site.node, ast.List) else f"({kept},)"
                 yield site.replace(kept, f"over the axes {kept}, not {site.text}", 1.2)
@@ -423,7 +404,7 @@ def move_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
             one, two = _show_op(inner), _show_op(outer)
             if one and two and isinstance(inner, (*sums, *products)):
                 words = f"{two} {get(c)} concerns {{}} alone"
-                at, bt, ct = (_bracket(n, get(n)) for n in (a, b, c))
+                at, bt, ct = (bracket(n, get(n)) for n in (a, b, c))
                 if isinstance(inner, sums) and isinstance(outer, products):
                     yield site.join(f"{at} {two} {ct} {one} {bt}", words.format(get(a)), 1.4)
                     yield site.join(f"{at} {one} {bt} {two} {ct}", words.format(get(b)), 1.4)
@@ -431,8 +412,8 @@ def move_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
                     yield site.join(f"{at} {one} ({bt} {two} {ct})", words.format(get(b)), 1.5)
                     yield site.join(f"({at} {two} {ct}) {one} {bt}", words.format(get(a)), 1.5)
         case ast.BinOp(c, ast.Mult() as outer, ast.BinOp(a, (ast.Add() | ast.Sub()) as inner, b)):
-            one, ct = _show_op(inner), _bracket(c, get(c))
-            at, bt = (_bracket(n, get(n)) for n in (a, b))
+            one, ct = _show_op(inner), bracket(c, get(c))
+            at, bt = (bracket(n, get(n)) for n in (a, b))
             words = f"* {get(c)} concerns {{}} alone"
             yield site.join(f"{ct} * {at} {one} {bt}", words.format(get(a)), 1.4)
             yield site.join(f"{at} {one} {ct} * {bt}", words.format(get(b)), 1.4)
@@ -441,12 +422,12 @@ def move_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
         ):
             one, two = _show_op(inner), _show_op(outer)
             words = f"{two} {get(c)} concerns all of {get(a)} {one} {get(b)}"
-            at, bt, ct = (_bracket(n, get(n)) for n in (a, b, c))
+            at, bt, ct = (bracket(n, get(n)) for n in (a, b, c))
             yield site.join(f"({at} {one} {bt}) {two} {ct}", words, 1.5)
         case ast.BinOp(ast.Call(f, [a]) as one_call, op, ast.Call(g, [b])) if (
             _show_op(op) and get(f) == get(g) and _find_receiver_node(one_call) is a
         ):
-            joined = f"{get(f)}({_bracket(a, get(a))} {_show_op(op)} {_bracket(b, get(b))})"
+            joined = f"{get(f)}({bracket(a, get(a))} {_show_op(op)} {bracket(b, get(b))})"
             name = find_name(one_call)
             yield site.replace(
                 joined, f"APPLY {name} once, to {get(a)} {_show_op(op)} {get(b)}", 1.2
@@ -462,7 +443,7 @@ def _move_calls(site: Site) -> Iterator[Rewrite]:
             continue
         (start, end), (begin, stop) = site.source.span(given), site.source.span(call)
         text, inner = site.source.text, site.source.get(given)
-        parts = [_bracket(given, inner), _bracket(rest, site.source.get(rest))]
+        parts = [bracket(given, inner), bracket(rest, site.source.get(rest))]
         joined = f" {_show_op(op)} ".join(parts[::-1] if before else parts)
         joined = joined if given in call.args else f"({joined})"
         what = _ROOTS.get(find_name(call), find_name(call))
@@ -477,7 +458,7 @@ def _move_calls(site: Site) -> Iterator[Rewrite]:
             (start, end), (begin, stop) = site.source.span(given), site.source.span(site.node)
             head, tail = site.source.text[begin:start], site.source.text[end:stop]
             a, b = site.source.get(given.left), site.source.get(given.right)
-            one, two = _bracket(given.left, a), _bracket(given.right, b)
+            one, two = bracket(given.left, a), bracket(given.right, b)
             sign, name = _show_op(given.op), find_name(site.node)
             name = f"the {_ROOTS.get(name, name)}"
             yield site.join(f"{head}{a}{tail} {sign} {two}", f"{b} OUTSIDE {name}", 1.4)
@@ -514,335 +495,3 @@ def find_spelt_sizes(site: Site) -> Iterator[tuple[str, int]]:
                     met.add(extent)
                     at = -1 if axis == value.dim() - 1 else axis
                     yield f"{name}.shape[{at}]", extent
-
-
-def add_factors(site: Site, stock: Stock) -> Iterator[Rewrite]:
-    """A factor or divisor: a size or its root, a number, a name; the contrary sign; a power."""
-    if not _is_place(site):
-        return
-    text = _bracket(site.node, site.text)
-    factor = (
-        site.text
-        if isinstance(site.node, ast.BinOp)
-        and isinstance(site.node.op, (ast.Mult, ast.Div, ast.MatMult))
-        else text
-    )
-    yield site.join(f"-{text}", f"the SIGN of {site.text} is to be turned", 1.3)
-    yield site.join(f"{text} ** 2", f"SQUARE {site.text}", 1.4)
-    yield site.replace(f"{text}.sqrt()", f"ROOT of {site.text}", 1.4)
-    yield site.join(f"{text} ** 0.5", f"ROOT of {site.text}", 1.5)
-    yield site.join(f"1 / {text}", f"INVERT {site.text}", 1.9)
-    for size, extent in find_spelt_sizes(site):
-        extra = 0.0 if extent in stock.sizes.values() else 0.3
-        for end, shown in ((" ** -0.5", "1/sqrt({})"), (" ** 0.5", "sqrt({})")):
-            yield site.join(
-                f"{factor} * {size}{end}", f"SCALE {site.text} by {shown.format(size)}", 1.5 + extra
-            )
-        yield site.join(f"{factor} / {size}", f"SCALE {site.text} by 1/{size}", 1.6 + extra)
-        yield site.join(f"{factor} * {size}", f"SCALE {site.text} by {size}", 1.6 + extra)
-    for number in stock.numbers:
-        shown = str(number) if number.denominator == 1 else repr(float(number))
-        spelt = f"{factor} / {1 / number}" if (1 / number).denominator == 1 else f"{shown} * {text}"
-        yield site.join(spelt, f"SCALE {site.text} by {number}", 1.5)
-    for name, value in site.names.items():
-        if is_number(value) and isinstance(value, float):
-            yield site.join(f"{factor} / {name}", f"SCALE {site.text} by 1/{name}", 1.5)
-            yield site.join(f"{name} * {text}", f"SCALE {site.text} by {name}", 1.5)
-            rest = f"(1 - {name})"
-            yield site.join(f"{rest} * {factor}", f"SCALE {site.text} by 1 - {name}", 1.6)
-
-
-def _is_place(site: Site) -> bool:
-    """Is it a value that something may be put around, and no bare number, string or keyword?"""
-    if not site.is_value or isinstance(site.node, (ast.Constant, ast.Tuple, ast.List, ast.Slice)):
-        return False
-    if isinstance(site.node, ast.Name) and site.node.id not in site.names:
-        return False  # a module
-    return not isinstance(site.node, ast.UnaryOp) or _read_number(site.node) is None
-
-
-def _may_be_tensor(site: Site) -> bool:
-    """Is it a value that is not made of plain numbers alone?"""
-    import torch
-
-    if not _is_place(site):
-        return False
-    names = [n.id for n in ast.walk(site.node) if isinstance(n, ast.Name) and n.id in site.names]
-    is_tensor = any(isinstance(site.names[name], torch.Tensor) for name in names)
-    return is_tensor or not isinstance(site.node, (ast.Name, ast.BinOp, ast.Subscript))
-
-
-def add_terms(site: Site, stock: Stock) -> Iterator[Rewrite]:
-    """A tensor or a number added, taken away, multiplied by or divided by."""
-    import torch
-
-    if not _is_place(site):
-        return
-    text = _bracket(site.node, site.text)
-    for name, value in site.names.items():
-        if name == site.text or not _may_be_term(value, stock):
-            continue
-        if isinstance(value, torch.Tensor) and value.dtype == torch.bool:
-            continue
-        if (
-            name in site.source.unused
-            and _may_be_tensor(site)
-            and getattr(value, "dim", float)() == 2
-        ):
-            for spelt in (name, f"{name}.T"):
-                words = f"MULTIPLY {site.text} by {spelt}, which is unused"
-                yield site.join(f"{text} @ {spelt}", words, 1.3)
-        for spelt, extra in _spread_out(name, value):
-            yield site.join(
-                f"{site.text} + {spelt}", f"ADD the term {name} to {site.text}", 1.7 + extra
-            )
-            yield site.join(
-                f"{site.text} - {spelt}", f"ADD the term -{name} to {site.text}", 1.8 + extra
-            )
-            if isinstance(value, torch.Tensor):
-                yield site.join(
-                    f"{text} * {spelt}", f"ADD the factor {name} to {site.text}", 1.9 + extra
-                )
-                yield site.join(f"{text} / {spelt}", f"DIVIDE {site.text} by {name}", 1.9 + extra)
-    for number in (*stock.numbers, Fraction(1), Fraction(-1)):
-        size = abs(number)
-        shown = str(size) if size.denominator == 1 else repr(float(size))
-        sign = "-" if number < 0 else "+"
-        yield site.join(f"{site.text} {sign} {shown}", f"ADD the term {number} to {site.text}", 1.8)
-
-
-def _may_be_term(value: Any, stock: Stock) -> bool:
-    """Is it a tensor, or a number that is no size?"""
-    import torch
-
-    return isinstance(value, torch.Tensor) or (
-        is_number(value) and (isinstance(value, float) or value not in stock.sizes.values())
-    )
-
-
-def _spread_out(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """A tensor as it stands, and with axes of one place behind it or in it."""
-    yield name, 0.0
-    if getattr(value, "dim", float)() == 1:
-        yield f"{name}[:, None]", 0.1
-        yield f"{name}[:, None, None]", 0.2
-    elif getattr(value, "dim", float)() == 2:
-        yield f"{name}[:, None]", 0.1
-        yield f"{name}[..., None]", 0.1
-
-
-def replace_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """A name that is there already instead of an expression."""
-    import torch
-
-    if not _may_be_tensor(site) or not isinstance(
-        site.node, (ast.BinOp, ast.Call, ast.Compare, ast.Subscript)
-    ):
-        return
-    for name, value in site.names.items():
-        if isinstance(value, torch.Tensor) and not any(
-            isinstance(node, ast.Name) and node.id == name for node in ast.walk(site.node)
-        ):
-            yield site.replace(name, f"USE {name}, not {site.text}", 1.9)
-
-
-def turn_round(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """A sequence or a tensor from its end, or no longer so."""
-    match site.node:
-        case ast.Call(func=ast.Name(id="range")) if not _is_turned(site.parent):
-            yield site.replace(f"reversed({site.text})", f"{site.text} from its END", 1.6)
-        case ast.Call(func=ast.Name(id="reversed"), args=[inner]):
-            yield site.replace(
-                site.source.get(inner), f"{site.source.get(inner)} from its start", 1.2
-            )
-        case ast.Subscript(inner, ast.Slice(None, None, ast.UnaryOp())):
-            yield site.replace(
-                site.source.get(inner), f"{site.source.get(inner)} from its start", 1.2
-            )
-        case ast.Name(id=name) if name in site.names and site.names[name] == "list":
-            yield site.replace(f"{name}[::-1]", f"{name} from its END", 1.5)
-        case _ if _may_be_tensor(site):
-            for axis in (0, -1):
-                spelt = f"{_bracket(site.node, site.text)}.flip({axis})"
-                yield site.replace(spelt, f"FLIP axis {axis} of {site.text}", 1.9)
-
-
-def _is_turned(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and find_name(node) == "reversed"
-
-
-def add_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
-    """A function of the formula around a value."""
-    if not _may_be_tensor(site):
-        return
-    bare = site.text
-    for name in stock.functions:
-        spelt = _spell_free(name)
-        words = f"ADD {name}: APPLY {name} to {bare}"
-        if name in {"softmax", "log_softmax", "logsumexp", "sum", "mean", "max", "min", "cumsum"}:
-            for axis in (-1, -2, 0, 1):
-                if name != "sum":
-                    yield site.replace(f"{spelt}({bare}, dim={axis})", words, 1.7)
-        else:
-            yield site.replace(f"{spelt}({bare})", words, 1.5)
-    for owner, members in site.names.items():
-        for name, kind in members.items() if isinstance(members, dict) else ():
-            if isinstance(kind, str) and name in site.source.unused:
-                words = f"APPLY {owner}.{name}, which is unused, to {bare}"
-                yield site.replace(f"{owner}.{name}({bare})", words, 1.3)
-    if _may_be_truth(site):
-        yield site.join(f"~{_bracket(site.node, bare)}", f"INVERT {bare}: ~", 1.2)
-
-
-def _may_be_truth(site: Site) -> bool:
-    """May it be a tensor of truth values?"""
-    import torch
-
-    match site.node:
-        case ast.Name(id=name):
-            value = site.names.get(name)
-            return isinstance(value, torch.Tensor) and value.dtype == torch.bool
-        case ast.Compare() | ast.Call():
-            return not isinstance(site.parent, ast.BinOp)
-    return False
-
-
-def transpose(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """Two axes exchanged; a view of exchanged lengths, with its axes exchanged."""
-    if not _may_be_tensor(site) or isinstance(site.parent, ast.UnaryOp):
-        return
-    text = _bracket(site.node, site.text)
-    for one, two in ((-1, -2), (0, 1), (1, 2)):
-        spelt = f"{text}.transpose({one}, {two})"
-        yield site.replace(spelt, f"TRANSPOSE {site.text}: .transpose({one}, {two})", 1.5)
-    match site.node:
-        case ast.Call(func=ast.Attribute(attr=name), args=parts) if name in _SHAPED:
-            for (one, a), (two, b) in combinations(enumerate(parts), 2):
-                turned = f"{_exchange(site, a, b)}.transpose({one}, {two})"
-                words = f"TRANSPOSE after splitting: .transpose({one}, {two})"
-                yield site.replace(turned, words, 1.6)
-    if isinstance(site.node, ast.Call) and find_name(site.node) == "repeat":
-        given = _find_receiver(site)
-        for at, part in enumerate(site.node.args):
-            if _read_number(part) != 1:
-                turned = f"{given}.repeat_interleave({site.source.get(part)}, dim={at})"
-                yield site.replace(turned, "REPEAT_INTERLEAVE, not repeat", 1.2)
-
-
-def replace_letters(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """Another letter in the string of an einsum, or two exchanged."""
-    if not isinstance(site.node, ast.Constant) or not isinstance(site.node.value, str):
-        return
-    call = site.parent
-    if not isinstance(call, ast.Call) or find_name(call) not in {
-        "einsum",
-        "rearrange",
-        "reduce",
-        "repeat",
-    }:
-        return
-    spec = site.node.value
-    quote = site.text[0]
-    found = list(
-        re.finditer(r"[A-Za-z]", spec)
-        if find_name(call) == "einsum" and not re.search(r"[a-z]{1,2}\d|[a-z]{2} ", spec)
-        else re.finditer(r"[A-Za-z_]\w*", spec)
-    )
-    letters = list(dict.fromkeys(m.group() for m in found))
-    new: dict[str, float] = {}
-    for m in found:
-        for other in letters:
-            if other != m.group():
-                new.setdefault(spec[: m.start()] + other + spec[m.end() :], 1.2)
-    for one, two in combinations(found, 2):
-        if one.group() != two.group():
-            turned = (
-                spec[: one.start()]
-                + two.group()
-                + spec[one.end() : two.start()]
-                + one.group()
-                + spec[two.end() :]
-            )
-            near = not re.search(r",|->", spec[one.end() : two.start()])
-            new[turned] = min(new.get(turned, 9.0), 1.0 if near else 1.4)
-    left, arrow, right = spec.partition("->")
-    if arrow:
-        for letter in letters:
-            if letter not in right:
-                new.setdefault(f"{left}->{right}{letter}", 1.5)
-            else:
-                new.setdefault(f"{left}->{right.replace(letter, '', 1)}", 1.5)
-    for text, cost in new.items():
-        yield site.replace(f"{quote}{text}{quote}", f"READ {text!r}, not {spec!r}", cost)
-
-
-def add_keywords(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """A keyword that has another default; the contrary truth value."""
-    match site.node:
-        case ast.Constant(value=bool() as value):
-            yield site.replace(repr(not value), f"{not value}, not {value}", 1.0)
-        case ast.Call(keywords=keywords, args=args):
-            present = {keyword.arg for keyword in keywords}
-            for each in _KEYWORDS.get(find_name(site.node), ()):
-                if each.split("=")[0] not in present and not {"unbiased"} & present:
-                    inner = site.text[:-1].rstrip().removesuffix(",")
-                    comma = ", " if keywords or args else ""
-                    yield site.replace(
-                        f"{inner}{comma}{each})", f"ADD {each} to {find_name(site.node)}", 1.1
-                    )
-
-
-def move_slices(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """The other end of a slice; a slice that begins or ends one place before or behind."""
-    if not isinstance(site.node, ast.Subscript):
-        return
-    part = site.node.slice
-    for each in part.elts if isinstance(part, ast.Tuple) else [part]:
-        if not isinstance(each, ast.Slice) or each.step is not None:
-            continue
-        old = site.source.get(each)
-        start, end = site.source.span(each)
-        begin = site.source.span(site.node)[0]
-        for new, cost in _find_slices(each, old):
-            text = site.text[: start - begin] + new + site.text[end - begin :]
-            yield site.replace(text, f"READ [{new}], not [{old}]", cost)
-
-
-def _find_slices(part: ast.Slice, old: str) -> Iterator[tuple[str, float]]:
-    if (part.lower is None) != (part.upper is None):
-        yield f":-{old[:-1]}" if part.upper is None else f"{old[1:].lstrip('-')}:", 1.2
-    ends = [None if each is None else _read_number(each) for each in (part.lower, part.upper)]
-    known = (
-        each is None or isinstance(end, int)
-        for each, end in zip((part.lower, part.upper), ends, strict=True)
-    )
-    if not all(known):
-        return
-    low, high = ends
-    for step in (1, -1):
-        moved = (low or 0) + step, None if high is None and step > 0 else (high or 0) + step
-        if high == -1 and step > 0:
-            moved = moved[0], None
-        if moved[0] >= 0:
-            yield f"{moved[0] or ''}:{'' if moved[1] is None else moved[1]}", 1.3
-
-
-OPERATORS = (
-    replace_numbers,
-    replace_names,
-    exchange_parts,
-    exchange_names,
-    replace_operators,
-    replace_functions,
-    drop_parts,
-    move_parts,
-    add_factors,
-    add_terms,
-    add_functions,
-    transpose,
-    replace_letters,
-    replace_parts,
-    turn_round,
-    add_keywords,
-    move_slices,
-)

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.code_edits.operators import Stock, find_rewrites
+from derive.checker.code_edits import additions, operators
+from derive.checker.code_edits.operators import Stock
 from derive.checker.code_edits.running import (
     Lines,
     exchange,
@@ -26,6 +27,7 @@ from derive.checker.code_edits.running import (
 )
 from derive.checker.code_edits.sites import (
     Rewrite,
+    Site,
     Source,
     count_contrived,
     find_closing,
@@ -46,6 +48,33 @@ _AGAIN = 0.15  # what it costs an edit to be made in all places alike
 _LIKE = 0.2  # by how much the costs of edits differ that are as likely
 _MOST_RIGHT = 6  # edits of which the best is taken
 _MOST_AFTER = 3  # requests that are made after the first that had one
+
+
+OPERATORS = (
+    operators.replace_numbers,
+    operators.replace_names,
+    operators.exchange_parts,
+    operators.exchange_names,
+    operators.replace_operators,
+    operators.replace_functions,
+    operators.drop_parts,
+    operators.move_parts,
+    additions.add_factors,
+    additions.add_terms,
+    additions.add_functions,
+    additions.transpose,
+    additions.replace_letters,
+    additions.replace_parts,
+    additions.turn_round,
+    additions.add_keywords,
+    additions.move_slices,
+)
+
+
+def find_rewrites(site: Site, stock: Stock) -> Iterator[Rewrite]:
+    """All that may be written otherwise at one place."""
+    for operator in OPERATORS:
+        yield from operator(site, stock)
 
 
 @dataclass
