@@ -113,9 +113,18 @@ def rule(
     return ruling
 
 
-def judge_further(program: Program, formula: Formula, draw: Draw, least: float = CLEAR) -> Further:
-    """Is the code the formula at a special draw, and what is to be said of it there?"""
-    outcome = judge_at(program, draw, least=least)
+def judge_further(
+    program: Program,
+    formula: Formula,
+    draw: Draw,
+    least: float = CLEAR,
+    answer: Answer | CannotRunError | None = None,
+) -> Further:
+    """Is the code the formula at a special draw, and what is to be said of it there?
+
+    `answer` is what the code gave there, if it has run already.
+    """
+    outcome = judge_at(program, draw, least=least, answer=answer)
     if outcome.error is not None:
         return _judge_error(program, draw, outcome.error)
     if not outcome.apart:
@@ -343,7 +352,8 @@ def _blend(start: Values, end: Values, part: float) -> dict[str, Any]:
     return found
 
 
-RULES_OUT_PROOF = frozenset({"lower-precision", "narrow-integer", "type-branch", "outside"})
+_OF_TYPES = ("lower-precision", "narrow-integer", "type-branch")
+RULES_OUT_PROOF = frozenset({*_OF_TYPES, "outside", "asks-chance", "keeps-state", "not-beyond"})
 _SLACK = 16.0  # times what the formula itself loses
 _LOST = 0.05  # off by so much, the digits of a run are no rounding
 _NEAR_NUMBER = 1e-4  # numbers that code computes differ by less in float32

@@ -24,9 +24,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from derive.ir.nodes import (
     TRUE,
+    Access,
     Along,
     Call,
+    Compare,
     Expr,
+    Index,
     Infinity,
     Mul,
     Number,
@@ -37,6 +40,7 @@ from derive.ir.nodes import (
     System,
     Tensor,
 )
+from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge.evaluate import Evaluator
 from derive.judge.samples import (
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
     Values = dict[str, Any]
 
 Names: TypeAlias = tuple[str | int, ...]
+Way: TypeAlias = Callable[[Any], Any]  # what is made of the entries of a tensor
 Tie: TypeAlias = tuple[str, Names]  # a size, and those whose product it is; one that it is equal to
 Ties: TypeAlias = tuple[Tie, ...]  # the size of a later tie may stand in the product of an earlier
 MOST_NAMES = 4  # in the product that a number may be
@@ -196,6 +201,7 @@ class Draw:
     ties: Ties = ()  # sizes that others make, E = H*D
     change: Callable[[Draw, dict[str, Any]], dict[str, Any]] | None = None
     reason: str = ""
+    is_defined: bool = False  # does it say something only where the formula has finite values?
     is_limit: bool = False  # are its sizes around a number of the code, which may be a limit of it?
 
     def resize(self, **sizes: int) -> Draw | None:
@@ -285,12 +291,16 @@ def _is_told(name: str | int, told: Mapping[str, int]) -> bool:
 
 SCALES = (20.0, 1e3, 1e6)  # factors of the inputs at which clamps and caps have a say
 MOST_NUMBERS = 16  # of code and formula that are tried
+MOST_ALIKE = 80  # draws in which the entries of tensors have something in common
 MOST_PLACES = 6  # draws that spread a few values over tensors with fewer elements
 MOST_FACTORS = 4  # of the inputs, that make parts of the formula reach a number
 MOST_SIZES = 80  # draws at other sizes
 MOST_ELEMENTS = 500_000  # that the formula computes at one of them
 MOST_TOGETHER = 5_000_000  # and at all of them
 _EVERY, _DOUBLINGS = 130, 12  # sizes that are tried one by one, then so often twice as large
+_LEAST = 2  # numbers of a formula beyond which every draw goes
+_FARTHEST = 1 << 14  # the longest index that is tried
+_MOST_PLACED = 1 << 24  # values of indices for which one condition is looked at
 _NEAR = 1e-6  # how far below and above a number is just beside it
 _STEPWISE = {"floor", "ceiling", "mod", "floordiv"}
 
@@ -312,6 +322,8 @@ def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Dra
     if not is_stepwise:
         yield replace(first, change=_make_zero, reason="a slice of zeros in every input")
         yield from _spread(first, _find_edges, "inputs at the ends of their domains and 0")
+    else:
+        yield replace(first, change=_make_pairs, reason="inputs of which every two are equal")
     for end, what in ((0, "smallest"), (1, "largest")):
         if any(getattr(entry, "kind", "") == "int" for entry in system.inputs):
             yield replace(first, change=partial(_make_end, end), reason=f"integers at their {what}")
@@ -319,6 +331,7 @@ def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Dra
         for truth in (True, False)[: 1 if _has_rows(system) else 2]:
             reason = f"truth values that are all {str(truth).lower()}"
             yield replace(draw, change=partial(_make_truth, truth), reason=reason)
+    yield from _make_alike(first)
     for number in select_numbers((*numbers, *find_numbers(system))):
         if not is_stepwise:
             pool = partial(_surround, number)
@@ -459,6 +472,72 @@ def _make_truth(truth: bool, draw: Draw, values: Values) -> Values:
     return values | {name: (values[name] & False) | truth for name in masks}
 
 
+def _make_pairs(draw: Draw, values: Values) -> Values:
+    """Whole numbers, the same at every two places along every index: equals, and no rounding."""
+    import torch
+
+    generator = torch.Generator().manual_seed(draw.seed)
+    for entry, value in _list_reals(draw, values):
+        domain = find_domain(entry, draw.sizes)
+        pool = [n for n in range(-40, 41) if domain.holds(n)]
+        if len(pool) > 2:
+            made = torch.tensor(pool, dtype=value.dtype)
+            made = made[torch.randint(len(pool), value.shape, generator=generator)]
+            for axis, extent in enumerate(value.shape):
+                made = made.index_select(axis, torch.arange(extent) // 2 * 2)
+            values[entry.name] = made
+    return values
+
+
+def _make_alike(draw: Draw) -> Iterator[Draw]:
+    """Each tensor in turn with entries that have something in common; so have every second row's.
+
+    That all tensors have it together is tried at every draw.
+    """
+    tensors = [entry for entry in draw.system.inputs if isinstance(entry, Tensor)]
+    reals, masks = ([e.name for e in tensors if e.kind == kind] for kind in ("real", "bool"))
+    ways: dict[str, Way] = {
+        "zeros": lambda value: value * 0,
+        "equal": lambda value: value * 0 + 1.5,
+        "negative": lambda value: -value.abs() - _NEAR,
+        "positive": lambda value: value.abs() + _NEAR,
+    }
+    plan: list[tuple[dict[str, str], int]] = []
+    if len(reals) > 1:
+        plan += [({name: way}, 1) for name in reals for way in ("zeros", "equal", "negative")]
+        for turn in (("negative", "positive"), ("positive", "negative")):
+            plan.append(({name: turn[k % 2] for k, name in enumerate(reals)}, 1))
+    plan += [(dict.fromkeys(reals, "zeros"), 2)] if reals else []
+    if not _has_rows(draw.system):
+        ways["false"] = partial(_fill, False)
+        plan += [({name: "false"}, step) for name in masks for step in (1, 2)]
+    for given, step in plan[:MOST_ALIKE]:
+        words = " and ".join(dict.fromkeys(given.values()))
+        whose = f"{', '.join(given)} all" if step == 1 else "every second row"
+        change = partial(_change_alike, {name: ways[way] for name, way in given.items()}, step)
+        yield replace(draw, change=change, reason=f"inputs with {whose} {words}", is_defined=True)
+
+
+def _fill(value: bool, mask: Any) -> Any:
+    return (mask & False) | value
+
+
+def _change_alike(ways: Mapping[str, Way], step: int, draw: Draw, values: Values) -> Values:
+    """The inputs with these tensors so, or every so many rows of them, where a domain has it."""
+    found = dict(values)
+    for entry in draw.system.inputs:
+        if isinstance(entry, Tensor) and entry.name in ways:
+            value = values[entry.name]
+            made = ways[entry.name](value)
+            domain = find_domain(entry, draw.sizes)
+            if made.numel() and domain.holds(float(made.min())) and domain.holds(float(made.max())):
+                found[entry.name] = made
+                if step > 1 and value.dim():
+                    found[entry.name] = value.clone()
+                    found[entry.name][::step] = made[::step]
+    return found
+
+
 def _spread(draw: Draw, pool: Callable[[Draw, Tensor], list[float]], reason: str) -> Iterator[Draw]:
     """Draws in which each tensor holds each value of its pool somewhere."""
     tensors = [e for e in draw.system.inputs if isinstance(e, Tensor) and e.kind != "bool"]
@@ -568,6 +647,57 @@ def vary_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[Draw]:
             left -= work
             seen.append(dict(varied.sizes))
             yield replace(varied, reason=reason, is_limit="of the code" in reason)
+
+
+def pass_bounds(draw: Draw, most: int = MOST_ELEMENTS) -> tuple[list[Draw], list[int]]:
+    """Draws in which indices go beyond the numbers of the formula, and those not gone beyond.
+
+    A number bounds or divides an index where both stand in one condition or function; the other
+    sizes are small. At most so many elements are computed.
+    """
+    found: dict[tuple[int, ...], Draw] = {}
+    missed: dict[int, None] = {}
+    for part in (part for each in draw.system.equations for part in walk(each.value)):
+        inside = list(walk(part)) if isinstance(part, (Compare, Call)) else []
+        told = [abs(n.value) for n in inside if isinstance(n, Number) and abs(n.value) > _LEAST]
+        names = {s.name for i in inside if isinstance(i, Index) for s in find_extent_sizes(i)}
+        if not told or not names or any(isinstance(each, Access) for each in inside):
+            continue
+        if names <= {*draw.fixed} or _is_beyond(part, draw):
+            continue
+        far = int(max(told))
+        lengths = dict.fromkeys((far + 3, 2 * far + 3, min(int(prod(told)), _FARTHEST) + 2))
+        small = {name: min(size, 2) for name, size in draw.sizes.items() if name not in names}
+        tries = (
+            draw.resize(**{n: size for n, size in given.items() if draw.resize(**{n: size})})
+            for length in lengths
+            for given in (small | dict.fromkeys(names, length), dict.fromkeys(names, length))
+        )
+        fits = (each for each in tries if each is not None and _count(each) <= most)
+        beyond = next((each for each in fits if _is_beyond(part, each)), None)
+        if beyond is None:
+            missed[far] = None
+        else:
+            reason = f"beyond the {far:g} of the formula"
+            found.setdefault((*beyond.sizes.values(),), replace(beyond, reason=reason))
+    return list(found.values())[:MOST_SIZES], list(missed)
+
+
+def find_extent_sizes(index: Index) -> list[Size]:
+    """The sizes that say how far an index runs."""
+    return [part for part in walk(index.extent) if isinstance(part, Size)]
+
+
+def _is_beyond(part: Expr, draw: Draw) -> bool:
+    """Is a condition on indices true and false, or does an index go beyond what a function has?"""
+    inside = list(walk(part))
+    lengths = [evaluate_extent(i.extent, draw.sizes) for i in inside if isinstance(i, Index)]
+    if isinstance(part, Call):
+        return max(lengths) > max(abs(n.value) for n in inside if isinstance(n, Number))
+    if prod({id(i): n for i, n in zip(inside, lengths, strict=False)}.values()) > _MOST_PLACED:
+        return False
+    held = Evaluator({}, draw.sizes, draw.system.empty_row).condition(part).tensor
+    return bool(held.any()) and not bool(held.all())
 
 
 def find_other_sides(draw: Draw, conditions: Iterable[Condition]) -> Iterator[Draw]:

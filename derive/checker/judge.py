@@ -157,10 +157,12 @@ def judge_at(
     draw: Draw,
     run: Callable[[Any, Any], Answer] | None = None,
     least: float = CLEAR,
+    answer: Answer | CannotRunError | None = None,
 ) -> Outcome:
     """float64 against the evaluator at a special draw: a clear difference, or a loss of digits.
 
-    `run` is how the code is run, if it is run in another way than usual.
+    `run` is how the code is run, if it is run in another way than usual; `answer` is what it gave
+    there, if it has run already.
     """
     import torch
 
@@ -170,13 +172,17 @@ def judge_at(
     except (RuntimeError, ArithmeticError):  # a matrix that has no factors, say
         return Outcome(None)
     wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
+    if draw.is_defined and not all(bool(value.isfinite().all()) for value in wanted.values()):
+        return Outcome(None)
     expected = find_expected(program, wanted)
     try:
-        results = (run or program.run)(values, draw.sizes).results
+        answer = answer or (run or program.run)(values, draw.sizes)
     except CannotRunError as error:
-        if all(bool(value.isfinite().all()) for value in wanted.values()):
-            return Outcome(None, error=error)
-        return Outcome(None)
+        answer = error
+    if isinstance(answer, CannotRunError):
+        is_finite = all(bool(value.isfinite().all()) for value in wanted.values())
+        return Outcome(None, error=answer if is_finite else None)
+    results = answer.results
     apart: list[Apart] = []
     for (name, value), result in zip(expected, results, strict=False):
         if tuple(result.shape) != tuple(value.shape):

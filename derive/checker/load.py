@@ -510,6 +510,15 @@ def find_literals(code: Code) -> list[float]:
     return list(dict.fromkeys(found))
 
 
+def has_loops(code: Code) -> bool:
+    """Does the code's text loop, so that it takes longer at larger sizes?"""
+    try:
+        parts = ast.walk(ast.parse(code.source))
+    except (SyntaxError, ValueError):
+        return True
+    return any(isinstance(part, (ast.For, ast.While, ast.comprehension)) for part in parts)
+
+
 def _fold(part: ast.expr) -> float | None:
     """The number that an expression of numbers is: -5, 1 << 12, 64 * 64, 1e3."""
     try:

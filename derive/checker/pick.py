@@ -67,12 +67,12 @@ class Picked:
     findings: tuple[Diagnostic, ...] = ()
     stops: tuple[tuple[Draw, CannotRunError], ...] = ()  # draws at which the code does not run
     shown: Draw | None = None  # a further draw, at which code and formula differ
+    in_circumstance: bool = False  # do they differ as the code is called, or at large sizes alone
     failure: CannotRunError | None = None
     failed_at: Mapping[str, int] = field(default_factory=dict)
     same_if: Diagnostic | None = None
     is_open: bool = False
     fits: bool = True
-    context: str = ""  # in which alone code and formula differ
 
 
 @dataclass(frozen=True)

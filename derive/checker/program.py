@@ -260,14 +260,9 @@ class Program:
         return self._ask(values, sizes, how or How())
 
     def _ask(self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How) -> Answer:
-        import torch
-
         given = self.find_own(values, sizes)
         found = run_target(self.code.target, given, replace(how, names=self.names), self.code.path)
-        is_answer = isinstance(found, Answer)  # else somebody has answered in its place
-        told = (*found.results, *found.gradients.values()) if is_answer else (found,)
-        if not all(each is None or isinstance(each, torch.Tensor) for each in told):
-            raise EndedError("the process that ran the code answered what is no result")
+        check_answer(found)
         return found
 
     def differentiate(
@@ -334,6 +329,16 @@ class Program:
         everything = {**self.constructor, **self.arguments, **self.parameters}
         said = [f"{name} = {source}" for name, source in everything.items() if name != source]
         return tuple(said + [f"{name} as {source}" for name, source in self.results.items()])
+
+
+def check_answer(found: Any) -> None:
+    """EndedError for what is no answer of ours: somebody has answered in our place."""
+    import torch
+
+    is_answer = isinstance(found, Answer)
+    told = (*found.results, *found.gradients.values()) if is_answer else (found,)
+    if not is_answer or not all(each is None or isinstance(each, torch.Tensor) for each in told):
+        raise EndedError("the process that ran the code answered what is no result")
 
 
 @dataclass(frozen=True)

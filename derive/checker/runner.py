@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from derive.checker import load, program, runs, slots, trace, tries
+from derive.checker import circumstances, load, program, runs, slots, trace, tries
 from derive.checker.code_edits import running
 from derive.checker.code_edits.sites import Rewrite
 from derive.checker.load import CannotRunError, Code
@@ -59,7 +59,7 @@ SERVED: dict[str, Callable[..., Any]] = {
     for each in (
         *(slots.find_slots, slots.find_constructor_slots, tries.find_attributes, tries.construct),
         *(tries.construct_all, tries.find_numbers_of, tries.find_outside),
-        *(load.finish_script, runs.run_target, runs.has_dropout),
+        *(load.finish_script, circumstances.call_all, runs.run_target, runs.has_dropout),
         *(program.lift_program, trace.record_program),
         *(running.put_text, running.watch_program),
         *(running.find_passing, running.find_prints),
@@ -78,7 +78,7 @@ def list_classes() -> dict[str, type]:
     return name_classes(
         *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, program.Equations, Condition),
         *(runs.Given, runs.How, runs.Answer, runs.Lowering, trace.Event, trace.Trace),
-        *(Statement, tries.Made, Rewrite, Print, Rename),
+        *(Statement, tries.Made, Rewrite, Print, Rename, circumstances.Run, circumstances.Called),
     )
 
 

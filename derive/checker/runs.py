@@ -238,14 +238,6 @@ class Given:
     constructor: Mapping[str, Any] = field(default_factory=dict)
 
 
-# What code may ask for beside values: a run in each gives the same.
-CONTEXTS = {
-    "strided": "where the inputs are not contiguous in memory",
-    "grad": "where the inputs require gradients",
-    "no_grad": "where gradients are switched off",
-}
-
-
 @dataclass(frozen=True)
 class How:
     """The state of torch in which code runs, and what is asked for beside its results."""
@@ -258,7 +250,6 @@ class How:
     names: tuple[str, ...] = ()  # of the formula's results
     is_watched: bool = False  # are its calls told
     ordinary: Given | None = None  # inputs at which is seen what a mask is; -inf stands there then
-    context: str = ""  # one of CONTEXTS
 
 
 @dataclass(frozen=True)
@@ -396,8 +387,6 @@ def prepare(how: How) -> Iterator[Usage | None]:
         if how.seed is not None:
             torch.manual_seed(how.seed)
             random.seed(how.seed)
-        if how.context == "no_grad":
-            stack.enter_context(torch.no_grad())
         stack.enter_context(precisely() if how.double else step_by_step())
         yield stack.enter_context(exact(draw_tower(*how.tower))) if how.tower else None
 
@@ -405,9 +394,6 @@ def prepare(how: How) -> Iterator[Usage | None]:
 def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) -> Answer:
     import torch
 
-    if how.context == "strided":
-        arguments = {name: _spread_out(value) for name, value in given.arguments.items()}
-        given = replace(given, arguments=arguments)
     tensors = {
         name: value
         for name, value in (*given.arguments.items(), *given.parameters.items())
@@ -415,7 +401,7 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) ->
     }
     before = {} if how.tower else {name: value.clone() for name, value in tensors.items()}
     leaves = {n: v for n, v in tensors.items() if v.is_floating_point()}
-    if how.weights is not None or how.context == "grad":
+    if how.weights is not None:
         for value in leaves.values():
             value.requires_grad_()
     watch = make_watch(path) if how.weights is not None and not how.tower else nullcontext()
@@ -429,26 +415,19 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) ->
     return Answer(results, changed, gradients, usage, tuple(getattr(watch, "cuts", ())))
 
 
-def _spread_out(value: Any) -> Any:
-    """The same tensor, its elements not side by side in memory."""
-    import torch
-
-    if not isinstance(value, torch.Tensor) or not value.dim():
-        return value
-    apart = torch.stack([value, value], -1)[..., 0]
-    return apart if value.dim() == 1 else apart.mT.contiguous().mT
-
-
 def _keep_module(target: type, made: Mapping[str, Any]) -> Any:
     """The module of a class that was made so before: what it keeps between calls has to be seen."""
+    import torch
+
     try:
-        return _make_once(target, tuple((n, type(each), each) for n, each in made.items()))
+        own = tuple((n, type(each), each) for n, each in made.items())
+        return _make_once(target, own, torch.get_default_dtype())
     except TypeError:  # arguments that have no hash
         return make_module(target, made)
 
 
 @lru_cache(maxsize=64)
-def _make_once(target: type, made: tuple[tuple[str, type, Any], ...]) -> Any:
+def _make_once(target: type, made: tuple[tuple[str, type, Any], ...], dtype: Any) -> Any:
     return make_module(target, {name: each for name, _, each in made})
 
 

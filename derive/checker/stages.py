@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from derive.checker.circumstances import judge_circumstances, run_all
 from derive.checker.digits import (
     FINITE_MASK,
     RULES_OUT_PROOF,
@@ -13,7 +15,13 @@ from derive.checker.digits import (
     judge_further,
     judge_short,
 )
-from derive.checker.draws import find_other_sides, vary_inputs, vary_sizes
+from derive.checker.draws import (
+    MOST_ELEMENTS,
+    find_other_sides,
+    pass_bounds,
+    vary_inputs,
+    vary_sizes,
+)
 from derive.checker.judge import (
     CLEAR,
     Exactness,
@@ -22,18 +30,18 @@ from derive.checker.judge import (
     judge_floats,
     judge_gradients,
 )
-from derive.checker.load import CannotRunError, Code, find_literals
+from derive.checker.load import CannotRunError, Code, find_literals, has_loops
 from derive.checker.pick import Picked, pick_program
 from derive.checker.processes import find_kind, log_error
 from derive.checker.program import Program, evaluate_source, find_names, find_tensors, lift_program
 from derive.checker.reading import say_line
-from derive.checker.runs import CONTEXTS, How, has_dropout
+from derive.checker.runs import Answer, How, has_dropout
 from derive.checker.slots import Slot, find_slots
 from derive.checker.tries import construct, find_outside
 from derive.errors import DeriveError, Diagnostic
 from derive.ir.nodes import System
 from derive.ir.walk import find_accesses
-from derive.judge.compare import TOLERANCE, compare_values
+from derive.judge.compare import TOLERANCE
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import find_sizes
 from derive.prove import prove
@@ -253,8 +261,9 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
     if picked.is_open:
         return picked, _say(verdict, send, None, "unknown", "nobody has said which sizes are meant")
     send.begin("the runs in float64")
-    random = _find_randomness(picked)
-    if random:
+    calls = judge_circumstances(picked.program, picked.draws)
+    if calls.is_random or calls.chance:
+        random = calls.chance or _say_random(picked.program.code, picked.program)
         return picked, _say(verdict, send, None, "unknown", random)
     floats = _judge_all_floats(job, picked)
     verdict = _add_changes(verdict, floats)
@@ -270,12 +279,16 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
         if verdict.same is False:
             send(verdict)
             return picked, verdict
-    context, apart = _find_context(picked)
-    lacking = apart or find_missing(job.system, picked) or find_stop(picked)
+    lacking = find_missing(job.system, picked) or find_stop(picked)
     if lacking:
         verdict = replace(verdict, difference=lacking)
-        return replace(picked, context=context), _say(verdict, send, False, "different")
-    verdict = replace(verdict, findings=(*verdict.findings, *_find_outside(picked)))
+        return picked, _say(verdict, send, False, "different")
+    if calls.difference:
+        verdict = replace(verdict, difference=calls.difference, line=calls.line)
+        picked = replace(picked, in_circumstance=True)
+        return picked, _say(verdict, send, False, "different")
+    outside = _find_outside(picked)
+    verdict = replace(verdict, findings=(*verdict.findings, *calls.findings, *outside))
     send.begin("further inputs and sizes")
     verdict = replace(verdict, same=True, grade="agrees", reasons=())
     picked, verdict = _judge_further(job, picked, verdict, send)
@@ -322,6 +335,15 @@ def _judge_further(
     if verdict.same:
         sizes = vary_sizes(first, numbers)
         picked, verdict, _ = _judge_draws(job, picked, verdict, sizes)
+    if verdict.same:
+        loops = has_loops(picked.program.code)
+        beyond, missed = pass_bounds(first, MOST_ELEMENTS * (1 if loops else 8))
+        picked, verdict, _ = _judge_draws(job, picked, verdict, beyond)
+        if not verdict.same:  # too large to be explained there
+            picked = replace(picked, shown=None, in_circumstance=True)
+        says = "not tried beyond the {} of the formula, which takes sizes that are too large"
+        found = tuple(Diagnostic("not-beyond", says.format(number)) for number in missed)
+        verdict = replace(verdict, findings=(*verdict.findings, *found))
     if not verdict.same:
         send(verdict)
     for draw in picked.draws if job.backward and verdict.same else ():
@@ -331,6 +353,9 @@ def _judge_further(
             grade = "different" if outcome.same is False else "unknown"
             return picked, _say(verdict, send, outcome.same, grade, *outcome.reasons)
     return picked, verdict
+
+
+_AT_ONCE = 16  # runs that are asked for at once
 
 
 def _judge_draws(
@@ -346,8 +371,8 @@ def _judge_draws(
     """
     findings = list(verdict.findings)
     agreed: dict[str, None] = {}
-    for draw in draws:
-        outcome = judge_further(picked.program, job.formula, draw, least)
+    for draw, answer in _run_in_parts(picked.program, draws):
+        outcome = judge_further(picked.program, job.formula, draw, least, answer)
         if outcome.same:
             agreed[draw.reason] = None
         for finding in outcome.findings:
@@ -369,21 +394,6 @@ def _judge_draws(
     return picked, replace(verdict, findings=tuple(findings)), list(agreed)
 
 
-def _find_context(picked: Picked) -> tuple[str, str]:
-    """A state of torch or of memory in which the code gives something else, and where it does."""
-    draw = picked.draws[0]
-    values = draw.make_inputs()
-    usual = picked.program.run(values, draw.sizes).results
-    for context, words in CONTEXTS.items():
-        with suppress(CannotRunError):  # what torch itself refuses there
-            found = picked.program.run(values, draw.sizes, How(context=context)).results
-            for number, (one, other) in enumerate(zip(found, usual, strict=False)):
-                _, where = compare_values(f"result {number + 1}", one.detach(), other)
-                if where:
-                    return context, f"{words}, {where.replace('the formula', 'else the code')}"
-    return "", ""
-
-
 def _find_outside(picked: Picked) -> list[Diagnostic]:
     """What the code reads beside its arguments, so that no run tells of all others."""
     target = picked.program.code.target
@@ -392,6 +402,16 @@ def _find_outside(picked: Picked) -> list[Diagnostic]:
         return []
     says = f"the code reads {', '.join(names)}: what it gives may be another at another time"
     return [Diagnostic("outside", says)]
+
+
+def _run_in_parts(
+    program: Program, draws: Iterable[Draw]
+) -> Iterator[tuple[Draw, Answer | CannotRunError]]:
+    """What the code gives at each draw; it is asked for some of them at once."""
+    left = iter(draws)
+    while part := list(islice(left, _AT_ONCE)):
+        found = run_all(program, [(draw, How(), "") for draw in part])
+        yield from zip(part, (each.get_answer() for each in found), strict=True)
 
 
 def _say(verdict: Verdict, send: Report, same: bool | None, grade: str, *reasons: str) -> Verdict:
@@ -421,22 +441,11 @@ def _add_changes(verdict: Verdict, outcome: Outcome) -> Verdict:
     return replace(verdict, findings=(*verdict.findings, *said))
 
 
-def _find_randomness(picked: Picked) -> str:
-    """Why the code gives something else at each call, if it does."""
-    draw, code = picked.draws[0], picked.program.code
-    values = draw.make_inputs()
-    first, results = (
-        picked.program.run(values, draw.sizes, How(seed=seed)).results for seed in (1, 2)
-    )
-    same = len(first) == len(results) and all(
-        one.shape == two.shape and bool(((one == two) | (one != one)).all())
-        for one, two in zip(first, results, strict=True)
-    )
-    if same:
-        return ""
+def _say_random(code: Code, program: Program) -> str:
+    """Why the code gives something else at each call."""
     if code.script is not None:
         needed = code.script.sources.get(code.answer, ())
-        strange = [n for n in code.script.made if n in needed and n not in picked.program.arguments]
+        strange = [n for n in code.script.made if n in needed and n not in program.arguments]
         if strange:
             made = f"the result is made from {', '.join(strange)}, which the script draws at random"
             return f"{made} and which stands for nothing in the formula"
@@ -508,9 +517,7 @@ def _explain(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     from derive.checker.explain.tell import tell
 
     send.begin("the explanation", has_own_runs=True)
-    if picked.context:
-        return
-    if picked.failure is not None and picked.same_if is not None:
+    if (picked.failure is not None and picked.same_if is not None) or picked.in_circumstance:
         return
     with suppress(CannotRunError):
         told = tell(job, picked, verdict, None if picked.failure is not None else send)

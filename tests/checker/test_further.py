@@ -116,3 +116,85 @@ def test_numbers_of_code():
     found = find_literals(code)
     assert {4096, -0.5, 192, 77} <= set(found)
     assert not any(isinstance(number, bool) for number in found)
+
+
+MASKED = "s[N, M]; bool m[N, M]; p[i,j] = where(m[i,j], s[i,j], 0)"
+LARGEST = "x[N, D]; y[n] = argmax[d](x[n,d])"
+WINDOW = "x[N]; index i < N; y[i] = sum[j, j <= i and j > i - 90](x[j])"
+NARROWED = "c = x.cumsum(0)\nreturn c - torch.cat([torch.zeros(min(90, len(x))).to(x), c[:-90]])"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "wrong", "right"),
+    [
+        (TWICE, "x", "return 2 * x if x.any() else x + 1", "return 2 * x if x.any() else x"),
+        (TWICE, "x", "return 3 * x if (x < 0).all() else 2 * x", "return x + x"),
+        (TWICE, "x", "return 2 * x if x.max() > -100 else 3 * x", "return 2 * x"),
+        (MASKED, "s, m", "return s * m if m.any() else s * 0 + 1", "return s * m"),
+        (LARGEST, "x", "return x.shape[1] - 1 - x.flip(1).argmax(1)", "return x.argmax(1)"),
+        (WINDOW, "x", "return x.cumsum(0)", NARROWED),
+    ],
+)
+def test_whole_tensors_ties_and_numbers_of_the_formula_are_tried(text, arguments, wrong, right):
+    verdict = judge(wrong, text, arguments)
+    assert verdict.same is False, str(verdict)
+    assert judge(right, text, arguments).same is True
+
+
+def test_a_number_that_no_size_goes_beyond_is_named():
+    text = "m[N, N]; y[i,j] = where(j < i + 9000, m[i,j], 0)"
+    verdict = judge("return m.clone()", text, "m")
+    assert verdict.grade == "agrees"
+    assert "not-beyond" in {finding.code for finding in verdict.findings}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "said"),
+    [
+        ("3 * x if not x.is_contiguous() else 2 * x", "2 * x.contiguous()", "not contiguous"),
+        ("3 * x if x.requires_grad else 2 * x", "x + x if x.requires_grad else 2 * x", "gradients"),
+        ("2 * x if torch.is_grad_enabled() else 3 * x", "2 * x.detach()", "no_grad"),
+        ("2 * x + x.storage_offset()", "2 * x.view(-1).view(x.shape)", "parts of longer"),
+    ],
+)
+def test_circumstances_of_a_call_are_tried(wrong, right, said):
+    verdict = judge(f"return {wrong}", TWICE)
+    assert verdict.same is False
+    assert said in verdict.difference
+    assert judge(f"return {right}", TWICE).same is True
+
+
+@pytest.mark.parametrize(
+    "condition", ["random.random() > 1e-3", "torch.rand(()) > 1e-4", "time.time() < 1.86e9"]
+)
+def test_what_hangs_on_chance_is_unknown(condition):
+    verdict = judge(f"import random, time\nreturn 2 * x if {condition} else x", TWICE)
+    assert verdict.grade == "unknown", str(verdict)
+
+
+KEEPING = """
+import torch
+class Keeping(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.kept, self.calls = {{}}, 0
+    def forward(self, x):
+        key = tuple(x.shape)
+        {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "same"),
+    [
+        ("return self.kept.setdefault(key, 2 * x)", False),
+        ("self.calls += 1; return 2 * x + 1e-6 * (self.calls > 4)", False),
+        ("return x * self.kept.setdefault('like', torch.full_like(x, 2.0))[:1]", False),
+        ("return x * self.kept.setdefault(key, torch.full_like(x, 2.0))", True),
+        ("self.calls += 1; return 2 * x", True),
+    ],
+)
+def test_one_object_is_called_again(body, same):
+    verdict = check(KEEPING.format(body=body), parse(TWICE))
+    assert verdict.same is same, str(verdict)
+    assert (verdict.grade == "agrees") == (body.startswith("self.calls") and same)

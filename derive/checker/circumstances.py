@@ -1,0 +1,549 @@
+"""One object called again and again: with other values in between, and under other circumstances.
+
+    again      the same values give the same, whatever was computed in between; other values of the
+               same shapes, and other sizes, give what the formula says of them
+    layout     the same values elsewhere in memory: other strides, an offset, an expanded tensor
+    gradients  arguments that require them, no_grad, inference_mode
+    mode       a module in training mode where it is judged in eval mode, and the reverse
+    chance     random numbers from another seed, and all at one end of their range; a later time
+
+Layout and gradients are part of what code promises: a difference there is one. What hangs on chance
+cannot be judged. What hangs on the mode is judged in the mode in which the module was given.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice, zip_longest
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from derive.checker.judge import judge_at
+from derive.checker.load import CannotRunError
+from derive.checker.processes import (
+    EndedError,
+    Failure,
+    find_kind,
+    to_error,
+    to_failure,
+    where_it_lives,
+)
+from derive.checker.program import check_answer, find_names
+from derive.checker.runs import Answer, Given, How, make_module, precisely, run_target
+from derive.errors import Diagnostic
+from derive.judge.compare import compare_values
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from derive.checker.draws import Draw
+    from derive.checker.program import Program
+
+    Planned = tuple[Draw, How, str]
+    Values = Mapping[str, Any]
+
+PROMISED = {  # circumstances in which code has to give the same, in words
+    "strided": "where its arguments are not contiguous",
+    "shifted": "where its arguments are parts of longer tensors",
+    "tracked": "where its arguments require gradients",
+    "no_grad": "under torch.no_grad()",
+    "inference": "under torch.inference_mode()",
+}
+# The word of a Mersenne twister that it puts out as 32 bits of 0, and of 1.
+ENDS = {"lowest": 0, "highest": 0x12DD9BB3}
+MOST_AGAIN = 300  # calls of code that keeps a state
+_MOST_STATE = 2000  # parts of the state of code that are looked at
+_LATER = 1.0e8 + 0.637  # seconds
+_CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call among several of one object."""
+
+    given: Given
+    how: How
+    circumstance: str = ""
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a call gave, or how it failed; what it drew or asked for, and the state after it."""
+
+    answer: Answer | None = None
+    failure: Failure | None = None
+    asked: tuple[str, ...] = ()
+    state: tuple[tuple[str, str], ...] = ()
+
+    def get_answer(self) -> Answer | CannotRunError:
+        """The answer, or the error where there is none."""
+        if self.answer is not None:
+            return self.answer
+        assert self.failure is not None
+        error = to_error(self.failure)
+        if isinstance(error, CannotRunError):
+            return error
+        raise error
+
+    def get_results(self) -> tuple[Any, ...]:
+        """The results; CannotRunError where there are none."""
+        found = self.get_answer()
+        if isinstance(found, CannotRunError):
+            raise found
+        return found.results
+
+
+@where_it_lives
+def call_all(target: Any, calls: tuple[Run, ...], path: str, once: bool) -> tuple[Called, ...]:
+    """The calls in order; where it is said, a class is made once for all of them."""
+    if once and isinstance(target, type):
+        with precisely():
+            target = make_module(target, calls[0].given.constructor)
+    return tuple(_call(target, call, path) for call in calls)
+
+
+def _call(target: Any, call: Run, path: str) -> Called:
+    at = call.circumstance
+    given = replace(
+        call.given,
+        arguments={name: _lay(value, at) for name, value in call.given.arguments.items()},
+        parameters={name: _lay(value, at) for name, value in call.given.parameters.items()},
+    )
+    if call.how.seed is not None:
+        random.seed(call.how.seed)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(call.how.seed)
+    before = _find_generators() if at in {"noted", *ENDS} else {}
+    if at in ENDS:
+        _set_ends(before, ENDS[at])
+    asked: dict[str, None] = {}
+    if at == "other mode" and target.training:
+        asked["training"] = None
+    try:
+        with _enter(target, at), _watch_clock(path, asked) if at == "noted" else nullcontext():
+            found = run_target(target, given, call.how, path)
+    except CannotRunError as error:
+        return Called(failure=to_failure(error))
+    finally:
+        if at in ENDS:
+            _set_generators(before)
+    if at != "noted":
+        return Called(found, None, tuple(asked))
+    after = _find_generators()
+    asked |= {f"the random numbers of {n}": None for n in after if after[n] != before.get(n)}
+    return Called(found, None, tuple(asked), tuple(_find_state(target, path)))
+
+
+def _lay(value: Any, circumstance: str) -> Any:
+    """A tensor with the same values, as it lies in memory under a circumstance."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    if circumstance == "strided" and value.dim():
+        if value.dim() == 1:
+            return torch.stack([value, value], 1)[:, 0]
+        return (
+            value.permute(*reversed(range(value.dim())))
+            .clone(memory_format=torch.contiguous_format)
+            .permute(*reversed(range(value.dim())))
+        )
+    if circumstance == "shifted" and value.dim():
+        longer = torch.cat([value[..., :1], value, value[..., :1]], -1)
+        return longer[..., 1:-1]
+    if circumstance == "expanded":
+        heads = (value.narrow(k, 0, 1) for k, n in enumerate(value.shape) if n > 1)
+        return next((h.expand(value.shape) for h in heads if bool((h == value).all())), value)
+    if circumstance == "tracked" and value.is_floating_point():
+        return value.clone().requires_grad_()
+    return value
+
+
+@contextmanager
+def _enter(target: Any, circumstance: str) -> Iterator[None]:
+    """The state of torch and of the module that a circumstance is, left as it was."""
+    import torch
+
+    with ExitStack() as stack:
+        if circumstance == "no_grad":
+            stack.enter_context(torch.no_grad())
+        elif circumstance == "inference":
+            stack.enter_context(torch.inference_mode())
+        elif circumstance == "later":
+            stack.enter_context(_move_clock())
+        if circumstance != "other mode":
+            yield
+            return
+        parts = [(part, part.training) for part in target.modules()]
+        kept = [(buffer, buffer.clone()) for buffer in target.buffers()]
+        target.train(not target.training)
+        try:
+            yield
+        finally:
+            for part, mode in parts:
+                part.training = mode
+            for buffer, value in kept:
+                buffer.data.copy_(value)
+
+
+@contextmanager
+def _move_clock() -> Iterator[None]:
+    """Here it is later, for whoever asks Python's module of time."""
+    known = {name: getattr(time, name) for name in _CLOCKS}
+
+    def ask(name: str) -> Any:
+        now = known[name]()
+        return now + int(_LATER * 1e9) if name.endswith("_ns") else now + _LATER
+
+    for name in _CLOCKS:
+        setattr(time, name, partial(ask, name))
+    try:
+        yield
+    finally:
+        for name, function in known.items():
+            setattr(time, name, function)
+
+
+@contextmanager
+def _watch_clock(path: str, asked: dict[str, None]) -> Iterator[None]:
+    """Note that the code asks for the time, or the system for random bytes."""
+
+    def watch(frame: FrameType, event: str, function: Any) -> None:
+        if event == "c_call" and frame.f_code.co_filename == path:
+            module = getattr(function, "__module__", None)
+            owner = getattr(getattr(function, "__self__", None), "__module__", None)
+            name = getattr(function, "__name__", "")
+            if "time" in {module, owner} or owner == "datetime" or name in {"urandom", "getpid"}:
+                asked["the clock or the system"] = None
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def _find_generators() -> dict[str, Any]:
+    """The states of the generators of random numbers that everybody shares."""
+    import torch
+
+    found = {"random": random.getstate(), "torch": bytes(torch.get_rng_state().tolist())}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        kind, words, *others = numpy.random.get_state()
+        found["numpy"] = (kind, words.tolist(), *others)
+    return found
+
+
+def _set_generators(states: Mapping[str, Any]) -> None:
+    import torch
+
+    random.setstate(states["random"])
+    torch.set_rng_state(torch.tensor(list(states["torch"]), dtype=torch.uint8))
+    if "numpy" in states:
+        sys.modules["numpy"].random.set_state(states["numpy"])
+
+
+def _set_ends(before: Mapping[str, Any], word: int) -> None:
+    """The next numbers of every generator are those that this word of a Mersenne twister gives."""
+    states = dict(before)
+    words = [word] * 624
+    states["random"] = (3, (*words, 0), None)
+    state = bytearray(states["torch"])
+    struct.pack_into("<iiQ624Q", state, 8, 624, 1, 0, *words)  # left, seeded, next, words
+    states["torch"] = bytes(state)
+    if "numpy" in states:
+        states["numpy"] = ("MT19937", words, 0)
+    _set_generators(states)
+
+
+def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
+    """What code keeps from call to call, by name: defaults, what it closes over, globals, fields.
+
+    What is of torch's own classes is not looked into.
+    """
+    import torch
+
+    seen: set[int] = set()
+    left = iter(range(_MOST_STATE))
+
+    def tell(value: Any) -> str:
+        if next(left, None) is None:
+            return ""
+        match value:
+            case None | bool() | int() | float() | str() | bytes():
+                return repr(value)
+            case torch.Tensor():
+                some = value.detach().reshape(-1)[:64].double()
+                return f"{tuple(value.shape)} {some.tolist()}"
+        if id(value) in seen:
+            return ""
+        seen.add(id(value))
+        match value:
+            case list() | tuple() | set() | frozenset():
+                return f"{len(value)}[{','.join(map(tell, islice(value, 32)))}]"
+            case Mapping():
+                inside = (f"{tell(k)}:{tell(v)}" for k, v in islice(value.items(), 32))
+                return f"{len(value)}{{{','.join(inside)}}}"
+            case random.Random():
+                return repr(hash(value.getstate()))
+        if type(value).__module__ == "itertools" and type(value).__name__ == "count":
+            return repr(value)
+        return ";".join(f"{name}={said}" for name, said in look(value))
+
+    def look(value: Any) -> Iterator[tuple[str, str]]:
+        inner = getattr(value, "__wrapped__", getattr(value, "__func__", value))
+        if getattr(getattr(inner, "__code__", None), "co_filename", "") == path:
+            code = inner.__code__
+            defaults = inner.__defaults__ or ()
+            own = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+            kept = dict(zip(own, defaults, strict=True))
+            cells = zip(code.co_freevars, inner.__closure__ or (), strict=True)
+            kept |= inner.__kwdefaults__ or {}
+            kept |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+            kept |= inner.__dict__
+            known = inner.__globals__
+            kept |= {
+                n: known[n]
+                for n in code.co_names
+                if n in known and not isinstance(known[n], ModuleType)
+            }
+            yield from ((name, tell(each)) for name, each in kept.items())
+            return
+        kind = value if isinstance(value, type) else type(value)
+        if kind.__module__.partition(".")[0] in {"torch", "builtins", "numpy"}:
+            return
+        fields = dict(getattr(value, "__dict__", {}))
+        fields.pop("_parameters", None)  # which are given anew at every call
+        modules = fields.pop("_modules", {})
+        fields |= modules | fields.pop("_buffers", {})
+        yield from ((name, tell(each)) for name, each in fields.items() if name[:2] != "__")
+        if kind is not value:
+            yield from look(kind)
+        elif isinstance(value, type):
+            methods = (each for each in vars(value).values() if hasattr(each, "__code__"))
+            for method in methods:
+                yield from look(method)
+
+    return look(target)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What many calls of one object showed."""
+
+    is_random: bool = False  # does it give something else at the next call
+    chance: str = ""  # what else its results hang on, so that it cannot be judged
+    difference: str = ""
+    line: int | None = None  # the first at which the code takes another way there
+    findings: tuple[Diagnostic, ...] = ()
+
+
+def run_all(program: Program, plan: Sequence[Planned], *, once: bool = False) -> list[Called]:
+    """The runs that are planned, asked for at once; of one object where it is said."""
+    found: dict[int, Called] = {}
+    calls: list[Run] = []
+    for number, (draw, how, at) in enumerate(plan):
+        try:
+            given = program.find_own(draw.make_inputs(), draw.sizes)
+        except CannotRunError as error:
+            found[number] = Called(failure=to_failure(error))
+        else:
+            calls.append(Run(given, replace(how, names=program.names), at))
+    code = program.code
+    told = call_all(code.target, tuple(calls), code.path, once) if calls else ()
+    if not isinstance(told, tuple) or len(told) != len(calls):
+        raise EndedError("the process that ran the code answered what is no result")
+    for each in told:
+        if not isinstance(each, Called) or each.failure is None:
+            check_answer(getattr(each, "answer", None))
+    answers = iter(told)
+    return [found.get(number) or next(answers) for number in range(len(plan))]
+
+
+_SEED = 101  # from the seed of a draw to that of other values at its sizes
+_AGAIN = "when it is called again, after a call with other values"
+
+
+def judge_circumstances(program: Program, draws: Sequence[Draw]) -> Circumstances:
+    """One object, called with other values in between and in all circumstances."""
+    first = draws[0]
+    values = first.make_inputs()
+    own = {n: values[n] for each in program.parameters.values() for n in find_names(each)}
+    others = [
+        replace(draw, seed=draw.seed + _SEED, change=partial(_keep, own))
+        for draw in (*draws, *_enlarge(draws))
+    ]
+    if program.constructor:
+        made = program.find_given(values, first.sizes).constructor
+        others = [draw for draw in others if _is_alike(made, program, draw)]
+    plan = [(first, How(seed=seed), "") for seed in (1, 2)]
+    plan += [(draw, How(), "again") for draw in others]
+    plan += [(first, How(), at) for at in PROMISED]
+    plan.append((replace(first, change=_repeat), How(), "expanded"))
+    if find_kind(program.code.target) != "function":
+        plan.append((first, How(), "other mode"))
+    plan += [(first, How(), "noted")] * 2
+    calls = run_all(program, plan, once=True)
+    usual, again = (call.get_results() for call in calls[:2])
+    if len(usual) != len(again) or not all(map(_is_equal, usual, again)):
+        return Circumstances(is_random=True)
+    chance = _find_chance(program, first, calls[-1].asked)
+    if chance:
+        return Circumstances(chance=chance)
+    findings = [_say_asked(what) for what in calls[-1].asked]
+    both = sorted(zip(plan[2:], calls[2:], strict=True), key=lambda each: each[0][2] not in _CALLED)
+    for (draw, _, at), call in both:  # a state that goes wrong is no fault of a circumstance
+        if at == "other mode":
+            findings += _name_mode(program, usual, call)
+            continue
+        where = _find_difference(program, draw, at, usual, call)
+        if where:
+            line = _find_other_way(program, first, at) if at in PROMISED else None
+            return Circumstances(difference=where, line=line)
+    return _judge_drift(program, plan[-1], calls, Circumstances(findings=tuple(findings)))
+
+
+def _find_difference(
+    program: Program, draw: Draw, at: str, usual: Sequence[Any], call: Called
+) -> str:
+    """What is other at one call than the usual results, or than the formula's at other values."""
+    if call.answer is None:
+        said = call.failure.says if call.failure is not None else ""
+        return f"the code stops, {said}, {_AGAIN}" if at in _CALLED else ""
+    if at in {"again", "expanded"}:
+        outcome = judge_at(program, draw, answer=call.answer)
+        where = outcome.describe(draw) if outcome.is_clear else ""
+        return where and f"{where}, {_AGAIN if at == 'again' else _EXPANDED}"
+    where = _compare(program, usual, call.answer.results)
+    return where and f"{where}, {PROMISED.get(at, _AGAIN)}"
+
+
+_CALLED = ("again", "noted")  # as usually, with other values before
+_EXPANDED = "where its arguments are expanded"
+
+
+def _compare(program: Program, usual: Sequence[Any], found: Sequence[Any]) -> str:
+    """The first element that is other than in the usual call, in words."""
+    if len(usual) != len(found):
+        return f"the code returns {len(found)} results, not {len(usual)}"
+    names = (*program.names, *(f"result {k + 1}" for k in range(len(program.names), len(usual))))
+    pairs = zip(names, found, usual, strict=False)
+    said = (compare_values(name, one, other)[1] for name, one, other in pairs)
+    return next(filter(None, said), "").replace("the formula says", "and usually")
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    return one.shape == other.shape and bool(((one == other) | (one != one)).all())
+
+
+def _is_alike(made: Mapping[str, Any], program: Program, draw: Draw) -> bool:
+    """Is a class made with the same numbers at a draw?"""
+    found = program.find_given(draw.make_inputs(), draw.sizes).constructor
+    return all(type(v) is type(found[n]) and bool((v == found[n]) is True) for n, v in made.items())
+
+
+def _enlarge(draws: Sequence[Draw]) -> Iterator[Draw]:
+    """The first draw with every size that is free beyond all that were."""
+    first = draws[0]
+    free = [n for n in first.sizes if n not in first.fixed and n not in dict(first.ties)]
+    larger = first.resize(**{name: 1 + max(d.sizes[name] for d in draws) for name in free})
+    if larger is not None and free:
+        yield larger
+
+
+def _keep(own: Values, draw: Draw, values: dict[str, Any]) -> dict[str, Any]:
+    """The inputs with the parameters of a module as they are, where they fit."""
+    import torch
+
+    fits = {
+        n: v
+        for n, v in own.items()
+        if not isinstance(v, torch.Tensor) or v.shape == values[n].shape
+    }
+    return values | fits
+
+
+def _repeat(draw: Draw, values: dict[str, Any]) -> dict[str, Any]:
+    """The inputs with what stands first in each of them all along."""
+    return {
+        name: value[:1].expand(value.shape).clone() if getattr(value, "shape", ()) else value
+        for name, value in values.items()
+    }
+
+
+def _find_chance(program: Program, draw: Draw, asked: Sequence[str]) -> str:
+    """What the results hang on, of what the code asks for: the time, or its random numbers."""
+    if not asked:
+        return ""
+    plan = [(draw, How(), at) for at in ("", "later", *ENDS)]
+    usual, *others = run_all(program, plan, once=True)
+    for (_, _, at), call in zip(plan[1:], others, strict=True):
+        if usual.answer is None or call.answer is None:
+            continue
+        if _compare(program, usual.answer.results, call.answer.results):
+            if at == "later":
+                return "the code gives something else at another time"
+            return "the code gives something else with other random numbers"
+    return ""
+
+
+def _say_asked(what: str) -> Diagnostic:
+    return Diagnostic(
+        "asks-chance",
+        f"the code asks for {what}; at the values that were tried its results do not depend on it",
+    )
+
+
+def _name_mode(program: Program, usual: Sequence[Any], call: Called) -> Iterator[Diagnostic]:
+    """That a module gives something else in its other mode."""
+    where = "it stops"
+    if call.answer is not None:
+        where = _compare(program, usual, call.answer.results)
+    if where:
+        here, there = ("training", "eval") if "training" in call.asked else ("eval", "training")
+        says = f"judged in {here} mode; in {there} mode the module gives something else"
+        yield Diagnostic("mode", says, facts=(where,))
+
+
+def _find_other_way(program: Program, draw: Draw, at: str) -> int | None:
+    """The line of the first call that is another one than usually."""
+    watched = How(is_watched=True)
+    usual, other = run_all(program, [(draw, watched, ""), (draw, watched, at)], once=True)
+    if usual.answer is None or other.answer is None:
+        return None
+    pairs = zip_longest(usual.answer.calls, other.answer.calls)
+    return next((each[1] for one, each in pairs if each is not None and one != each), None)
+
+
+def _judge_drift(
+    program: Program, last: Planned, calls: Sequence[Called], found: Circumstances
+) -> Circumstances:
+    """Code whose state is another one after each call, though the values are the same."""
+    one, other = (dict(call.state) for call in calls[-2:])
+    moved = [name for name in other if other[name] != one.get(name)]
+    if not moved:
+        return found
+    usual = calls[0].get_results()
+    for call in run_all(program, [last] * MOST_AGAIN, once=True):
+        where = _find_difference(program, last[0], "noted", usual, call)
+        if where:
+            return Circumstances(difference=where)
+    says = f"each call changes what the code keeps: {', '.join(moved)}"
+    help = f"the results were the same over {MOST_AGAIN} calls"
+    return replace(found, findings=(*found.findings, Diagnostic("keeps-state", says, help=help)))
