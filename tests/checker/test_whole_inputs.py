@@ -81,8 +81,11 @@ class f(torch.nn.Module):
 
 
 def test_chance_and_time_rule_out_a_proof(tmp_path):
-    code = "import random\ndef f(x):\n    return 2*x if random.random() > 1e-6 else x"
-    verdict = judge(tmp_path, code, "x[N]; y[n] = 2*x[n]")
+    code = "import random\ndef f(x):\n    {}"
+    formula = "x[N]; y[n] = 2*x[n]"
+    hangs = "return 2*x if random.random() > 1e-6 else x"
+    assert judge(tmp_path, code.format(hangs), formula).grade == "unknown"
+    verdict = judge(tmp_path, code.format("random.random(); return 2*x"), formula)
     assert verdict.grade == "agrees"
     assert "outside" in [finding.code for finding in verdict.findings]
 
