@@ -4,6 +4,7 @@
     find_range(expression over indices)             the least and the largest value
     is_nonnegative(polynomial over indices, facts)  under guards
     is_never_empty(indices, what is kept >= 0)      has a row an entry, whatever the others are?
+    find_magnitude(expression of whole numbers)     how large it gets, sizes up to LONGEST
 
     range = [low, high], each a polynomial over sizes, or None where nothing is known
     facts = polynomials over indices and sizes that the guards in force keep >= 0
@@ -20,30 +21,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from itertools import chain, combinations
-from math import floor, gcd, lcm
+from math import floor, gcd, inf, lcm, prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.ir.nodes import (
     Access,
+    Add,
+    Along,
     And,
     Call,
     Compare,
     Expr,
     Index,
+    Mul,
     Not,
     Number,
+    Or,
     Pow,
     Reduce,
+    Scalar,
     Size,
+    Tensor,
+    Truth,
     Where,
 )
 from derive.ir.polynomial import Monomial, Polynomial
 from derive.ir.walk import find_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 
 Facts = tuple[Polynomial, ...]
@@ -592,3 +600,89 @@ def _pick(
     if is_better(one, other):
         return one
     return other if is_better(other, one) else None
+
+
+LONGEST = 46_340  # of sizes: the last one whose square is held in 32 bits
+
+
+def find_magnitude(expr: Expr, known: Mapping[Tensor, float]) -> float:
+    """A bound of the size of whole numbers, for sizes up to LONGEST; infinite where there is none.
+
+    Polynomials of positions have one that is soon told; a power with a position in its exponent and
+    a product along an index grow without one. What is known of tensors counts for their entries.
+    """
+    try:
+        return min(_find_growth(expr, known), _find_largest_size(expr))
+    except OverflowError:
+        return inf
+
+
+def _find_largest_size(expr: Expr) -> float:
+    """By the range of a polynomial of positions."""
+    ends = find_range(expr)
+    if ends.low is None or ends.high is None:
+        return inf
+    return max(_put_sizes(ends.high), _put_sizes(negate(ends.low)))
+
+
+def _put_sizes(bound: Polynomial) -> float:
+    total = 0.0
+    for monomial, number in bound.terms.items():
+        if not all(isinstance(atom, Size) and power > 0 for atom, power in monomial):
+            return inf
+        degree = sum(power for _, power in monomial)
+        total += float(number) * (float(LONGEST) ** degree if number > 0 else 1.0)
+    return total
+
+
+def _find_growth(expr: Expr, known: Mapping[Tensor, float]) -> float:
+    """By the parts: what is not known is not bounded."""
+    measure = partial(find_magnitude, known=known)
+    match expr:
+        case Number(value):
+            return abs(float(value))
+        case Size() | Scalar():
+            return float(LONGEST)
+        case Index(_, extent):
+            return measure(extent) - 1
+        case Access(tensor, _):
+            if tensor.kind == "bool":
+                return 1.0
+            below = known.get(tensor, float(LONGEST)) + 1
+            return (below if tensor.below is None else measure(tensor.below)) - 1
+        case Truth() | Compare() | And() | Or() | Not() | Call("sign"):
+            return 1.0
+        case Add(terms):
+            return sum(map(measure, terms))
+        case Mul(factors):
+            return prod(map(measure, factors))
+        case Pow(base, exponent):
+            inner, most = measure(base), measure(exponent)
+            if isinstance(exponent, Number) and exponent.value < 0:
+                return 1.0  # a divisor
+            return max(inner, 1.0) ** most
+        case Where(_, then, other):
+            return max(measure(then), measure(other))
+        case Call("mod", (_, under)):
+            return measure(under)
+        case Call("floordiv" | "abs" | "floor" | "ceiling", (inside, *_)):
+            return measure(inside)
+        case Call("max" | "min" | "clip", arguments):
+            return max(map(measure, arguments))
+        case Reduce(kind, bound, _, body):
+            count = prod(measure(index.extent) for index in bound)
+            if kind.startswith("arg"):
+                return count
+            inner = 1.0 if kind in _TRUTHS else measure(body)
+            if kind == "prod":
+                return max(inner, 1.0) ** count
+            return inner * count if kind == "sum" else inner if kind in _KEPT else inf
+        case Along("cumsum", index, _, body):
+            return measure(body) * measure(index.extent)
+        case Along("softmax"):
+            return 1.0
+    return inf
+
+
+_TRUTHS = frozenset(["any", "all"])
+_KEPT = frozenset(["max", "min", "mean", "any", "all"])

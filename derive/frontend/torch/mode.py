@@ -299,14 +299,13 @@ def _tie_all(
     try:
         if problem is not None:
             raise problem
-        if any(map(_is_narrow, tensors)):
-            says = f"{call.name} makes integers that begin again where their type is full"
-            raise trace.refuse("lift-narrow", says, help="use torch.int64")
         shadows = _compute(call, known)
         if tensors and shadows is not None:
             _tie(call, tensors, shadows, is_view=known is not None and known.is_view)
         for tensor in written:
             _disown(trace, tensor)
+        for tensor in (*tensors, *written):
+            _require_room(call, tensor)
         return
     except PoisonedError as error:
         reason = error.error
@@ -318,13 +317,18 @@ def _tie_all(
     _poison(call, tensors, written, reason)
 
 
-def _is_narrow(tensor: Any) -> bool:
-    """Does a tensor hold integers, other than 0 and 1, in a type that is soon full?"""
+def _require_room(call: Call, tensor: Any) -> None:
+    """Refuse integers that begin again where their type is full, at sizes that are in use."""
     import torch
 
-    if tensor.dtype not in (torch.int8, torch.uint8, torch.int16):
-        return False
-    return not bool(((tensor == 0) | (tensor == 1)).all())
+    trace = call.trace
+    if tensor.dtype.is_floating_point or tensor.dtype is torch.bool or not trace.is_tied(tensor):
+        return
+    shadow = trace.shadow(tensor)
+    most = torch.iinfo(tensor.dtype).max
+    if trace.measure(shadow) > most:
+        says = f"{call.name} makes integers that may not fit into {str(tensor.dtype)[6:]}"
+        raise trace.refuse("lift-narrow", says, help="use real numbers, or torch.int64")
 
 
 def _disown(trace: Trace, tensor: Any) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from derive.analysis.facts import find_magnitude
 from derive.errors import refuse
 from derive.frontend.torch.exprs import (
     add,
@@ -284,6 +285,7 @@ class Trace:
         self.watch = Watch()
         self.letters = Letters()
         self.steps: list[Step] = []
+        self.magnitudes: dict[Tensor, float] = {}  # of the whole numbers in steps
         self.spot = Spot()
         self.empty_rows: dict[str, None] = {}
         self.hints: dict[Expr, str] = {}
@@ -450,9 +452,15 @@ class Trace:
         letters = tuple(letters)
         tensor = Tensor(f"%{len(self.steps) + 1}", tuple(i.extent for i in letters), kind)
         self.steps.append(Step(tensor, letters, value, self.spot))
+        if kind == "int":
+            self.magnitudes[tensor] = find_magnitude(value, self.magnitudes)
         axes = self.like(*letters)
         places = tuple(at(axis) for axis in axes)
         return Shadow(axes, places, Buffer(axes, Access(tensor, places), kind))
+
+    def measure(self, shadow: Shadow) -> float:
+        """How large the whole numbers in a tensor get, at sizes that are in use."""
+        return find_magnitude(self.read_number(shadow, shadow.letters), self.magnitudes)
 
     def may_be_empty(self, value: Expr) -> bool:
         """Is there a -oo in it, or in the steps that it reads?"""
