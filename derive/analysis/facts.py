@@ -660,7 +660,7 @@ def _find_growth(expr: Expr, known: Mapping[Tensor, float]) -> float:
             inner, most = measure(base), measure(exponent)
             if isinstance(exponent, Number) and exponent.value < 0:
                 return 1.0  # a divisor
-            return max(inner, 1.0) ** most
+            return float(max(inner, 1.0) ** most)
         case Where(_, then, other):
             return max(measure(then), measure(other))
         case Call("mod", (_, under)):
@@ -675,7 +675,7 @@ def _find_growth(expr: Expr, known: Mapping[Tensor, float]) -> float:
                 return count
             inner = 1.0 if kind in _TRUTHS else measure(body)
             if kind == "prod":
-                return max(inner, 1.0) ** count
+                return float(max(inner, 1.0) ** count)
             return inner * count if kind == "sum" else inner if kind in _KEPT else inf
         case Along("cumsum", index, _, body):
             return measure(body) * measure(index.extent)
