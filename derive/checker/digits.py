@@ -25,10 +25,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws import scale, vary_sizes
+from derive.checker.draws import find_magnitudes, scale, set_signs, vary_sizes
 from derive.checker.judge import (
     CLEAR,
     Apart,
@@ -41,7 +41,7 @@ from derive.checker.judge import (
 from derive.checker.load import CannotRunError
 from derive.checker.runs import How, Lowering
 from derive.errors import Diagnostic
-from derive.ir.nodes import Along, Call, Expr, Reduce
+from derive.ir.nodes import Along, Call, Expr, Reduce, Tensor
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge.evaluate import Evaluator, evaluate_system
@@ -178,7 +178,25 @@ def _judge_error(program: Program, draw: Draw, error: CannotRunError) -> Further
     if draw.is_limit or (said and said[0].strip("(").startswith(("raise", "assert"))):
         says = f"the code does not run with {draw.describe()}"
         return Further(None, findings=(Diagnostic("stops", says, facts=(str(error),)),))
+    if draw.change is not None and "ValueError: " in str(error) and _overflows(draw):
+        says = "the code leaves the range of float64 where the formula does not, and stops there"
+        fact = f"{error}; {draw.describe()}"
+        return Further(None, findings=(Diagnostic("out-of-range", says, facts=(fact,)),))
     return Further(False, f"the code stops, {error}; {draw.describe()}")
+
+
+def _overflows(draw: Draw) -> bool:
+    """Is a part of the formula infinite there, or an exponential 0, at a plain number?"""
+    evaluator = Evaluator(draw.make_inputs(), draw.sizes, draw.system.empty_row)
+    for equation in draw.system.equations:
+        evaluator.define(equation)
+    parts = (part for each in draw.system.equations for part in walk(each.value))
+    for part in parts:
+        if isinstance(part, Call) and part.function in {"exp", "sigmoid", "softplus", "erfc"}:
+            values = evaluator.find(part).tensor
+            if bool((values.isinf() | (values == 0)).any()):
+                return True
+    return any(math.isinf(size) for size in find_magnitudes(draw))
 
 
 def _find_place(program: Program, draw: Draw, apart: Apart) -> tuple[int, ...]:
@@ -530,6 +548,7 @@ def _say_rounding(where: str, off: float) -> Diagnostic:
 
 
 LARGE = 1e4  # the size of a logit that float32 holds easily and whose exponential it does not
+_MOST_SIGNS = 16  # of the inputs, that are tried to have all logits below 0
 _SCALES = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
 
 
@@ -538,13 +557,32 @@ def find_unstable(program: Program, draw: Draw) -> tuple[Diagnostic, ...]:
     import torch
 
     found = []
+    factor = _find_scale(draw)
+    places = [(draw, "1")]
+    if factor != 1.0:
+        places += [(scale(draw, factor), "1e4"), *((d, "-1e4 alone") for d in _sink(draw, factor))]
     for dtype in (torch.float32, torch.bfloat16):
-        for factor in dict.fromkeys((1.0, _find_scale(draw))):
-            what = _find_loss(program, draw, dtype, factor)
+        for place, words in places:
+            what = _find_loss(program, place, dtype, words)
             if what:
                 found.append(what)
                 break
     return tuple(found)
+
+
+def _sink(draw: Draw, factor: float) -> Iterator[Draw]:
+    """The draw whose logits are all far below 0, where signs of its inputs make them so."""
+    names = [e.name for e in draw.system.inputs if isinstance(e, Tensor) and e.kind == "real"]
+    bodies = list(_find_logits(draw))
+    for signs in islice(product((-1, 1), repeat=len(names)), _MOST_SIGNS):
+        low = replace(draw, change=partial(set_signs, dict(zip(names, signs, strict=True)), factor))
+        evaluator = Evaluator(low.make_inputs(), draw.sizes, draw.system.empty_row)
+        for equation in draw.system.equations:
+            evaluator.define(equation)
+        tensors = [evaluator.find(body).tensor for body in bodies]
+        if any(each.numel() and float(each.max()) <= -LARGE / 10 for each in tensors):
+            yield low
+            return
 
 
 def _find_scale(draw: Draw) -> float:
@@ -577,10 +615,10 @@ def _find_logits(draw: Draw) -> Iterator[Expr]:
                     yield body
 
 
-def _find_loss(program: Program, draw: Draw, dtype: Any, factor: float) -> Diagnostic | None:
+def _find_loss(program: Program, draw: Draw, dtype: Any, logits: str) -> Diagnostic | None:
     import torch
 
-    values = scale(draw, factor).make_inputs()
+    values = draw.make_inputs()
     given = {
         name: value.to(dtype)
         if hasattr(value, "is_floating_point") and value.is_floating_point()
@@ -609,11 +647,10 @@ def _find_loss(program: Program, draw: Draw, dtype: Any, factor: float) -> Diagn
             continue
         lost = value.isfinite() & (value.abs() < top) & ~result.double().isfinite()
         if bool(lost.any()):
-            size = "1" if factor == 1.0 else "1e4"
             place = ", ".join(str(int(k)) for k in lost.nonzero()[0])
             return Diagnostic(
                 "unstable",
-                f"right in exact arithmetic, not finite in {short} at logits of {size}",
+                f"right in exact arithmetic, not finite in {short} at logits of {logits}",
                 facts=(
                     f"{name}[{place}] is {float(result[tuple(lost.nonzero()[0])])}, "
                     f"the formula says {float(value[tuple(lost.nonzero()[0])]):.6g}",

@@ -301,6 +301,7 @@ _EVERY, _DOUBLINGS = 130, 12  # sizes that are tried one by one, then so often t
 _LEAST = 2  # numbers of a formula beyond which every draw goes
 _FARTHEST = 1 << 14  # the longest index that is tried
 _MOST_PLACED = 1 << 24  # values of indices for which one condition is looked at
+_FAR = (71, 303, 5003)  # sizes that are tried whatever the code has, if they are cheap
 _NEAR = 1e-6  # how far below and above a number is just beside it
 _STEPWISE = {"floor", "ceiling", "mod", "floordiv"}
 
@@ -433,6 +434,14 @@ def _make_signed(sign: int, least: float, draw: Draw, values: Values) -> Values:
         if find_domain(entry, draw.sizes).is_everything:
             beyond = least * (1.5 + value.abs()) if least else value.abs()
             values[entry.name] = sign * beyond
+    return values
+
+
+def set_signs(signs: Mapping[str, int], least: float, draw: Draw, values: Values) -> Values:
+    """Each of these tensors on its side of 0, and so far from it, where it has no domain."""
+    for entry, value in _list_reals(draw, values):
+        if find_domain(entry, draw.sizes).is_everything:
+            values[entry.name] = signs[entry.name] * least * (1.5 + value.abs())
     return values
 
 
@@ -647,6 +656,32 @@ def vary_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[Draw]:
             left -= work
             seen.append(dict(varied.sizes))
             yield replace(varied, reason=reason, is_limit="of the code" in reason)
+
+
+def pass_limits(draw: Draw, *, has_loops: bool) -> Iterator[tuple[str, list[Draw]]]:
+    """Each size with draws at which it is far larger than the others, from near to far.
+
+    What rounds of a loop, an alphabet or a table bound stands in the code as no number. Integers
+    that look up are at both ends of their range.
+    """
+    names = [name for name in draw.sizes if name not in {*draw.fixed, *dict(draw.ties)}]
+    small = {name: min(draw.sizes[name], 2 + k % 2) for k, name in enumerate(names)}
+    is_whole = any(getattr(entry, "kind", "") == "int" for entry in draw.system.inputs)
+    change = partial(_put, _find_integer_ends, 0) if is_whole else None
+    for name in names:
+        found = []
+        for far in _FAR[: -1 if has_loops else None]:
+            tries = (draw.resize(**{**rest, name: far}) for rest in (small, {}))
+            fits = (each for each in tries if each is not None and _count(each) <= MOST_ELEMENTS)
+            varied = next(fits, None)
+            if varied is not None:
+                varied = replace(varied, change=change, reason=f"{name} is {far}", is_limit=True)
+                found.append(varied)
+        yield name, found
+
+
+def _find_integer_ends(draw: Draw, entry: Tensor) -> list[float]:
+    return list(_find_ends(draw, entry)) if entry.kind == "int" else []
 
 
 def pass_bounds(draw: Draw, most: int = MOST_ELEMENTS) -> tuple[list[Draw], list[int]]:

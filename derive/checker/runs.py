@@ -250,6 +250,7 @@ class How:
     names: tuple[str, ...] = ()  # of the formula's results
     is_watched: bool = False  # are its calls told
     ordinary: Given | None = None  # inputs at which is seen what a mask is; -inf stands there then
+    most_lines: int = 0  # of the code, counted as they run, after which it is stopped; 0 for all
 
 
 @dataclass(frozen=True)
@@ -277,6 +278,34 @@ class Answer:
     masked: float | None = None  # the largest finite number for which -inf stood
 
 
+TOO_LONG = "it has not ended after {} of its lines"
+
+
+class _TooLongError(BaseException):
+    """More lines have run than were asked for; no `except Exception` of the code goes on."""
+
+
+@contextmanager
+def _count_lines(most: int, path: str) -> Iterator[None]:
+    """In here at most so many lines of the user's file run."""
+    left = iter(range(most))
+
+    def trace_line(frame: Any, event: str, _: Any) -> Any:
+        if next(left, None) is None:
+            raise _TooLongError
+        return trace_line
+
+    def trace_call(frame: Any, event: str, _: Any) -> Any:
+        return trace_line if frame.f_code.co_filename == path else None
+
+    before = sys.gettrace()
+    sys.settrace(trace_call)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
 @where_it_lives
 def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
     """The results of one run."""
@@ -293,7 +322,9 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
     is_plain = how.tower is None and how.weights is None
     try:
         watch = make_recorder(path) if how.is_watched else None
-        with views if is_plain else nullcontext(), prepare(how) as usage, watch or nullcontext():
+        lines = _count_lines(how.most_lines, path) if how.most_lines else nullcontext()
+        modes = (views if is_plain else nullcontext(), watch or nullcontext(), lines)
+        with modes[0], prepare(how) as usage, modes[1], modes[2]:
             answer = _run(target, given, how, usage, path)
         if watch is None:
             return answer
@@ -303,6 +334,8 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
         return replace(answer, **told, left_range=watch.left_range)
     except (CannotRunError, DeriveError, NotModelledError, TooDeepError, UnluckyError):
         raise
+    except _TooLongError as error:
+        raise CannotRunError(TOO_LONG.format(how.most_lines)) from error
     except RecursionError as error:
         line = find_line(error, path)
         raise CannotRunError("it calls itself without an end", line) from error

@@ -19,6 +19,7 @@ from derive.checker.draws import (
     MOST_ELEMENTS,
     find_other_sides,
     pass_bounds,
+    pass_limits,
     vary_inputs,
     vary_sizes,
 )
@@ -35,7 +36,7 @@ from derive.checker.pick import Picked, pick_program
 from derive.checker.processes import find_kind, log_error
 from derive.checker.program import Program, evaluate_source, find_names, find_tensors, lift_program
 from derive.checker.reading import say_line
-from derive.checker.runs import Answer, How, has_dropout
+from derive.checker.runs import TOO_LONG, Answer, How, has_dropout
 from derive.checker.slots import Slot, find_slots
 from derive.checker.tries import construct, find_outside
 from derive.errors import DeriveError, Diagnostic
@@ -394,6 +395,66 @@ def _judge_draws(
     return picked, replace(verdict, findings=tuple(findings)), list(agreed)
 
 
+MOST_LINES = 20_000  # of the code that run at a size far beyond the others
+_SURE = 300  # a size up to which the code is the formula, or the verdict says up to which
+
+
+def _judge_far(job: Job, picked: Picked, verdict: Verdict) -> tuple[Picked, Verdict]:
+    """The verdict after each size was far larger than the others; beyond which none was tried.
+
+    The farthest that the code reaches in so many lines counts. Where it differs, the smallest size
+    up to there at which it does is told.
+    """
+    program, first = picked.program, picked.draws[0]
+    plan = dict(pass_limits(first, has_loops=has_loops(program.code)))
+    reached = {name: first.sizes[name] for name in plan}
+    while any(plan.values()):
+        draws = {name: fars.pop() for name, fars in plan.items() if fars}
+        how = How(most_lines=MOST_LINES)
+        runs = run_all(program, [(draw, how, "") for draw in draws.values()])
+        for (name, draw), run in zip(draws.items(), runs, strict=True):
+            answer = run.get_answer()
+            if isinstance(answer, CannotRunError) and str(answer) == TOO_LONG.format(MOST_LINES):
+                continue
+            reached[name] = max(reached[name], draw.sizes[name])
+            outcome = judge_further(program, job.formula, draw, CLEAR, answer)
+            if outcome.same is False:
+                low = first.sizes[name]
+                least, said = _find_least(job, picked, name, low, draw, outcome.difference)
+                sizes = (*verdict.sizes, dict(least.sizes))
+                verdict = replace(verdict, difference=said, sizes=sizes)
+                verdict = replace(verdict, same=False, grade="different", reasons=())
+                return replace(picked, in_circumstance=True), verdict  # too far to be explained
+            codes = {each.code for each in verdict.findings}
+            new = tuple(each for each in outcome.findings if each.code not in codes)
+            verdict = replace(verdict, findings=(*verdict.findings, *new))
+            if outcome.same and not outcome.findings:
+                plan[name].clear()
+    untried = [f"{name}={size}" for name, size in reached.items() if size < _SURE]
+    if untried:
+        said = f"not tried beyond {', '.join(untried)}, which takes too many steps"
+        verdict = replace(verdict, reasons=(*verdict.reasons, said))
+    return picked, verdict
+
+
+def _find_least(
+    job: Job, picked: Picked, name: str, one: int, high: Draw, difference: str
+) -> tuple[Draw, str]:
+    """The smallest size above one that halving finds at which the code differs, and how it does."""
+    other = high.sizes[name]
+    while other - one > 1:
+        middle = (one + other) // 2
+        near = high.resize(**{name: middle})
+        if near is not None:
+            near = replace(near, reason=f"{name} is {middle}")
+            found = judge_further(picked.program, job.formula, near)
+            if found.same is False:
+                other, high, difference = middle, near, found.difference
+                continue
+        one = middle
+    return high, difference
+
+
 def _find_outside(picked: Picked) -> list[Diagnostic]:
     """What the code reads beside its arguments, so that no run tells of all others."""
     target = picked.program.code.target
@@ -459,6 +520,10 @@ def refine(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     if verdict.same:
         verdict = _add_findings(job, picked, verdict, send)
         picked, verdict = _prove(job, picked, verdict, send)
+        send(verdict)
+    if verdict.same:
+        send.begin("the sizes far beyond")
+        picked, verdict = _judge_far(job, picked, verdict)
         send(verdict)
     if verdict.same is False:
         _explain(job, picked, verdict, send)

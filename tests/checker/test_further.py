@@ -198,3 +198,59 @@ def test_one_object_is_called_again(body, same):
     verdict = check(KEEPING.format(body=body), parse(TWICE))
     assert verdict.same is same, str(verdict)
     assert (verdict.grade == "agrees") == (body.startswith("self.calls") and same)
+
+
+PREFIX = "x[N]; index i < N; y[i] = sum[j, j<=i](x[j])"
+ROUNDS = "for k in {}:\n  x = x + torch.nn.functional.pad(x, (2**k, 0))[:len(x)]\nreturn x"
+NAMED = "out = 0 * x\nfor c, i in zip({}, range(len(x))):\n  out[i] = x[i]\nreturn out"
+NESTED = (
+    "out = 0 * x.sum()\nfor i in range({0} * {0}):\n  if i < len(x): out = out + x[i]\nreturn out"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "body", "wrong", "right", "least"),
+    [
+        (PREFIX, "x", ROUNDS, "range(5)", "range(len(x).bit_length())", "N=33"),
+        (ITSELF, "x", NAMED, "__import__('string').ascii_lowercase", "x", "N=27"),
+        ("x[N]; y = sum[i](x[i])", "x", NESTED, "len('abcdefgh')", "len(x)", "N=65"),
+        (TABLE, "t, E", "return E[{}]", "(t & 15) + 16 * (t // 16 % 256)", "t", "V=4097"),
+    ],
+)
+def test_sizes_beyond_what_no_number_says_are_tried(text, arguments, body, wrong, right, least):
+    verdict = judge(body.format(wrong), text, arguments)
+    assert verdict.same is False
+    assert least in verdict.difference
+    verdict = judge(body.format(right), text, arguments)
+    assert verdict.same is True, str(verdict)
+
+
+def test_beyond_which_size_long_code_was_not_run_is_said():
+    body = "out = 0 * x.sum()\nfor a in x:\n  for b in x:\n    out = out + a * b\nreturn out"
+    verdict = judge(body, "x[N]; index j < N; y = sum[i,j](x[i]*x[j])")
+    assert verdict.same is True
+    assert any("not tried beyond N=71" in reason for reason in verdict.reasons)
+
+
+GAUSS = "x[N]; m,s[N]; y[i] = -0.5*((x[i]-m[i])/exp(s[i]))**2 - s[i] - 0.5*log(2*pi)"
+NORMAL = "return torch.distributions.Normal(m, {}).log_prob(x)"
+
+
+def test_an_argument_check_of_torch_out_of_range_is_a_finding():
+    right = judge(NORMAL.format("s.exp()"), GAUSS, "x, m, s")
+    assert right.same is True, str(right)
+    assert "out-of-range" in {finding.code for finding in right.findings}
+    text = "x[N]; m[N]; y[i] = -0.5*(x[i]-m[i])**2 - 0.5*log(2*pi)"
+    assert judge(NORMAL.format("1 - 2.0*(x.abs() > 300)"), text, "x, m").same is False
+
+
+LOGITS = "x[N, D]; y[n] = logsumexp[d](x[n,d])"
+STABLE = "m = {}\nreturn (m + (x - m).exp().sum(-1, keepdim=True).log()).squeeze(-1)"
+
+
+@pytest.mark.parametrize("is_unstable", [True, False])
+def test_rows_of_logits_far_below_0_are_tried(is_unstable):
+    maximum = f"x.amax(-1, keepdim=True){'.clamp(min=0)' * is_unstable}"
+    verdict = judge(STABLE.format(maximum), LOGITS)
+    assert verdict.same is True
+    assert ("unstable" in {finding.code for finding in verdict.findings}) is is_unstable
