@@ -419,10 +419,9 @@ def _judge_far(job: Job, picked: Picked, verdict: Verdict) -> tuple[Picked, Verd
             reached[name] = max(reached[name], draw.sizes[name])
             outcome = judge_further(program, job.formula, draw, CLEAR, answer)
             if outcome.same is False:
-                low = first.sizes[name]
-                least, said = _find_least(job, picked, name, low, draw, outcome.difference)
+                least, said = _find_least(job, picked, name, draw)
                 sizes = (*verdict.sizes, dict(least.sizes))
-                verdict = replace(verdict, difference=said, sizes=sizes)
+                verdict = replace(verdict, difference=said or outcome.difference, sizes=sizes)
                 verdict = replace(verdict, same=False, grade="different", reasons=())
                 return replace(picked, in_circumstance=True), verdict  # too far to be explained
             codes = {each.code for each in verdict.findings}
@@ -437,11 +436,10 @@ def _judge_far(job: Job, picked: Picked, verdict: Verdict) -> tuple[Picked, Verd
     return picked, verdict
 
 
-def _find_least(
-    job: Job, picked: Picked, name: str, one: int, high: Draw, difference: str
-) -> tuple[Draw, str]:
-    """The smallest size above one that halving finds at which the code differs, and how it does."""
-    other = high.sizes[name]
+def _find_least(job: Job, picked: Picked, name: str, high: Draw) -> tuple[Draw, str]:
+    """The smallest size that halving finds at which the code differs, and how it does there."""
+    one, other = picked.draws[0].sizes[name], high.sizes[name]
+    difference = ""
     while other - one > 1:
         middle = (one + other) // 2
         near = high.resize(**{name: middle})

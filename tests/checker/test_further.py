@@ -209,19 +209,19 @@ NESTED = (
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "body", "wrong", "right", "least"),
+    ("given", "body", "wrong", "right", "least"),
     [
-        (PREFIX, "x", ROUNDS, "range(5)", "range(len(x).bit_length())", "N=33"),
-        (ITSELF, "x", NAMED, "__import__('string').ascii_lowercase", "x", "N=27"),
-        ("x[N]; y = sum[i](x[i])", "x", NESTED, "len('abcdefgh')", "len(x)", "N=65"),
-        (TABLE, "t, E", "return E[{}]", "(t & 15) + 16 * (t // 16 % 256)", "t", "V=4097"),
+        ((PREFIX, "x"), ROUNDS, "range(5)", "range(len(x).bit_length())", "N=33"),
+        ((ITSELF, "x"), NAMED, "__import__('string').ascii_lowercase", "x", "N=27"),
+        (("x[N]; y = sum[i](x[i])", "x"), NESTED, "len('abcdefgh')", "len(x)", "N=65"),
+        ((TABLE, "t, E"), "return E[{}]", "(t & 15) + 16 * (t // 16 % 256)", "t", "V=4097"),
     ],
 )
-def test_sizes_beyond_what_no_number_says_are_tried(text, arguments, body, wrong, right, least):
-    verdict = judge(body.format(wrong), text, arguments)
+def test_sizes_beyond_what_no_number_says_are_tried(given, body, wrong, right, least):
+    verdict = judge(body.format(wrong), *given)
     assert verdict.same is False
     assert least in verdict.difference
-    verdict = judge(body.format(right), text, arguments)
+    verdict = judge(body.format(right), *given)
     assert verdict.same is True, str(verdict)
 
 
