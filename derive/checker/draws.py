@@ -5,7 +5,7 @@
     inputs   zeros and equal values, large ones, the ends of a domain, around each number of code
              and formula, so large that parts of the formula reach that number
     sizes    each 1 in turn, each two equal in turn, around each whole number of the code, and the
-             other side of each condition under which code was lifted
+             other side of each condition under which code was lifted; each far beyond the others
 
 How many there are is bounded in steps and elements, never in time.
 """

@@ -430,8 +430,8 @@ def _judge_far(job: Job, picked: Picked, verdict: Verdict) -> tuple[Picked, Verd
             if outcome.same and not outcome.findings:
                 plan[name].clear()
     untried = [f"{name}={size}" for name, size in reached.items() if size < _SURE]
-    if untried:
-        said = f"not tried beyond {', '.join(untried)}, which takes too many steps"
+    if untried and verdict.grade != "proved":
+        said = f"not tried beyond {', '.join(untried)}: too many steps, or no such size"
         verdict = replace(verdict, reasons=(*verdict.reasons, said))
     return picked, verdict
 
