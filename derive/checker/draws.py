@@ -303,6 +303,7 @@ _FARTHEST = 1 << 14  # the longest index that is tried
 _MOST_PLACED = 1 << 24  # values of indices for which one condition is looked at
 _FAR = (71, 303, 5003)  # sizes that are tried whatever the code has, if they are cheap
 _NEAR = 1e-6  # how far below and above a number is just beside it
+_BESIDE = 4  # sizes beside one another, since what holds at one may hang on its remainder
 _STEPWISE = {"floor", "ceiling", "mod", "floordiv"}
 
 
@@ -333,6 +334,7 @@ def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Dra
             reason = f"truth values that are all {str(truth).lower()}"
             yield replace(draw, change=partial(_make_truth, truth), reason=reason)
     yield from _make_alike(first)
+    yield from _vary_scalars(first, numbers)
     for number in select_numbers((*numbers, *find_numbers(system))):
         if not is_stepwise:
             pool = partial(_surround, number)
@@ -342,6 +344,24 @@ def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Dra
             yield replace(first, change=change, reason=f"inputs all {what} {sign * abs(number):g}")
         for factor in _find_factors(first, number):
             yield scale(first, factor)
+
+
+def _vary_scalars(draw: Draw, numbers: Sequence[float]) -> Iterator[Draw]:
+    """Each scalar in turn at 0 and 1, negative, small and large, and at numbers of either sign."""
+    told = (*numbers, *find_numbers(draw.system))
+    near = [each for n in select_numbers(told) for each in (n, 1.5 * n + 0.375)]
+    values = (0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near)
+    for entry in draw.system.inputs:
+        if not isinstance(entry, ScalarInput) or entry.name in draw.defaulted:
+            continue
+        for value in dict.fromkeys((*values, *(-each for each in values[6:]))):
+            change = partial(_set_scalar, entry.name, value)
+            reason = f"{entry.name} = {value:g}"
+            yield replace(draw, change=change, reason=reason, is_limit=True)
+
+
+def _set_scalar(name: str, value: float, draw: Draw, values: Values) -> Values:
+    return values | {name: value}
 
 
 def scale(draw: Draw, factor: float) -> Draw:
@@ -736,16 +756,24 @@ def _is_beyond(part: Expr, draw: Draw) -> bool:
 
 
 def find_other_sides(draw: Draw, conditions: Iterable[Condition]) -> Iterator[Draw]:
-    """The draw at the smallest sizes at which each condition does not hold, one size changed."""
+    """The draw at sizes at which each condition does not hold, one size changed.
+
+    They are the smallest such, one about twice as large, and the smallest with all others at 1.
+    """
     sizes = (*range(1, _EVERY), *(_EVERY << k for k in range(_DOUBLINGS)))
     for condition in conditions:
         for name in condition.sizes:
             varied = (
                 draw.resize(**{name: n}) for n in sizes if not _holds(condition, draw, name, n)
             )
-            found = next((each for each in varied if each is not None), None)
-            if found is not None and _count(found) <= MOST_ELEMENTS:
-                yield replace(found, reason=f"where not {condition}", is_limit=True)
+            found = [each for each in varied if each is not None]
+            twice = [each for each in found if each.sizes[name] >= 2 * found[0].sizes[name]]
+            ones = {other: 1 for other in draw.sizes if other not in {name, *draw.fixed}}
+            alone = found[0].resize(**ones) if found and ones else None
+            for each in (*found[:_BESIDE], *twice[:1], *filter(None, (alone,))):
+                if _count(each) <= MOST_ELEMENTS:
+                    at = f"at {name}={each.sizes[name]}"
+                    yield replace(each, reason=f"where not {condition} {at}", is_limit=True)
 
 
 def _holds(condition: Condition, draw: Draw, name: str, size: int) -> bool:

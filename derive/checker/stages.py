@@ -557,7 +557,12 @@ def _prove(job: Job, picked: Picked, verdict: Verdict, send: Report) -> tuple[Pi
     others = find_other_sides(picked.draws[0], proof.conditions)
     picked, verdict, agreed = _judge_draws(job, picked, verdict, others)
     if verdict.same and agreed:
-        words = f"{proof.words}; float64 agrees {'; '.join(agreed)}"
+        sides: dict[str, dict[str, None]] = {}
+        for reason in agreed:
+            side, _, size = reason.rpartition(" at ")
+            sides.setdefault(side, {})[size] = None
+        told = (f"{side} at {', '.join(found)}" for side, found in sides.items())
+        words = f"{proof.words}; float64 agrees {'; '.join(told)}"
         verdict = replace(verdict, reasons=(words,))
     return picked, verdict
 

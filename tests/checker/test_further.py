@@ -254,3 +254,42 @@ def test_rows_of_logits_far_below_0_are_tried(is_unstable):
     verdict = judge(STABLE.format(maximum), LOGITS)
     assert verdict.same is True
     assert ("unstable" in {finding.code for finding in verdict.findings}) is is_unstable
+
+
+SCALARS = {
+    "the default where it is 0": ("s = s or 2.0\n    return x * s", "x[n] * s"),
+    "the size of a negative one": ("return x * abs(s)", "x[n] * s"),
+    "a least value": ("return x / max(s, 1e-3)", "x[n] / s"),
+    "a branch at a number": ("return x if s > 5 else x * s", "x[n] * s"),
+    "a root out of a square": ("return x * s", "x[n] * sqrt(s**2)"),
+}
+OF_SCALARS = {
+    "a quotient": ("return x / s", "x[n] / s"),
+    "a slope": ("return F.leaky_relu(x, s)", "where(x[n] > 0, x[n], s * x[n])"),
+    "a root": ("return torch.sqrt(x * x + s)", "sqrt(x[n]**2 + s)"),
+}
+
+
+@pytest.mark.parametrize("name", [*SCALARS, *OF_SCALARS])
+def test_scalars_are_tried_at_0_of_either_sign_and_beyond_the_numbers_of_the_code(name):
+    body, value = {**SCALARS, **OF_SCALARS}[name]
+    code = f"import torch\nimport torch.nn.functional as F\ndef f(x, s):\n    {body}\n"
+    assert check(code, f"x[N]; scalar s; y[n] = {value}").same is (name in OF_SCALARS)
+
+
+OTHER_SIDES = {
+    "a remainder beyond a bound": ("n > 6 and n % 2 == 0", "x[1:].sum()"),
+    "the second multiple": ("n % 8 == 0", "x[:8].sum()"),
+    "one more than the bound": ("n > 9", "x[:10].sum()"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_SIDES)
+def test_more_than_one_size_is_tried_where_a_proof_does_not_hold(name):
+    condition, other = OTHER_SIDES[name]
+    code = f"def f(x):\n    n = x.shape[0]\n    return {other} if {condition} else x.sum()\n"
+    assert check(code, "x[N]; y = sum[n](x[n])").same is False
+    right = (
+        f"def f(x):\n    n = x.shape[0]\n    return x.flip(0).sum() if {condition} else x.sum()\n"
+    )
+    assert check(right, "x[N]; y = sum[n](x[n])").same
