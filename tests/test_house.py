@@ -53,6 +53,7 @@ ALLOWED = {
     "derive.plan.path": "state()",
     "derive.checker.processes": "time.time()",
     "derive.checker.runs": "random.seed()",
+    "derive.checker.circumstances": "random.",
 }
 
 

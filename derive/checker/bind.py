@@ -35,7 +35,6 @@ from derive.checker.program import (
     find_names,
     find_tensors,
 )
-from derive.checker.runs import Statement
 from derive.checker.slots import (
     SAID,
     UNSAID,
@@ -46,6 +45,7 @@ from derive.checker.slots import (
     fold,
     rank_size,
 )
+from derive.checker.ties import Statement
 from derive.errors import refuse, suggest
 from derive.ir.nodes import Access, Expr, ScalarInput, Size, System, Tensor
 from derive.ir.polynomial import Polynomial, evaluate_atom, evaluate_extent

@@ -272,7 +272,7 @@ def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
     """
     import torch
 
-    seen: set[int] = set()
+    seen: list[Any] = []
     left = iter(range(_MOST_STATE))
 
     def tell(value: Any) -> str:
@@ -284,9 +284,9 @@ def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
             case torch.Tensor():
                 some = value.detach().reshape(-1)[:64].double()
                 return f"{tuple(value.shape)} {some.tolist()}"
-        if id(value) in seen:
+        if any(each is value for each in seen):
             return ""
-        seen.add(id(value))
+        seen.append(value)
         match value:
             case list() | tuple() | set() | frozenset():
                 return f"{len(value)}[{','.join(map(tell, islice(value, 32)))}]"

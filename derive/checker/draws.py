@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +21,7 @@ from itertools import combinations, islice
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from derive.checker.ties import Ties, set_sizes
 from derive.ir.nodes import (
     TRUE,
     Access,
@@ -31,7 +31,6 @@ from derive.ir.nodes import (
     Expr,
     Index,
     Infinity,
-    Mul,
     Number,
     Pow,
     Reduce,
@@ -53,131 +52,13 @@ from derive.judge.samples import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from derive.checker.runs import Statement
     from derive.frontend.torch.numbers import Condition
 
     Values = dict[str, Any]
 
-Names: TypeAlias = tuple[str | int, ...]
 Way: TypeAlias = Callable[[Any], Any]  # what is made of the entries of a tensor
-Tie: TypeAlias = tuple[str, Names]  # a size, and those whose product it is; one that it is equal to
-Ties: TypeAlias = tuple[Tie, ...]  # the size of a later tie may stand in the product of an earlier
-MOST_NAMES = 4  # in the product that a number may be
-MOST_GUESSES = 4  # that follow from what was stated at one draw
-_FACTOR = 2  # of a size that has to be a multiple, where no size is the other factor
-
-
-def guess_ties(
-    statements: Sequence[Sequence[Statement]],
-    sizes: Mapping[str, int],
-    ties: Ties,
-    told: Collection[str],
-    extents: Sequence[Names] = (),
-) -> list[Ties]:
-    """Ties under which what was stated together holds at these sizes, the fewest first.
-
-    `extents` are the products of sizes that the formula has.
-    """
-    tied = {name for name, _ in ties}
-    known = {name: size for name, size in sizes.items() if name not in tied and size > 1}
-    names = _name_products(known, extents)
-    solved = (
-        each
-        for together in statements
-        if together
-        for each in islice(_solve(together, names, told, extents, ()), MOST_GUESSES)
-    )
-    found = dict.fromkeys(each for each in solved if each)
-    return [(*ties, *each) for each in sorted(found, key=len)[:MOST_GUESSES]]
-
-
-def _name_products(sizes: Mapping[str, int], extents: Sequence[Names]) -> dict[int, list[Names]]:
-    """The names whose product a number is: as few as can be, those that the formula has first."""
-    found: dict[int, list[Names]] = {}
-    own = [names for names in extents if {*names} <= {*sizes}]
-    for count in range(1, MOST_NAMES + 1):
-        for names in (*(n for n in own if len(n) == count), *combinations(sizes, count)):
-            known = found.setdefault(prod(sizes[str(name)] for name in names), [])
-            if all(len(each) == count and {*each} != {*names} for each in known):
-                known.append(names)
-    return found
-
-
-def _solve(
-    statements: Sequence[Statement],
-    names: Mapping[int, list[Names]],
-    told: Collection[str],
-    extents: Sequence[Names],
-    ties: Ties,
-) -> Iterator[Ties]:
-    """The ways to make all of these true by ties, beside those that are made already."""
-    if not statements:
-        yield ties
-        return
-    stated, *rest = statements
-    others = [stated.names] if stated.names else names.get(stated.other, [])
-    if stated.is_multiple and not stated.names:
-        others = [*others, (stated.other,)]
-    for one, other in itertools.product(names.get(stated.one, ()), others):
-        left, right = (Counter(_expand(side, ties)) for side in (one, other))
-        if left == right:
-            yield from _solve(rest, names, told, extents, ties)
-            continue
-        if stated.is_multiple:
-            tie = _make_multiple(one, other, told, extents)
-        else:
-            tie = _make_tie((*(left - right).elements(),), (*(right - left).elements(),), told)
-        if tie is not None and len(tie[1]) > stated.is_product:
-            made = ((name, _expand(whole, (tie,))) for name, whole in ties)
-            yield from _solve(rest, names, told, extents, (*made, tie))
-
-
-def _expand(names: Names, ties: Ties) -> Names:
-    known = dict(ties)
-    return tuple(n for name in names for n in (known.get(str(name)) or (name,)))
-
-
-def _make_tie(one: Names, other: Names, told: Collection[str]) -> Tie | None:
-    """The tie under which two products agree; None if there is none with one size on its left."""
-    for a, b in ((other, one), (one, other)):
-        if len(a) == 1 and b and isinstance(a[0], str) and a[0] not in told and a[0] not in b:
-            return a[0], b
-    return None
-
-
-def _make_multiple(
-    one: Names, other: Names, told: Collection[str], extents: Sequence[Names]
-) -> Tie | None:
-    """The one size as the other times a third: as the formula has it, or twice."""
-    if len(one) != 1 or len(other) != 1 or one == other or one[0] in told:
-        return None
-    products = [names for names in extents if other[0] in names and one[0] not in names]
-    return str(one[0]), (products or [(other[0], _FACTOR)])[0]
-
-
-def set_sizes(sizes: Mapping[str, int], ties: Ties) -> dict[str, int]:
-    """The sizes with those that are tied as the ties have them."""
-    found = dict(sizes)
-    for name, product in reversed(ties):
-        found[name] = prod(n if isinstance(n, int) else found[n] for n in product)
-    return found
-
-
-def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Ties]:
-    """Ties that no code states, to say under which it would be right: products, then equal sizes.
-
-    After them come a product together with two equal sizes.
-    """
-    products = [(whole, product) for product in extents for whole in names if whole not in product]
-    products = [tie for tie in products if {*tie[1]} <= {*names}]
-    equal: list[Tie] = [(other, (one,)) for one, other in combinations(names, 2)]
-    yield from ((tie,) for tie in (*products, *equal))
-    if len(names) > 2:
-        yield tuple((name, (names[0],)) for name in names[1:])
-    for whole, product in products[:2]:
-        yield from (((whole, product), tie) for tie in equal if whole not in {tie[0], *tie[1]})
 
 
 FACTORS = ((3, 2, 4, 5), (2, 4, 3, 5), (1, 5, 2, 3))  # sizes whose product is tied, by draw
@@ -246,16 +127,6 @@ class Draws:
     first: Draw
     make_others: Callable[[], list[Draw]]
     told: frozenset[str] = frozenset()  # sizes that cannot be otherwise
-
-
-def find_merged(system: System) -> list[tuple[str, ...]]:
-    """The products of sizes that are extents of the formula."""
-    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
-    tensors += [equation.target.tensor for equation in system.equations]
-    extents = (extent for tensor in tensors for extent in tensor.shape)
-    merged = (extent.factors for extent in extents if isinstance(extent, Mul))
-    names = (tuple(f.name for f in factors if isinstance(f, Size)) for factors in merged)
-    return list(dict.fromkeys(tuple(sorted(each)) for each in names if len(each) == 2))
 
 
 def make_draws(system: System, fixed: Mapping[str, int], ties: Ties = ()) -> Draws | None:
@@ -715,10 +586,11 @@ def pass_bounds(draw: Draw, most: int = MOST_ELEMENTS) -> tuple[list[Draw], list
     for part in (part for each in draw.system.equations for part in walk(each.value)):
         inside = list(walk(part)) if isinstance(part, (Compare, Call)) else []
         told = [abs(n.value) for n in inside if isinstance(n, Number) and abs(n.value) > _LEAST]
-        names = {s.name for i in inside if isinstance(i, Index) for s in find_extent_sizes(i)}
+        extents = (each for i in inside if isinstance(i, Index) for each in walk(i.extent))
+        names = dict.fromkeys(each.name for each in extents if isinstance(each, Size))
         if not told or not names or any(isinstance(each, Access) for each in inside):
             continue
-        if names <= {*draw.fixed} or _is_beyond(part, draw):
+        if names.keys() <= {*draw.fixed} or _is_beyond(part, draw):
             continue
         far = int(max(told))
         lengths = dict.fromkeys((far + 3, 2 * far + 3, min(int(prod(told)), _FARTHEST) + 2))
@@ -738,18 +610,14 @@ def pass_bounds(draw: Draw, most: int = MOST_ELEMENTS) -> tuple[list[Draw], list
     return list(found.values())[:MOST_SIZES], list(missed)
 
 
-def find_extent_sizes(index: Index) -> list[Size]:
-    """The sizes that say how far an index runs."""
-    return [part for part in walk(index.extent) if isinstance(part, Size)]
-
-
 def _is_beyond(part: Expr, draw: Draw) -> bool:
     """Is a condition on indices true and false, or does an index go beyond what a function has?"""
     inside = list(walk(part))
-    lengths = [evaluate_extent(i.extent, draw.sizes) for i in inside if isinstance(i, Index)]
+    indices = dict.fromkeys(each for each in inside if isinstance(each, Index))
+    lengths = [evaluate_extent(index.extent, draw.sizes) for index in indices]
     if isinstance(part, Call):
         return max(lengths) > max(abs(n.value) for n in inside if isinstance(n, Number))
-    if prod({id(i): n for i, n in zip(inside, lengths, strict=False)}.values()) > _MOST_PLACED:
+    if prod(lengths) > _MOST_PLACED:
         return False
     held = Evaluator({}, draw.sizes, draw.system.empty_row).condition(part).tensor
     return bool(held.any()) and not bool(held.all())

@@ -20,19 +20,12 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from derive.checker.bind import find_layouts, find_orders, write_order
-from derive.checker.draws import (
-    Draw,
-    Draws,
-    Ties,
-    find_coincidences,
-    find_merged,
-    guess_ties,
-    make_draws,
-)
+from derive.checker.draws import Draw, Draws, make_draws
 from derive.checker.judge import MOST_STEPS, count_steps, find_expected
 from derive.checker.load import CannotRunError
 from derive.checker.processes import find_kind
-from derive.checker.runs import Statement, is_undefined
+from derive.checker.runs import is_undefined
+from derive.checker.ties import Statement, Ties, find_coincidences, find_merged, guess_ties
 from derive.checker.tries import Subject, Task, find_sizes_by_name, find_subjects
 from derive.errors import DeriveError, Diagnostic, refuse
 from derive.ir.nodes import ScalarInput, System

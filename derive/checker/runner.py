@@ -46,8 +46,8 @@ from derive.checker.processes import (
 )
 from derive.checker.program import Program
 from derive.checker.reading import Rename
-from derive.checker.runs import Statement
 from derive.checker.script import Script
+from derive.checker.ties import Statement
 from derive.checker.trace.match import Print
 from derive.errors import DeriveError
 

@@ -15,19 +15,15 @@ a name. That an operation fails whose operands do not fit together says nothing 
 
 from __future__ import annotations
 
-import ast
 import inspect
-import linecache
 import random
 import re
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import prod
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +32,7 @@ from derive.checker.masks import Masks, find_values
 from derive.checker.member import make_object
 from derive.checker.processes import where_it_lives
 from derive.checker.slots import fold, gather
+from derive.checker.ties import Statement, read_refusal, read_view
 from derive.errors import DeriveError
 from derive.frontend.torch.memory import find_fields, find_tensors
 from derive.frontend.torch.spots import name_of
@@ -91,17 +88,6 @@ _UNDEFINED = re.compile(r"NameError: |AttributeError: '(\w+)' object has no attr
 _BUILTIN = ("Tensor", "NoneType", "bool", "int", "float", "str", "tuple", "list", "dict")
 
 
-@dataclass(frozen=True)
-class Statement:
-    """Two numbers of which code says that they agree, or that the first is a multiple."""
-
-    one: int
-    other: int
-    names: tuple[str | int, ...] = ()  # of the second, where they are known
-    is_product: bool = False  # of several sizes: that two are equal is not said
-    is_multiple: bool = False
-
-
 def is_undefined(error: CannotRunError) -> bool:
     """Does the code read a name, or an attribute of an object of its own, that nothing sets?"""
     found = _UNDEFINED.search(str(error))
@@ -113,9 +99,9 @@ def find_statements(
 ) -> list[Statement]:
     """What code said of its sizes when it failed: in a view, or in its own refusal."""
     if failed is not None:
-        return list(_read_view(*failed))
+        return list(read_view(*failed))
     frames = [(f, line) for f, line in walk_tb(error.__traceback__) if _is_in(f, path)]
-    return list(_read_refusal(*frames[-1])) if frames else []
+    return list(read_refusal(*frames[-1])) if frames else []
 
 
 def _is_in(frame: FrameType, path: str) -> bool:
@@ -139,86 +125,6 @@ def make_failure_watch() -> Any:
                 raise
 
     return Watch()
-
-
-def _read_view(name: str, args: Any, kwargs: Mapping[str, Any]) -> Iterator[Statement]:
-    """The elements that a view has, and those that it asks for, without what both have."""
-    have: list[int] = []
-    asked: list[int] = []
-    match name, args:
-        case (("view" | "reshape"), (tensor, *shape)):
-            shape = shape or [kwargs.get("shape", kwargs.get("size", ()))]
-            have, asked = list(tensor.shape), _flatten(shape)
-        case "unflatten", (tensor, int(place), shape):
-            have, asked = [tensor.shape[place]], _flatten([shape])
-    if not all(type(number) is int for number in asked) or not asked:
-        return
-    common = Counter(have) & Counter(asked)
-    one = prod((Counter(have) - common).elements())
-    other = prod(n for n in (Counter(asked) - common).elements() if n != -1)
-    if other > 0 and (one % other if -1 in asked else one != other):
-        yield Statement(one, other, is_product=True, is_multiple=-1 in asked)
-
-
-def _flatten(shape: Sequence[Any]) -> list[int]:
-    return [int(n) for part in shape for n in (part if hasattr(part, "__iter__") else (part,))]
-
-
-def _read_refusal(frame: FrameType, line: int) -> Iterator[Statement]:
-    """The comparisons for which the code's own assert or raise stopped it."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for node in ast.walk(tree):
-        match node:
-            case ast.Assert(test=test) if node.lineno <= line <= (node.end_lineno or line):
-                yield from _read_test(test, frame, ast.Eq, ast.And)
-            case ast.If(test=test, body=body) if any(
-                isinstance(each, ast.Raise) and each.lineno <= line <= (each.end_lineno or line)
-                for each in body
-            ):
-                yield from _read_test(test, frame, ast.NotEq, ast.Or)
-
-
-def _read_test(
-    test: ast.expr, frame: FrameType, wanted: type[ast.cmpop], joined: type[ast.boolop]
-) -> Iterator[Statement]:
-    match test:
-        case ast.BoolOp(op=op, values=parts) if isinstance(op, joined):
-            for part in parts:
-                yield from _read_test(part, frame, wanted, joined)
-        case ast.Compare(
-            left=ast.BinOp(left=one, op=ast.Mod(), right=other), ops=[op], comparators=[_]
-        ) if isinstance(op, wanted):
-            yield from _compare(one, other, frame, is_multiple=True)
-        case ast.BinOp(left=one, op=ast.Mod(), right=other) if wanted is ast.NotEq:
-            yield from _compare(one, other, frame, is_multiple=True)
-        case ast.Compare(left=one, ops=[op], comparators=[other]) if isinstance(op, wanted):
-            yield from _compare(one, other, frame, is_multiple=False)
-
-
-def _compare(
-    one: ast.expr, other: ast.expr, frame: FrameType, *, is_multiple: bool
-) -> Iterator[Statement]:
-    """Numbers, or shapes number by number, as the frame that failed has them."""
-    try:
-        left, right = (_evaluate(each, frame) for each in (one, other))
-    except Exception:  # whatever the user's expression raises
-        return
-    pairs = [(left, right)]
-    if isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
-        pairs = list(zip(left, right, strict=True))
-    for here, there in pairs:
-        if not all(type(number) is int and number > 0 for number in (here, there)):
-            continue
-        if here % there if is_multiple else here != there:
-            yield Statement(here, there, is_multiple=is_multiple)
-
-
-def _evaluate(expr: ast.expr, frame: FrameType) -> Any:
-    code = compile(ast.Expression(expr), "<assertion>", "eval")
-    return eval(code, frame.f_globals, frame.f_locals)
 
 
 MOST_CALLS = 4000  # of torch, that are noted in one run
@@ -321,6 +227,9 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
     views = make_failure_watch()
     is_plain = how.tower is None and how.weights is None
     try:
+        if how.is_watched and isinstance(target, type):
+            with prepare(how):  # what makes the module is no call of the code's
+                _keep_module(target, given.constructor)
         watch = make_recorder(path) if how.is_watched else None
         lines = _count_lines(how.most_lines, path) if how.most_lines else nullcontext()
         modes = (views if is_plain else nullcontext(), watch or nullcontext(), lines)

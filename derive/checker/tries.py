@@ -31,12 +31,13 @@ from derive.checker.bind import (
     write_default,
     write_extent,
 )
-from derive.checker.draws import make_draws, set_sizes
+from derive.checker.draws import make_draws
 from derive.checker.load import CannotRunError, Code, find_literals, finish_script
 from derive.checker.processes import Failure, find_kind, to_error, to_failure, where_it_lives
 from derive.checker.program import Program, evaluate_source, find_letters, find_names, find_tensors
-from derive.checker.runs import INIT, Statement, describe_error, make_module
+from derive.checker.runs import INIT, describe_error, make_module
 from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, rank_size
+from derive.checker.ties import Statement, set_sizes
 from derive.errors import DeriveError
 from derive.ir.nodes import ScalarInput, System
 from derive.judge.samples import find_sizes

@@ -34,6 +34,11 @@ def infonce(*, q: Tensor, k: Tensor, tau: float) -> Tensor:
     return functional.cross_entropy(logits, torch.arange(len(q), device=q.device))
 
 
+def mean_squared_error(*, x: Tensor, y: Tensor) -> Tensor:
+    """The textbooks' way: the differences, squared, their mean."""
+    return ((x - y) ** 2).mean()
+
+
 def kl_of_logits(*, p: Tensor, q: Tensor) -> Tensor:
     """The way of distillation scripts."""
     student, teacher = functional.log_softmax(q, dim=-1), functional.softmax(p, dim=-1)

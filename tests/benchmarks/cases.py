@@ -70,6 +70,7 @@ CASES = (
     Case("mahalanobis", dict(N=4096, D=128), ("P",)),
     Case("infonce", dict(N=512, D=128), ("q", "k")),
     Case("kl_of_logits", dict(B=256, C=1000)),
+    Case("mean_squared_error", dict(B=256, C=1000)),
     Case("graph_convolution", dict(N=2048, F=256, G=64), ("W",)),
     Case("graph_attention", dict(N=2048, F=256, G=64), ("W",)),
     Case("dirichlet_energy", dict(N=1024, F=64)),

@@ -224,7 +224,7 @@ def test_code_that_only_runs_at_equal_sizes_is_different():
     verdict = check(along_the_wrong_index, formula)
     assert verdict.same is False
     assert "must match the size" in verdict.difference
-    assert "the same only where M = N" in str(verdict)
+    assert "M = N, which the code does not say, and is still not the same" in str(verdict)
 
 
 def test_sizes_that_are_told_are_not_gone_beyond():

@@ -8,10 +8,10 @@ from torch import nn
 
 from derive import parse
 from derive.checker import pick, tries
-from derive.checker.draws import guess_ties, set_sizes
 from derive.checker.load import CannotRunError, load
 from derive.checker.pick import pick_program
-from derive.checker.runs import Statement, find_statements, make_failure_watch
+from derive.checker.runs import find_statements, make_failure_watch
+from derive.checker.ties import Statement, guess_ties, set_sizes
 from derive.frontend.system import to_system
 
 SIZES = {"B": 2, "S": 7, "E": 13, "H": 3, "D": 5}

@@ -15,9 +15,6 @@ from itertools import islice, permutations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from derive.ir.nodes import Expr, Index
 
 CLOSE = 1e-8
