@@ -162,7 +162,8 @@ class _Search:
             return best
         names = [name for name in find_sizes(self.task.system) if name not in fixed]
         named = find_sizes_by_name(subject.numbers, names)
-        if named:
+        runs_freely = best is not None and best.fits and not best.is_chance
+        if named and not runs_freely:
             found = _resolve(self._try_stated(subject, {**fixed, **named}), self.task.sizes)
             best = found if found is not None and found.fits else best
         is_open = best is None or not best.fits or best.is_chance
