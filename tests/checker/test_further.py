@@ -105,8 +105,10 @@ def test_every_size_is_one_and_every_two_are_equal():
 def test_the_other_side_of_a_condition():
     first = make_first(TWICE)
     remainder = Condition(Call("mod", (Size("S"), Number(24))), "!=", Number(0))
-    (found,) = find_other_sides(first, [remainder])
-    assert found.sizes == {**first.sizes, "S": 24}
+    found = list(find_other_sides(first, [remainder]))
+    assert found[0].sizes == {**first.sizes, "S": 24}
+    assert {24, 48, 72, 96} <= {draw.sizes["S"] for draw in found}
+    assert all(draw.sizes["S"] % 24 == 0 for draw in found)
     never = Condition(Size("S"), ">=", Number(1))
     assert not list(find_other_sides(first, [never]))
 
