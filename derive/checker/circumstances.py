@@ -384,7 +384,8 @@ def judge_circumstances(program: Program, draws: Sequence[Draw]) -> Circumstance
     """One object, called with other values in between and in all circumstances."""
     first = draws[0]
     values = first.make_inputs()
-    own = {n: values[n] for each in program.parameters.values() for n in find_names(each)}
+    read = {n for each in program.parameters.values() for n in find_names(each)}
+    own = {name: value for name, value in values.items() if name in read}
     others = [
         replace(draw, seed=draw.seed + _SEED, change=partial(_keep, own))
         for draw in (*draws, *_enlarge(draws))
