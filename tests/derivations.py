@@ -10,7 +10,7 @@ from derive import build, parse
 from derive.formulas import find_families, find_formula
 from derive.frontend.system import to_system
 from derive.ir.nodes import Equation
-from derive.rewrite.naming import settle_letters
+from derive.rewrite.naming import settle_indices
 
 LIBRARY = tuple(find_families())
 SOFTMAX = "x[M, N]; y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))"
@@ -35,6 +35,6 @@ def built(name):
 
 
 def settle(system):
-    """The system in letters that the notation allows."""
-    equations = (Equation(e.target, settle_letters(e, system)) for e in system.equations)
+    """The system in indices that the notation allows."""
+    equations = (Equation(e.target, settle_indices(e, system)) for e in system.equations)
     return replace(system, equations=tuple(equations))

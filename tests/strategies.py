@@ -1,6 +1,6 @@
 """Random formulas in the text notation, drawn by hypothesis so that they shrink.
 
-A formula draws from a fixed stock of letters and tensors; only what is used gets declared. Every
+A formula draws from a fixed stock of indices and tensors; only what is used gets declared. Every
 value is well conditioned: divisors, logarithms and roots have positive arguments, exponentials
 bounded ones, and jumps (comparisons, floor) look at arguments as they are given. Rows with nothing
 left in them stand alone in an equation of their own: as factors they would be nan times something.
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategy_stock import (
     DECLARED,
     FUNCTIONS,
-    LETTERS,
+    INDICES,
     SCALARS,
     TENSORS,
     Draft,
@@ -53,7 +53,7 @@ def formulas(draw, depth=3, equations=2):
 
 
 def _declare(draft):
-    """The lines above the equations: tensors, scalars, sizes that no tensor tells, letters."""
+    """The lines above the equations: tensors, scalars, sizes that no tensor tells, indices."""
     lines = [f"{n}[{', '.join(TENSORS[n])}]" for n in TENSORS if n in draft.tensors]
     lines += [line for name, (line, _) in DECLARED.items() if name in draft.tensors]
     lines += [line for name, line in SCALARS.items() if name in draft.scalars]
@@ -63,9 +63,7 @@ def _declare(draft):
     if "R" in draft.tensors:
         draft.sizes |= {"H", "D"}
     lines += [f"size {size}" for size in "MNDH" if size in draft.sizes and not _is_told(size, told)]
-    lines += [
-        f"index {letter} < {LETTERS[letter]}" for letter in LETTERS if letter in draft.letters
-    ]
+    lines += [f"index {index} < {INDICES[index]}" for index in INDICES if index in draft.indices]
     return lines
 
 
@@ -76,22 +74,22 @@ def _is_told(size, told):
 
 @st.composite
 def _equations(draw, draft, name, depth):
-    """One equation; some have a left side with merged letters."""
-    letters = draw(st.lists(st.sampled_from(list(LETTERS)), unique=True, max_size=3))
+    """One equation; some have a left side with merged indices."""
+    indices = draw(st.lists(st.sampled_from(list(INDICES)), unique=True, max_size=3))
     places, extents, k = [], [], 0
-    while k < len(letters):
-        pair = letters[k : k + 2]
+    while k < len(indices):
+        pair = indices[k : k + 2]
         if len(pair) == 2 and draw(st.integers(0, 7)) == 7:
-            one, other = (draft.use(letter) for letter in pair)
-            places.append(f"{one}*{LETTERS[other]} + {other}")
+            one, other = (draft.use(index) for index in pair)
+            places.append(f"{one}*{INDICES[other]} + {other}")
             extents.append(None)
             k += 2
             continue
-        places.append(draft.use(letters[k]))
-        extents.append(LETTERS[letters[k]])
+        places.append(draft.use(indices[k]))
+        extents.append(INDICES[indices[k]])
         k += 1
     bare = draw(st.integers(0, 5)) == 5
-    value = draw((_empty_rows if bare else values)(draft, tuple(letters), depth))
+    value = draw((_empty_rows if bare else values)(draft, tuple(indices), depth))
     draft.results[name] = (None,) if bare else tuple(extents)  # None: no one reads it
     return f"{name}[{', '.join(places)}] = {value}" if places else f"{name} = {value}"
 
@@ -99,25 +97,25 @@ def _equations(draw, draft, name, depth):
 @st.composite
 def _empty_rows(draw, draft, scope, depth):
     """A reduction or a softmax, alone, whose condition may leave nothing."""
-    free = [letter for letter in LETTERS if letter not in scope]
+    free = [index for index in INDICES if index not in scope]
     if not free:
         return draw(values(draft, scope, depth))
-    letter = draft.use(draw(st.sampled_from(free)))
-    inner = (letter, *scope)
+    index = draft.use(draw(st.sampled_from(free)))
+    inner = (index, *scope)
     condition = draw(conditions(draft, inner, 1))
-    body = mention(draw(values(draft, inner, max(0, depth - 2))), letter)
+    body = mention(draw(values(draft, inner, max(0, depth - 2))), index)
     form = draw(st.integers(0, 3))
     if form == 0:
         kind = draw(st.sampled_from(["max", "min", "logsumexp", "mean", "var", "sum", "prod"]))
-        return f"{kind}[{letter}, {condition}]({body})"
+        return f"{kind}[{index}, {condition}]({body})"
     tensor = draw(accesses(draft, inner))
     if form == 1:
-        return f"sum[{letter}](softmax[{letter}, {condition}]({body}) * {tensor})"
+        return f"sum[{index}](softmax[{index}, {condition}]({body}) * {tensor})"
     if form == 2:
-        return f"sum[{letter}](softmax[{letter}](where({condition}, {body}, -oo)) * {tensor})"
-    row = next((s for s in scope if LETTERS[s] == LETTERS[letter]), None)
+        return f"sum[{index}](softmax[{index}](where({condition}, {body}, -oo)) * {tensor})"
+    row = next((s for s in scope if INDICES[s] == INDICES[index]), None)
     if row is None:
-        return f"max[{letter}, {condition}]({body})"
+        return f"max[{index}, {condition}]({body})"
     body, condition = (
         mention(draw(values(draft, scope, 1)), row),
         draw(conditions(draft, scope, 1)),

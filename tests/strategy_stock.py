@@ -1,11 +1,11 @@
-"""The stock of random formulas: letters, tensors, functions; reading a tensor; conditions."""
+"""The stock of random formulas: indices, tensors, functions; reading a tensor; conditions."""
 
 import re
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-LETTERS = {"i": "M", "p": "M", "j": "N", "q": "N", "d": "D", "e": "D", "h": "H"}
+INDICES = {"i": "M", "p": "M", "j": "N", "q": "N", "d": "D", "e": "D", "h": "H"}
 
 TENSORS = {
     "x": ("M",),
@@ -69,28 +69,28 @@ class Draft:
     """What one formula has used and defined so far."""
 
     tensors: set = field(default_factory=set)
-    letters: set = field(default_factory=set)
+    indices: set = field(default_factory=set)
     scalars: set = field(default_factory=set)
     sizes: set = field(default_factory=set)
     results: dict = field(default_factory=dict)  # name: extents
-    seen: list = field(default_factory=list)  # (expression, letters it was drawn under)
+    seen: list = field(default_factory=list)  # (expression, indices it was drawn under)
     functions: set = field(default_factory=set)
 
-    def use(self, letter):
-        self.letters.add(letter)
-        self.sizes.add(LETTERS[letter])
-        return letter
+    def use(self, index):
+        self.indices.add(index)
+        self.sizes.add(INDICES[index])
+        return index
 
 
 @st.composite
 def accesses(draw, draft, scope, names=None):
-    """A tensor read through letters in scope, on a diagonal, at a fixed or at a merged place."""
+    """A tensor read through indices in scope, on a diagonal, at a fixed or at a merged place."""
     results = {name: shape for name, shape in draft.results.items() if None not in shape}
     shapes = {**TENSORS, "t": ("N",), "b": ("M", "D"), **results}
     able = [
         name
         for name in names or shapes
-        if all(e == "H*D" or any(LETTERS[s] == e for s in scope) for e in shapes[name])
+        if all(e == "H*D" or any(INDICES[s] == e for s in scope) for e in shapes[name])
     ]
     fixed = draw(st.integers(0, 9)) == 9 or not able
     name = draw(st.sampled_from(list(names or shapes) if fixed else able))
@@ -102,47 +102,47 @@ def accesses(draw, draft, scope, names=None):
 
 @st.composite
 def _places(draw, draft, scope, extent, fixed):
-    letters = [letter for letter in scope if LETTERS.get(letter) == extent]
+    indices = [index for index in scope if INDICES.get(index) == extent]
     if extent == "H*D":
-        pairs = [(h, d) for h in scope for d in scope if (LETTERS[h], LETTERS[d]) == ("H", "D")]
+        pairs = [(h, d) for h in scope for d in scope if (INDICES[h], INDICES[d]) == ("H", "D")]
         if not pairs:
             return "0"
         one, other = draw(st.sampled_from(pairs))
         return f"{draft.use(one)}*D + {draft.use(other)}"
-    if not letters or (fixed and draw(st.booleans())):
+    if not indices or (fixed and draw(st.booleans())):
         if draw(st.integers(0, 3)) < 3:
             return "0"
         draft.sizes.add(extent)
         return f"{extent} - 1"
-    return draft.use(draw(st.sampled_from(letters)))
+    return draft.use(draw(st.sampled_from(indices)))
 
 
 @st.composite
 def conditions(draw, draft, scope, depth):
-    """Comparisons of letters, integers, truth values and given values, and what joins them."""
+    """Comparisons of indices, integers, truth values and given values, and what joins them."""
     kind = draw(st.integers(0, 11 if depth else 7))
     relation = draw(st.sampled_from(RELATIONS))
     if not scope:
         draft.scalars.add("alpha")
         return f"alpha {relation} 0"
-    letter = draft.use(draw(st.sampled_from(scope)))
+    index = draft.use(draw(st.sampled_from(scope)))
     other = draft.use(draw(st.sampled_from(scope)))
     match kind:
         case 0 | 1:
-            return f"{letter} {relation} {other}"
+            return f"{index} {relation} {other}"
         case 2:
-            return f"{letter} {relation} {other} + {draw(st.sampled_from(['1', '2']))}"
+            return f"{index} {relation} {other} + {draw(st.sampled_from(['1', '2']))}"
         case 3:
-            return f"{letter} {relation} {draw(st.sampled_from(['0', '1']))}"
+            return f"{index} {relation} {draw(st.sampled_from(['0', '1']))}"
         case 4:
             return draw(accesses(draft, scope, ("x", "A", "w"))) + f" {relation} 0"
         case 5:
             return draw(_truths(draft, scope))
         case 6:
-            draft.sizes.add(LETTERS[letter])
-            return f"{letter} {relation} {LETTERS[letter]} - 1"
+            draft.sizes.add(INDICES[index])
+            return f"{index} {relation} {INDICES[index]} - 1"
         case 7:
-            return f"0 <= {letter} - {other} < 2"
+            return f"0 <= {index} - {other} < 2"
         case 8:
             return f"not ({draw(conditions(draft, scope, 0))})"
         case 9:
@@ -150,7 +150,7 @@ def conditions(draw, draft, scope, depth):
             return " or ".join(f"({part})" for part in pair)
         case 10:
             draft.tensors.add("t")
-            place = next((s for s in scope if LETTERS[s] == "N"), None)
+            place = next((s for s in scope if INDICES[s] == "N"), None)
             return f"t[{draft.use(place) if place else '0'}] {relation} 1"
         case _:
             pair = [draw(conditions(draft, scope, 0)) for _ in range(2)]
@@ -170,23 +170,23 @@ def note_size(draft, size):
     return size
 
 
-def binds(text, letters):
-    """May one of the letters be bound by a reduction in the text?"""
+def binds(text, indices):
+    """May one of the indices be bound by a reduction in the text?"""
     brackets = re.findall(rf"\b(?:{'|'.join(REDUCTIONS)})\[(\w+(?:, \w+)*)", text)
-    return any(letter in names.split(", ") for names in brackets for letter in letters)
+    return any(index in names.split(", ") for names in brackets for index in indices)
 
 
 def rename(text, one, other):
     return re.sub(rf"\b{one}\b", other, text)
 
 
-def mention(body, letters):
-    """The body with those of the letters in it that a reduction over them must meet."""
-    absent = [letter for letter in letters if not re.search(rf"\b{letter}\b", body)]
+def mention(body, indices):
+    """The body with those of the indices in it that a reduction over them must meet."""
+    absent = [index for index in indices if not re.search(rf"\b{index}\b", body)]
     return f"({body} + sin({' + '.join(absent)}))" if absent else body
 
 
-def leave_one(condition, letters):
+def leave_one(condition, indices):
     """The condition, or the first entry: never nothing."""
-    first = " and ".join(f"{letter} == 0" for letter in letters)
+    first = " and ".join(f"{index} == 0" for index in indices)
     return f"({condition}) or ({first})"

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from strategy_stock import (
     BOUNDED,
     FUNCTIONS,
-    LETTERS,
+    INDICES,
     NUMBERS,
     REDUCTIONS,
     SCALARS,
@@ -32,16 +32,16 @@ def values(draw, draft, scope, depth):
 
 @st.composite
 def _copies(draw, draft, scope, depth):
-    """An expression that stands elsewhere too, perhaps under another letter of the same extent."""
+    """An expression that stands elsewhere too, perhaps under another index of the same extent."""
     able = [
-        (text, letters)
-        for text, letters in draft.seen
-        if set(letters) <= set(scope) and not binds(text, scope)
+        (text, indices)
+        for text, indices in draft.seen
+        if set(indices) <= set(scope) and not binds(text, scope)
     ]
     if not able:
         return draw(values(draft, scope, depth))
-    text, letters = draw(st.sampled_from(able))
-    pairs = [(a, b) for a in letters for b in scope if a != b and LETTERS[a] == LETTERS[b]]
+    text, indices = draw(st.sampled_from(able))
+    pairs = [(a, b) for a in indices for b in scope if a != b and INDICES[a] == INDICES[b]]
     pairs = [(a, b) for a, b in pairs if not binds(text, (a, b))]
     if pairs and draw(st.booleans()):
         one, other = draw(st.sampled_from(pairs))
@@ -57,8 +57,8 @@ def _atoms(draw, draft, scope):
     if kind == 8:
         return draw(st.sampled_from(NUMBERS))
     if kind == 9 and scope:
-        letter = draft.use(draw(st.sampled_from(scope)))
-        return draw(st.sampled_from(["{}", "{}", "({} % 2)", "({} // 2)"])).format(letter)
+        index = draft.use(draw(st.sampled_from(scope)))
+        return draw(st.sampled_from(["{}", "{}", "({} % 2)", "({} // 2)"])).format(index)
     if kind == 10:
         name = draw(st.sampled_from(list(SCALARS)))
         draft.scalars.add(name)
@@ -140,12 +140,12 @@ def _functions(draw, draft, scope, depth):
 def _reductions(draw, draft, scope, depth):
     """Sums above all, with and without a condition; what may be infinite is squashed."""
     kind = draw(st.sampled_from(["sum"] * 5 + list(REDUCTIONS[1:7])))
-    free = [letter for letter in LETTERS if letter not in scope]
+    free = [index for index in INDICES if index not in scope]
     if not free:
         return draw(_atoms(draft, scope))
     bound = draw(st.lists(st.sampled_from(free), unique=True, min_size=1, max_size=2))
-    for letter in bound:
-        draft.use(letter)
+    for index in bound:
+        draft.use(index)
     inner = (*bound, *scope)
     if draw(st.integers(0, 11)) == 11:
         return draw(_rare_reductions(draft, inner, bound, depth))
@@ -168,27 +168,27 @@ def _reductions(draw, draft, scope, depth):
 @st.composite
 def _rare_reductions(draw, draft, inner, bound, depth):
     """A place of the largest entry, or the variance of a sample that is more than one."""
-    if len({LETTERS[letter] for letter in bound}) > 1:  # at most one extent is 1
+    if len({INDICES[index] for index in bound}) > 1:  # at most one extent is 1
         body = mention(draw(values(draft, inner, depth)), bound)
         return f"var[{', '.join(bound)}]({body}, correction=1)"
-    alone = [letter for letter in inner if letter not in bound[1:]]
+    alone = [index for index in inner if index not in bound[1:]]
     body = mention(draw(accesses(draft, alone, ("x", "A", "B"))), bound[0])
     return f"argmax[{bound[0]}]({body})"
 
 
 @st.composite
 def _rows(draw, draft, scope, depth):
-    """A softmax or its kin along a letter that is there, or inside a sum that binds it."""
-    free = [letter for letter in LETTERS if letter not in scope]
+    """A softmax or its kin along an index that is there, or inside a sum that binds it."""
+    free = [index for index in INDICES if index not in scope]
     outside = not scope or (free and draw(st.integers(0, 2)) == 2)
-    letter = draft.use(draw(st.sampled_from(free if outside else list(scope))))
-    inner = (letter, *scope) if outside else scope
-    body = mention(draw(values(draft, inner, depth)), letter)
+    index = draft.use(draw(st.sampled_from(free if outside else list(scope))))
+    inner = (index, *scope) if outside else scope
+    body = mention(draw(values(draft, inner, depth)), index)
     kind = draw(st.sampled_from(["softmax", "softmax", "softmax", "log_softmax", "cumsum"]))
-    over = letter
+    over = index
     style = draw(st.integers(0, 7))
     if style > 4:
-        condition = leave_one(draw(conditions(draft, inner, 1)), letter)
+        condition = leave_one(draw(conditions(draft, inner, 1)), index)
         kind = "softmax" if style > 5 else kind
         if style == 5:
             over += ", " + condition
@@ -197,14 +197,14 @@ def _rows(draw, draft, scope, depth):
         else:
             body = f"{body} + where({condition}, 0, -oo)"
     text = f"{kind}[{over}]({body})"
-    twins = [s for s in LETTERS if LETTERS[s] == LETTERS[letter] and s not in inner]
-    if style == 4 and twins and not binds(body, (letter, *twins)):
+    twins = [s for s in INDICES if INDICES[s] == INDICES[index] and s not in inner]
+    if style == 4 and twins and not binds(body, (index, *twins)):
         twin, wave = draft.use(twins[0]), f"sin({body})"
-        text = f"(exp({wave}) / sum[{twin}](exp({rename(wave, letter, twin)})))"
-    if kind == "log_softmax" and over != letter:
+        text = f"(exp({wave}) / sum[{twin}](exp({rename(wave, index, twin)})))"
+    if kind == "log_softmax" and over != index:
         text = f"exp({text})"
     if outside:
-        return f"sum[{letter}]({text} * {draw(accesses(draft, inner))})"
+        return f"sum[{index}]({text} * {draw(accesses(draft, inner))})"
     return text
 
 

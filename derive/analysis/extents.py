@@ -208,7 +208,7 @@ def _two_extents(one: Index, other: Index, system: System) -> Diagnostic:
         f"{write_extent(one.extent)} and {write_extent(other.extent)}",
         find_marks(equation, other),
         (say_extent(one, system), say_extent(other, system)),
-        "give one of them a letter of its own",
+        "give one of them a name of its own",
     )
 
 

@@ -87,7 +87,7 @@ def find_names(system: System) -> dict[str, tuple[tuple[str, str], ...]]:
     for equation in system.equations:
         note(equation.target.tensor.name, "tensor", "defined by an equation")
     for index in find_all_indices(system):
-        note(index.name, "index", "an index letter")
+        note(index.name, "index", "an index")
         for here in walk(index.extent):
             if isinstance(here, Size):
                 note(here.name, "size", f"the extent of index {index.name}")

@@ -206,11 +206,11 @@ def _two_extents(read: Read, index: Index) -> Diagnostic:
         f"index {index.name} has two extents, {there} and {here}",
         read.marks,
         (say_extent(index, read.system), told),
-        _propose_letters(read, index, here),
+        _propose_indices(read, index, here),
     )
 
 
-def _propose_letters(read: Read, index: Index, here: str) -> str:
+def _propose_indices(read: Read, index: Index, here: str) -> str:
     """Another index, a fixed place for what has one element, or a guard."""
     tensor = read.access.tensor.name
     if Polynomial.of(read.extent) == _ONE:
@@ -218,7 +218,7 @@ def _propose_letters(read: Read, index: Index, here: str) -> str:
     origin = find_origin(index, read.system)
     if Polynomial.of(index.extent) == _ONE and origin is not None:
         return f"nothing is stretched silently: write 0 for {index.name} in {origin[0].name}"
-    return f"give one of them a letter of its own, or guard {tensor} with [{index.name} < {here}]"
+    return f"give one of them a name of its own, or guard {tensor} with [{index.name} < {here}]"
 
 
 def _outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:

@@ -64,7 +64,7 @@ def _find_left_mistakes(equation: Equation, system: System) -> Iterator[Diagnost
                 "a fixed place on the left side cannot be used yet: it fills only a part of "
                 f"{target.tensor.name}",
                 find_marks(equation, target, place),
-                help="write an index letter there",
+                help="write an index there",
             )
         elif not fills_once(place, target.tensor.shape[number]):
             yield Diagnostic(
@@ -73,7 +73,7 @@ def _find_left_mistakes(equation: Equation, system: System) -> Iterator[Diagnost
                 f"{target.tensor.name} once",
                 find_marks(equation, target, place),
                 tuple(say_extent(index, system) for index in free),
-                "a place of the left side is a letter, or letters merged like h*D + d",
+                "a place of the left side is an index, or indices merged like h*D + d",
             )
         for index in free:
             if index.name in met:
@@ -91,7 +91,7 @@ def _propose_diagonal(equation: Equation, number: int, index: Index) -> str:
     fresh = rename_apart(index, {i.name for i in _find_all(equation)})
     places = [*equation.target.places]
     if places[number] is not index:
-        return "take another letter for one of them"
+        return "take another name for one of them"
     places[number] = fresh
     target = to_text(Access(equation.target.tensor, tuple(places)))
     return f"write {target} and multiply by [{index.name} == {fresh.name}] for a diagonal"
@@ -142,7 +142,7 @@ def _bound_again(expr: Expr, index: Index, equation: Equation, system: System) -
         "index-bound-again",
         f"index {index.name} is bound again where it already has a meaning",
         find_marks(equation, expr, index),
-        help=f"take a fresh letter here, {fresh.name}",
+        help=f"take a fresh name here, {fresh.name}",
     )
 
 

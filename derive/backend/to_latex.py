@@ -65,7 +65,7 @@ ESCAPES = {sign: f"\\{sign}" for sign in "{}$&#_%"} | {
 }
 
 
-_NUMERAL = re.compile(r"\{?\d|\\frac\{\d")  # what would run together with a letter before it
+_NUMERAL = re.compile(r"\{?\d|\\frac\{\d")  # what would run together with an index before it
 
 
 def to_latex(expr: Expr | Equation) -> str:
@@ -248,9 +248,9 @@ def _write_function(kind: str, bound: Sequence[Index], condition: Expr, body: Ex
 
 
 def _write_under(bound: Sequence[Index], condition: Expr) -> str:
-    letters = ",".join(to_name(index.name) for index in bound)
+    indices = ",".join(to_name(index.name) for index in bound)
     where = "" if condition is TRUE else rf" \,:\, {to_latex(condition)}"
-    return f"_{{{letters}{where}}}"
+    return f"_{{{indices}{where}}}"
 
 
 def _write_condition(expr: Expr) -> tuple[str, int]:

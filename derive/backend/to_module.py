@@ -86,7 +86,7 @@ def write_docstring(plan: Plan, header: Header) -> str:
     sentences = []
     longer = {i.name: c for i, c in find_subscripts(plan.steps).items() if i.name != c}
     if longer:
-        pairs = ", ".join(f"{letter} for {name}" for name, letter in longer.items())
+        pairs = ", ".join(f"{index} for {name}" for name, index in longer.items())
         sentences.append(f"Letters in the einsum strings: {pairs}.")
     flops, peak = (
         to_python(p.to_expr()).replace(" * ", "*") for p in (plan.flops, plan.peak_elements)

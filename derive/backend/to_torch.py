@@ -140,7 +140,7 @@ SIGNS = {"floordiv": "//", "mod": "%", "and": "&", "or": "|"}
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """Which tensor new ones are made like, the text of the dtype, the letters of the einsums.
+    """Which tensor new ones are made like, the text of the dtype, the indices of the einsums.
 
     `scalars` are made tensors before anything else. In a loop, `blocks` are the extents of its
     blocks and of those around it: the last one may be shorter.

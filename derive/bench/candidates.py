@@ -47,7 +47,7 @@ class Hand:
         program = self.program
 
         def find(source: str) -> Any:
-            value = evaluate_source(source, inputs, sizes, program.letters)
+            value = evaluate_source(source, inputs, sizes, program.indices)
             # A leaf of its own, whatever it is a view of.
             return value.detach() if isinstance(value, torch.Tensor) else value
 
@@ -210,13 +210,13 @@ def to_einsum(built: Built) -> tuple[str, tuple[str, ...]] | None:
     factors = _find_factors(equation)
     if factors is None or not 1 <= len(factors) <= _MOST_OPERANDS:
         return None
-    letters: dict[Index, str] = {}
+    indices: dict[Index, str] = {}
     terms = []
     for factor in factors:
         if not isinstance(factor, Access) or factor.tensor.kind != "real":
             return None
-        terms.append(_spell(factor.places, letters))
-    out = _spell(equation.target.places, letters)
+        terms.append(_spell(factor.places, indices))
+    out = _spell(equation.target.places, indices)
     if None in terms or out is None:
         return None
     return f"{','.join(str(t) for t in terms)}->{out}", tuple(
@@ -233,10 +233,10 @@ def _find_factors(equation: Equation) -> tuple[Any, ...] | None:
     return body.factors if isinstance(body, Mul) else (body,)
 
 
-def _spell(places: tuple[Any, ...], letters: dict[Index, str]) -> str | None:
+def _spell(places: tuple[Any, ...], indices: dict[Index, str]) -> str | None:
     if not all(isinstance(place, Index) for place in places):
         return None
-    return "".join(letters.setdefault(place, ascii_letters[len(letters)]) for place in places)
+    return "".join(indices.setdefault(place, ascii_letters[len(indices)]) for place in places)
 
 
 def _check(candidate: Candidate, wanted: Sequence[Any], far: float) -> None:

@@ -39,7 +39,7 @@ _SETTINGS: Any = {
     "text.parse_math": False,  # a path may hold any sign
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "svg.fonttype": "none",  # letters stay letters, which can be searched
+    "svg.fonttype": "none",  # indices stay indices, which can be searched
     "svg.hashsalt": "derive",
     "savefig.dpi": 150.0,
 }

@@ -31,7 +31,7 @@ from derive.checker.program import (
     Program,
     check_source,
     evaluate_source,
-    find_letters,
+    find_indices,
     find_names,
     find_tensors,
 )
@@ -105,7 +105,7 @@ def find_programs(
         code,
         given,
         own,
-        letters=find_letters(system),
+        indices=find_indices(system),
         results=results,
         names=tuple(tensor.name for tensor in system.results),
         told=tuple(binds),
@@ -410,7 +410,7 @@ class Holder:
     order: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...] = ()
     told: str = ""
-    letters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -436,14 +436,14 @@ class Holder:
         if not self.told:
             numbers = (e.evaluate(lambda a: evaluate_atom(a, sizes)) for e in self.find_extents())
             return tuple(int(number) for number in numbers)
-        known = {self.tensor.name, *sizes, *self.letters[self.tensor.name]}
+        known = {self.tensor.name, *sizes, *self.indices[self.tensor.name]}
         unknown = [n for e in self.tensor.shape for n in _find_unknown(Polynomial.of(e), sizes)]
         if unknown or set(find_names(self.told)) - known:
             return None
         shape = [evaluate_extent(extent, sizes) for extent in self.tensor.shape]
         values = {self.tensor.name: torch.empty(shape, device="meta")}
         try:
-            return tuple(evaluate_source(self.told, values, sizes, self.letters).shape)
+            return tuple(evaluate_source(self.told, values, sizes, self.indices).shape)
         except (RuntimeError, ValueError, IndexError):  # a reshape that does not fit these sizes
             return ()
 
@@ -490,8 +490,8 @@ def find_holders(
             holders.append(_hold(system, tensors[0], slot, orders.get(slot.name)))
         else:
             places = tuple(range(len(tensors[0].shape)))
-            letters = {tensors[0].name: (), **program.letters}
-            holders.append(Holder(slot, tensors[0], places, (), source, letters))
+            indices = {tensors[0].name: (), **program.indices}
+            holders.append(Holder(slot, tensors[0], places, (), source, indices))
     return holders
 
 

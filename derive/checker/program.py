@@ -7,7 +7,7 @@ What an argument is given is an expression over the formula's names, its source:
     init("Config(width=D)")      arguments of a constructor, which the code's own names make
 
 It is read by Python's `ast` and never evaluated as code: names are tensors, scalars and sizes of
-the formula; letters in brackets put a tensor's axes in that order.
+the formula; indices in brackets put a tensor's axes in that order.
 """
 
 from __future__ import annotations
@@ -94,15 +94,15 @@ def _split(text: str) -> list[str]:
 
 
 @lru_cache(maxsize=16)
-def find_letters(system: System) -> dict[str, tuple[str, ...]]:
-    """The letters under which each tensor is read first with plain places."""
-    letters: dict[str, tuple[str, ...]] = {}
+def find_indices(system: System) -> dict[str, tuple[str, ...]]:
+    """The indices under which each tensor is read first with plain places."""
+    indices: dict[str, tuple[str, ...]] = {}
     for equation in system.equations:
         for access in (*find_accesses(equation.value), equation.target):
             names = tuple(place.name for place in access.places if isinstance(place, Index))
             if len(names) == len(access.places):
-                letters.setdefault(access.tensor.name, names)
-    return letters
+                indices.setdefault(access.tensor.name, names)
+    return indices
 
 
 def find_names(source: str) -> tuple[str, ...]:
@@ -118,18 +118,18 @@ def evaluate_source(
     source: str,
     values: Mapping[str, Any],
     sizes: Mapping[str, Any],
-    letters: Mapping[str, tuple[str, ...]],
+    indices: Mapping[str, tuple[str, ...]],
 ) -> Any:
     """The argument that a source says; DeriveError where it says none."""
-    return _Reader(source, values, sizes, letters).read(_parse(source))
+    return _Reader(source, values, sizes, indices).read(_parse(source))
 
 
 def check_source(source: str, system: System, sizes: tuple[str, ...]) -> None:
     """Refuse a source that names nothing of the formula."""
     known = [entry.name for entry in system.inputs] + list(sizes)
-    letters = {letter for names in find_letters(system).values() for letter in names}
+    indices = {index for names in find_indices(system).values() for index in names}
     for name in find_names(source):
-        if name not in known and name not in letters and name not in {"cat", "stack", "zeros"}:
+        if name not in known and name not in indices and name not in {"cat", "stack", "zeros"}:
             raise refuse(
                 "bind-unknown",
                 f"{name} is neither a tensor nor a scalar nor a size of the formula",
@@ -153,9 +153,9 @@ class _Reader:
         source: str,
         values: Mapping[str, Any],
         sizes: Mapping[str, Any],
-        letters: Mapping[str, tuple[str, ...]],
+        indices: Mapping[str, tuple[str, ...]],
     ) -> None:
-        self.source, self.values, self.sizes, self.letters = source, values, sizes, letters
+        self.source, self.values, self.sizes, self.indices = source, values, sizes, indices
 
     def read(self, node: ast.expr) -> Any:
         """The value of one part."""
@@ -211,15 +211,15 @@ class _Reader:
         found = self.read(value)
         parts = places.elts if isinstance(places, ast.Tuple) else [places]
         if isinstance(value, ast.Name) and all(isinstance(part, ast.Name) for part in parts):
-            own = self.letters.get(value.id, ())
+            own = self.indices.get(value.id, ())
             wanted = [part.id for part in parts if isinstance(part, ast.Name)]
             if sorted(own) != sorted(wanted):
                 raise refuse(
                     "bind-letters",
-                    f"{self.source} has other letters than {value.id}[{', '.join(own)}]",
-                    help="write the letters of the formula in the order in which the code has them",
+                    f"{self.source} has other indices than {value.id}[{', '.join(own)}]",
+                    help="write the indices of the formula in the order in which the code has them",
                 )
-            return found.permute([own.index(letter) for letter in wanted])
+            return found.permute([own.index(index) for index in wanted])
         return found[tuple(self._place(part) for part in parts)]
 
     def _place(self, part: ast.expr) -> Any:
@@ -242,7 +242,7 @@ class Program:
     arguments: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     constructor: Mapping[str, str] = field(default_factory=dict)
-    letters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     results: Mapping[str, str] = field(default_factory=dict)  # where a result has another layout
     names: tuple[str, ...] = ()  # of the formula's results
     told: tuple[str, ...] = ()  # arguments and parameters whose source a person has said
@@ -306,7 +306,7 @@ class Program:
 
         def read(sources: Mapping[str, str]) -> dict[str, Any]:
             return {
-                name: evaluate_source(source, values, sizes, self.letters)
+                name: evaluate_source(source, values, sizes, self.indices)
                 for name, source in sources.items()
             }
 

@@ -34,7 +34,7 @@ from derive.checker.bind import (
 from derive.checker.draws import make_draws
 from derive.checker.load import CannotRunError, Code, find_literals, finish_script
 from derive.checker.processes import Failure, find_kind, to_error, to_failure, where_it_lives
-from derive.checker.program import Program, evaluate_source, find_letters, find_names, find_tensors
+from derive.checker.program import Program, evaluate_source, find_indices, find_names, find_tensors
 from derive.checker.runs import INIT, describe_error, make_module
 from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, rank_size
 from derive.checker.ties import Statement, set_sizes
@@ -611,7 +611,7 @@ def _find_script(task: Task, match: Match, slots: list[Slot], result: str) -> Su
     program = Program(
         finished,
         match.arguments,
-        letters=find_letters(system),
+        indices=find_indices(system),
         results={system.results[0].name: laid} if laid else {},
         told=tuple(task.binds),
     )

@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # letters that it cannot write
+            stream.reconfigure(errors="backslashreplace")  # indices that it cannot write
     as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
         raise SystemExit(app(arguments, prog_name="derive", standalone_mode=False) or 0)

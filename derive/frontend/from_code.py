@@ -251,7 +251,7 @@ def _list_arguments(function: ast.FunctionDef) -> list[ast.arg]:
 
 
 def _read_annotations(function: ast.FunctionDef) -> dict[str, str]:
-    """`Float[Tensor, "b s d"]` and `"(B, S, D)"`, the letters as names of sizes."""
+    """`Float[Tensor, "b s d"]` and `"(B, S, D)"`, the indices as names of sizes."""
     told = {}
     for argument in _list_arguments(function):
         kind, shape = "", ""
@@ -292,7 +292,7 @@ def _read_words(source: str, function: ast.FunctionDef) -> dict[str, str]:
 
 
 def _split(sizes: Sequence[str]) -> str:
-    """Sizes in the notation, large: small letters are those of indices. "" for other words."""
+    """Sizes in the notation, large: small indices are those of indices. "" for other words."""
     if not sizes or not all(_SIZE.fullmatch(size) for size in sizes):
         return ""
     if any(size in _NO_SIZES for size in sizes) or all(size.isdigit() for size in sizes):

@@ -1,7 +1,7 @@
 """Einsum strings: the one reader of them, and the formula that such a string is.
 
     equation = operand ("," operand)* ["->" output]       blanks mean nothing
-    operand  = letters                                    one an index; none for a number
+    operand  = indices                                    one an index; none for a number
              | words                                      of einops, with blanks between them
     "..." in an operand or in the output stands for any number of indices
 
@@ -9,13 +9,13 @@
                    Z[i,k] = sum[j](A[i,j] * B[j,k])
 
 Laws of the formula:
-- Each letter is an index of its own name. Its extent is a size named by the upper-case letter, `b`
+- Each index is an index of its own name. Its extent is a size named by the upper-case index, `b`
   has extent `B`; where that is an index itself, `N_b`.
 - The operands are A, B, C, .. in order, and the result Z, all but those names that a size or an
-  index has; where the alphabet does not suffice they are T1, T2, .. An operand without letters is
+  index has; where the alphabet does not suffice they are T1, T2, .. An operand without indices is
   a scalar.
-- A letter repeated in an operand takes the diagonal, A[i,i]; a letter that is not in the output is
-  summed. Without `->` the output is the letters that occur once, in alphabetical order.
+- An index repeated in an operand takes the diagonal, A[i,i]; an index that is not in the output is
+  summed. Without `->` the output is the indices that occur once, in alphabetical order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from derive.notation.formula import Formula
 
 DOTS = "..."
-_LETTERS = re.compile(r"\.\.\.|\S")
+_INDICES = re.compile(r"\.\.\.|\S")
 _WORDS = re.compile(r"\S+")
 _WIDEST = 160  # columns of the equation that a mark shows
 
@@ -115,10 +115,10 @@ class Fault:
     facts: tuple[str, ...] = ()
 
 
-def read_einsum(text: str, *, has_words: bool = False, any_letter: bool = False) -> Spec | Fault:
+def read_einsum(text: str, *, has_words: bool = False, any_index: bool = False) -> Spec | Fault:
     """A string taken apart, or the first thing that is wrong in it.
 
-    `has_words`: a pattern of einops.einsum, whose indices are words. `any_letter`: letters of every
+    `has_words`: a pattern of einops.einsum, whose indices are words. `any_index`: indices of every
     alphabet are taken.
     """
     left, arrow, right = text.partition("->")
@@ -140,7 +140,7 @@ def read_einsum(text: str, *, has_words: bool = False, any_letter: bool = False)
                 if DOTS in (before.name for before in term[:place]):
                     says = "there is more than one ellipsis in one term"
                     return Fault("ellipsis", says, token.start, token.end, "leave one of them")
-            elif fault := _find_fault(token, has_words, any_letter, term is output):
+            elif fault := _find_fault(token, has_words, any_index, term is output):
                 return fault
     if not arrow:
         every = [t.name for operand in operands for t in operand if t.name != DOTS]
@@ -152,7 +152,7 @@ def read_einsum(text: str, *, has_words: bool = False, any_letter: bool = False)
 
 
 def _split(part: str, start: int, has_words: bool) -> tuple[Token, ...]:
-    found = (_WORDS if has_words else _LETTERS).finditer(part)
+    found = (_WORDS if has_words else _INDICES).finditer(part)
     return tuple(Token(m[0], start + m.start(), start + m.end()) for m in found)
 
 
@@ -161,7 +161,7 @@ def is_word(name: str) -> bool:
     return name == "_" or (name.isidentifier() and not (name[0] == "_" or name[-1] == "_"))
 
 
-def _find_fault(token: Token, has_words: bool, any_letter: bool, is_output: bool) -> Fault | None:
+def _find_fault(token: Token, has_words: bool, any_index: bool, is_output: bool) -> Fault | None:
     """Why a token is no index; None where it is one."""
     name, start, end = token.name, token.start, token.end
     if has_words:
@@ -171,7 +171,7 @@ def _find_fault(token: Token, has_words: bool, any_letter: bool, is_output: bool
         if set(name) & set("()"):
             advice = "einops.einsum has no brackets: rearrange before or after it"
         return Fault("character", f"{name} is no name of an index", start, end, advice)
-    if name in ascii_letters or (any_letter and name.isalpha()):
+    if name in ascii_letters or (any_index and name.isalpha()):
         return None
     if name == ".":
         says = "an ellipsis is three dots, and nothing else has a dot"
@@ -215,8 +215,8 @@ def write_sublists(terms: Sequence[Sequence[int | None]], *, has_output: bool) -
     alphabet = ascii_lowercase if is_short else ascii_uppercase + ascii_lowercase
     if len(numbers) > len(alphabet):
         raise refuse("einsum-form", f"there are {len(numbers)} indices, and 52 letters")
-    letters = dict(zip(numbers, alphabet, strict=False))
-    words = ["".join(DOTS if n is None else letters[n] for n in term) for term in terms]
+    indices = dict(zip(numbers, alphabet, strict=False))
+    words = ["".join(DOTS if n is None else indices[n] for n in term) for term in terms]
     left = ",".join(words[:-1] if has_output else words)
     return f"{left}->{words[-1]}" if has_output else left
 
@@ -246,7 +246,7 @@ def to_notation(equation: str) -> str:
 
 
 def read_fixed(equation: str) -> Spec:
-    """A string whose operands have as many indices as it has letters; DeriveError for another."""
+    """A string whose operands have as many indices as it has indices; DeriveError for another."""
     if not isinstance(equation, str):
         raise refuse("text-wanted", f"an einsum string is text, not {type(equation).__name__}")
     if not equation.strip():
@@ -259,9 +259,9 @@ def read_fixed(equation: str) -> Spec:
     if isinstance(found, Spec) and found.has_dots:
         at = equation.index(DOTS)
         fresh = next((c for c in ascii_letters if c not in equation), "")
-        letters = "".join(equation.replace(DOTS, fresh).split())[:_WIDEST]
+        indices = "".join(equation.replace(DOTS, fresh).split())[:_WIDEST]
         says = "an ellipsis leaves open how many indices there are"
-        found = Fault("ellipsis", says, at, at + 3, f"give each of them a letter, {letters}")
+        found = Fault("ellipsis", says, at, at + 3, f"give each of them a letter, {indices}")
     if isinstance(found, Fault):
         raise _refuse(equation, found)
     return found

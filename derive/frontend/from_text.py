@@ -2,7 +2,7 @@
 
     text -> statements of tokens      text_lines
          -> declarations, equations   text_statements, their expressions as trees by text_syntax
-         -> one namespace             text_names, the letters' extents by text_extents
+         -> one namespace             text_names, the indices' extents by text_extents
          -> SymPy, unevaluated        text_expr over text_arithmetic and text_build
 
 Nothing of the text is ever evaluated, and every mistake in it is a DeriveError with its place.
@@ -19,7 +19,7 @@ from derive.errors import refuse, suggest
 from derive.frontend.text.build import to_size
 from derive.frontend.text.declare import find_names
 from derive.frontend.text.expr import Scope, to_number, to_place
-from derive.frontend.text.extents import Letters
+from derive.frontend.text.extents import Indices
 from derive.frontend.text.lines import Source, span, split_statements
 from derive.frontend.text.statements import EquationLine, ReturnLine, read_statement
 from derive.notation.formula import Declarations, Formula, check_name
@@ -54,9 +54,9 @@ def parse(  # noqa: PLR0913 - all but the text are keywords
         )
     names = find_names(code, lines)
     names.arguments.update({n: Symbol(n) for n in names.defaults})
-    letters = Letters(names, lines)
+    indices = Indices(names, lines)
     equations = [
-        _read_equation(names, letters, line) for line in lines if isinstance(line, EquationLine)
+        _read_equation(names, indices, line) for line in lines if isinstance(line, EquationLine)
     ]
     arguments = tuple(names.arguments.values())
     sizes = tuple((to_size(size), default) for size, default in names.sizes.items())
@@ -86,14 +86,14 @@ def _check_typical(names: Names, typical: Mapping[str, int] | None) -> None:
             )
 
 
-def _read_equation(names: Names, letters: Letters, line: EquationLine) -> Any:
+def _read_equation(names: Names, indices: Indices, line: EquationLine) -> Any:
     number, _ = names.equations[line.name.text]
     bound: dict[str, tuple[int, int]] = {}
     for place in line.places or ():
         for part in ast.walk(place):
             if isinstance(part, ast.Name) and names.kind(part.id) == "index":
                 bound.setdefault(part.id, span(part))
-    scope = Scope(names, letters, line.name.text, number, bound)
+    scope = Scope(names, indices, line.name.text, number, bound)
     value = to_number(line.value, scope)
     target = names.bases[line.name.text]
     if line.places is not None:
@@ -102,11 +102,11 @@ def _read_equation(names: Names, letters: Letters, line: EquationLine) -> Any:
 
 
 def _read_place(place: ast.expr, scope: Scope) -> Any:
-    """A place of the left side: a letter, or letters merged by + and *."""
+    """A place of the left side: an index, or indices merged by + and *."""
     inside = [part for part in ast.walk(place) if isinstance(part, ast.expr)]
-    letters = [p for p in inside if isinstance(p, ast.Name) and scope.names.kind(p.id) == "index"]
+    indices = [p for p in inside if isinstance(p, ast.Name) and scope.names.kind(p.id) == "index"]
     merging = (ast.Add, ast.Mult, ast.Sub)
-    if not letters:
+    if not indices:
         raise scope.refuse(
             "not-yet",
             "a fixed place on the left side cannot be used yet: it fills only a part of the tensor",
@@ -118,7 +118,7 @@ def _read_place(place: ast.expr, scope: Scope) -> Any:
         if not plain and not (isinstance(part, ast.BinOp) and isinstance(part.op, merging)):
             raise scope.refuse(
                 "left-side",
-                "a place of the left side is a letter, or letters merged by + and *",
+                "a place of the left side is an index, or indices merged by + and *",
                 place,
                 help="write it like y[b, h*D + d]",
             )

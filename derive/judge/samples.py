@@ -273,15 +273,15 @@ def _find_least(expr: Expr) -> Iterator[tuple[Polynomial, int]]:
 def _find_wanted(expr: Expr) -> Iterator[tuple[Polynomial, int]]:
     """From which extent on a condition is true and false, over an index and a number.
 
-    Over two letters it has to be long enough that `j <= i` and `j < i` differ off the ends too.
+    Over two indices it has to be long enough that `j <= i` and `j < i` differ off the ends too.
     """
     for part in walk(expr):
         if isinstance(part, Compare):
             inside = (*walk(part.left), *walk(part.right))
             numbers = [abs(int(here.value)) for here in inside if isinstance(here, Number)]
-            letters = dict.fromkeys(here for here in inside if isinstance(here, Index))
-            for index in letters:
-                most = max(numbers, default=0) + min(1 + len(letters), 3)
+            indices = dict.fromkeys(here for here in inside if isinstance(here, Index))
+            for index in indices:
+                most = max(numbers, default=0) + min(1 + len(indices), 3)
                 if Polynomial.of(index.extent).constant is None and most < LARGEST[-1]:
                     yield Polynomial.of(index.extent), most
 

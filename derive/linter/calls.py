@@ -66,7 +66,7 @@ _EINSUMS = {
     "einops.einops.einsum": "einops",
 }
 _PATTERNS = ("rearrange", "reduce", "repeat")
-_ANY_LETTER = ("opt_einsum", "jax")  # libraries that take every alphabet
+_ANY_INDEX = ("opt_einsum", "jax")  # libraries that take every alphabet
 _TAKES_LISTS = ("torch", "paddle", "")  # all operands may come in one argument
 _EQUATION = ("torch", "tensorflow")  # libraries whose string may be given as `equation`
 _LONGEST_NAME = 24
@@ -153,7 +153,7 @@ def _read(seen: Seen) -> Iterator[Call]:
     elif library == "einops":
         yield from _read_words(call, arguments, is_whole)
     else:
-        yield from _read_letters(call, arguments, is_whole)
+        yield from _read_indices(call, arguments, is_whole)
 
 
 def _find_function(target: str) -> tuple[str, str] | None:
@@ -188,7 +188,7 @@ def _read_words(call: Call, arguments: list[ast.expr], is_whole: bool) -> Iterat
         yield call.reads(text, _find_operands(call, rest, is_whole, found), found)
 
 
-def _read_letters(call: Call, arguments: list[ast.expr], is_whole: bool) -> Iterator[Call]:
+def _read_indices(call: Call, arguments: list[ast.expr], is_whole: bool) -> Iterator[Call]:
     """Another einsum, whose string is the first argument."""
     string = call.keywords.get("equation") if call.library in _EQUATION else None
     if string is None and not arguments:
@@ -198,8 +198,8 @@ def _read_letters(call: Call, arguments: list[ast.expr], is_whole: bool) -> Iter
     if not texts and is_whole:
         yield from _read_sublists(call, arguments)
     for text in texts:
-        any_letter = call.library in _ANY_LETTER or not call.library
-        found = read_einsum(text.value, any_letter=any_letter)
+        any_index = call.library in _ANY_INDEX or not call.library
+        found = read_einsum(text.value, any_index=any_index)
         yield call.reads(text, _find_operands(call, rest, is_whole, found), found)
 
 
@@ -313,14 +313,14 @@ def _names(side: Sequence[Token]) -> list[Token]:
 def _find_form_faults(side: Sequence[Token]) -> Iterator[Fault]:
     opened: Token | None = None
     seen: set[str] = set()
-    for letter in side:
-        start, end = letter.start, letter.end
-        match letter.name:
+    for index in side:
+        start, end = index.start, index.end
+        match index.name:
             case "(" if opened:
                 says = "a bracket stands inside a bracket"
                 yield Fault("form", says, start, end, "einops has one level of brackets")
             case "(":
-                opened = letter
+                opened = index
             case ")" if opened is None:
                 says = "this bracket was never opened"
                 yield Fault("form", says, start, end, "open it with (, or take it out")
@@ -345,15 +345,15 @@ def _find_form_faults(side: Sequence[Token]) -> Iterator[Fault]:
 
 def _find_dots_faults(left: Sequence[Token], right: Sequence[Token]) -> Iterator[Fault]:
     is_inside = False
-    for letter in left:
-        is_inside = letter.name == "(" or (is_inside and letter.name != ")")
-        if letter.name == DOTS and is_inside:
+    for index in left:
+        is_inside = index.name == "(" or (is_inside and index.name != ")")
+        if index.name == DOTS and is_inside:
             says = "an ellipsis on the left stands in no bracket"
-            yield Fault("ellipsis", says, letter.start, letter.end, "take it out")
-    for letter in right:
-        if letter.name == DOTS and DOTS not in {c.name for c in left}:
+            yield Fault("ellipsis", says, index.start, index.end, "take it out")
+    for index in right:
+        if index.name == DOTS and DOTS not in {c.name for c in left}:
             says, advice = "the ellipsis is on the right alone", "give the left side one too"
-            yield Fault("ellipsis", says, letter.start, letter.end, advice)
+            yield Fault("ellipsis", says, index.start, index.end, advice)
 
 
 def _find_one_sided(
@@ -363,22 +363,22 @@ def _find_one_sided(
     for side, other, where in ((lefts, rights, "left"), (rights, lefts, "right")):
         if (function, where) in {("reduce", "left"), ("repeat", "right")}:
             continue
-        known = {letter.name for letter in other}
-        for letter in side:
-            if letter.name not in known or letter.name.isdecimal():
-                says = f"{letter.name} is on the {where} side alone"
+        known = {index.name for index in other}
+        for index in side:
+            if index.name not in known or index.name.isdecimal():
+                says = f"{index.name} is on the {where} side alone"
                 advice = {
                     "rearrange": "rearrange drops and adds nothing: use reduce, or repeat",
-                    "reduce": f"reduce adds nothing: use repeat for {letter.name}",
-                    "repeat": f"repeat drops nothing: use reduce for {letter.name}",
+                    "reduce": f"reduce adds nothing: use repeat for {index.name}",
+                    "repeat": f"repeat drops nothing: use reduce for {index.name}",
                 }[function]
-                yield Fault("names", says, letter.start, letter.end, advice)
+                yield Fault("names", says, index.start, index.end, advice)
 
 
 def _find_size_faults(
     left: Sequence[Token], right: Sequence[Token], sizes: Sequence[str], has_more: bool
 ) -> Iterator[Fault]:
-    known = {letter.name for letter in (*left, *right)}
+    known = {index.name for index in (*left, *right)}
     for name in sizes:
         if name not in known:
             says = f"{name} has a size and is not in the pattern"
@@ -388,26 +388,26 @@ def _find_size_faults(
     for group in _find_groups(left):
         free = [c for c in group if not c.name.isdecimal() and c.name not in sizes]
         if len(free) > 1:
-            names = " and ".join(letter.name for letter in free)
+            names = " and ".join(index.name for index in free)
             says = f"the sizes of {names} cannot both be found"
             advice = f"give one of them, {free[0].name}=.."
             yield Fault("sizes", says, group[0].start, group[-1].end, advice)
-    lefts = {letter.name for letter in left}
-    for letter in _names(right):
-        is_new = letter.name not in lefts and not letter.name.isdecimal()
-        if is_new and letter.name not in sizes:
-            says, advice = f"the new {letter.name} has no size", f"give it, {letter.name}=.."
-            yield Fault("sizes", says, letter.start, letter.end, advice)
+    lefts = {index.name for index in left}
+    for index in _names(right):
+        is_new = index.name not in lefts and not index.name.isdecimal()
+        if is_new and index.name not in sizes:
+            says, advice = f"the new {index.name} has no size", f"give it, {index.name}=.."
+            yield Fault("sizes", says, index.start, index.end, advice)
 
 
 def _find_groups(side: Sequence[Token]) -> Iterator[list[Token]]:
     group: list[Token] | None = None
-    for letter in side:
-        if letter.name == "(":
+    for index in side:
+        if index.name == "(":
             group = []
-        elif letter.name == ")":
+        elif index.name == ")":
             if group:
                 yield group
             group = None
         elif group is not None:
-            group.append(letter)
+            group.append(index)

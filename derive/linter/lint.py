@@ -123,7 +123,7 @@ def _find_remarks(rule: Rule, call: Call) -> Iterable[Remark]:
 
 
 def _to_finding(rule: Rule, remark: Remark, call: Call, source: Source) -> Finding:
-    """The remark at its letters, else at the literal, else at the call."""
+    """The remark at its indices, else at the literal, else at the call."""
     text, facts = call.text, list(remark.facts)
     characters = find_characters(text, source.lines) if text and text.is_at_call else []
     if characters and 0 <= remark.start < remark.end <= len(characters):

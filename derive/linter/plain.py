@@ -70,18 +70,18 @@ def _find_implied(parts: Parts) -> Iterator[str]:
 
 def _find_diagonals(parts: Parts) -> Iterator[str]:
     for name, operand in zip(parts.names, parts.operands, strict=True):
-        for letter in _find_twice(operand):
-            yield f"{name}: the repeated {letter} takes the diagonal of {operand}"
+        for index in _find_twice(operand):
+            yield f"{name}: the repeated {index} takes the diagonal of {operand}"
 
 
 def _find_lone_sums(parts: Parts) -> Iterator[str]:
     for name, operand in zip(parts.names, parts.operands, strict=True):
         others = "".join(parts.operands)
-        for letter in dict.fromkeys(operand):
-            is_alone = others.count(letter) == operand.count(letter)
-            if is_alone and letter not in parts.output:
+        for index in dict.fromkeys(operand):
+            is_alone = others.count(index) == operand.count(index)
+            if is_alone and index not in parts.output:
                 where = "" if len(parts.operands) == 1 else f"in {name} alone and "
-                yield f"{letter} is {where}not in the result: {name} is added up over it"
+                yield f"{index} is {where}not in the result: {name} is added up over it"
 
 
 def _find_outer(parts: Parts) -> Iterator[str]:
@@ -92,10 +92,10 @@ def _find_outer(parts: Parts) -> Iterator[str]:
 
 
 def _find_repeated(parts: Parts) -> Iterator[str]:
-    """Operands that are repeated along letters of the result, with nothing of them summed."""
+    """Operands that are repeated along indices of the result, with nothing of them summed."""
     for k, (name, operand) in enumerate(zip(parts.names, parts.operands, strict=True)):
         others = "".join(parts.operands[:k] + parts.operands[k + 1 :])
-        lacking = [letter for letter in parts.output if letter not in operand]
+        lacking = [index for index in parts.output if index not in operand]
         if set(operand) <= set(parts.output) and set(operand) & set(others) and lacking:
             yield f"{name} is repeated along {', '.join(lacking)}"
 
@@ -109,7 +109,7 @@ def _find_many(parts: Parts) -> Iterator[str]:
 
 
 def _find_twice(operand: str) -> list[str]:
-    return [letter for letter in dict.fromkeys(operand) if operand.count(letter) > 1]
+    return [index for index in dict.fromkeys(operand) if operand.count(index) > 1]
 
 
 def _find_single(operand: str, output: str, name: str) -> str:
@@ -118,7 +118,7 @@ def _find_single(operand: str, output: str, name: str) -> str:
         return f"torch.diagonal({name})" if output else f"torch.trace({name})"
     if _find_twice(operand):
         return ""
-    kept = "".join(letter for letter in operand if letter in output)
+    kept = "".join(index for index in operand if index in output)
     return _transpose(_sum(name, operand, kept), kept, output)
 
 
@@ -127,7 +127,7 @@ def _find_product(first: str, second: str, parts: Parts) -> str:
     one, other = parts.names
     long, short = (first, second) if len(first) >= len(second) else (second, first)
     if long.endswith(short):
-        kept = "".join(letter for letter in long if letter in parts.output)
+        kept = "".join(index for index in long if index in parts.output)
         if kept != parts.output:
             return ""
         return f"{one} * {other}" if kept == long else _sum(f"({one} * {other})", long, kept)
@@ -137,9 +137,9 @@ def _find_product(first: str, second: str, parts: Parts) -> str:
 
 
 def _find_matmul(first: str, second: str, parts: Parts) -> str:
-    """A matrix product over one letter, with the same letters in front of all three, or without."""
+    """A matrix product over one index, with the same indices in front of all three, or without."""
     one, other = parts.names
-    summed = [letter for letter in first if letter in second and letter not in parts.output]
+    summed = [index for index in first if index in second and index not in parts.output]
     if len(summed) != 1 or set(first + second) != {*parts.output, *summed}:
         return ""
     (over,) = summed
@@ -163,9 +163,9 @@ def _find_matmul(first: str, second: str, parts: Parts) -> str:
     return f"({product}).mT" if len(rows) == 1 and output == column + rows else ""
 
 
-def _sum(name: str, letters: str, kept: str) -> str:
-    """The call that adds up all letters but the kept ones."""
-    places = [str(k) for k, letter in enumerate(letters) if letter not in kept]
+def _sum(name: str, indices: str, kept: str) -> str:
+    """The call that adds up all indices but the kept ones."""
+    places = [str(k) for k, index in enumerate(indices) if index not in kept]
     if not places:
         return name
     if not kept:
@@ -173,9 +173,9 @@ def _sum(name: str, letters: str, kept: str) -> str:
     return f"{name}.sum({places[0]})" if len(places) == 1 else f"{name}.sum(({', '.join(places)}))"
 
 
-def _transpose(name: str, letters: str, wanted: str) -> str:
-    if letters == wanted:
+def _transpose(name: str, indices: str, wanted: str) -> str:
+    if indices == wanted:
         return name
-    if len(letters) == 2:
+    if len(indices) == 2:
         return f"{name}.T"
-    return f"{name}.permute({', '.join(str(letters.index(letter)) for letter in wanted)})"
+    return f"{name}.permute({', '.join(str(indices.index(index)) for index in wanted)})"

@@ -1,12 +1,12 @@
 """A rule of the linter, what it remarks on one call, and the finding that this becomes.
 
     @rule(
-        code="DE101", name="repeated-letter", severity=Severity.WARNING,
+        code="DE101", name="repeated-index", severity=Severity.WARNING,
         why="...",
         hurts='torch.einsum("dd,bxcd->bxcd", W, x)',
         fine='torch.einsum("dk,bxck->bxcd", W, x)',
     )
-    def find_repeated_letters(call: Call, spec: Spec) -> Iterator[Remark]: ...
+    def find_repeated_indices(call: Call, spec: Spec) -> Iterator[Remark]: ...
 
 A rule looks at one call with a valid string, or names the faults of strings that it tells. One
 parametrised test lints both examples, each behind PRELUDE. A finding prints as

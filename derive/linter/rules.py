@@ -128,18 +128,18 @@ def find_miscounts(call: Call, spec: Spec) -> Iterator[Remark]:
     hurts='torch.einsum("dd,bxcd->bxcd", W, x)',
     fine='torch.einsum("dk,bxck->bxcd", W, x)',
 )
-def find_repeated_letters(call: Call, spec: Spec) -> Iterator[Remark]:
-    """A letter repeated in one of several operands takes a diagonal."""
+def find_repeated_indices(call: Call, spec: Spec) -> Iterator[Remark]:
+    """An index repeated in one of several operands takes a diagonal."""
     if len(spec.operands) < 2:
         return  # alone in the call, a diagonal or a trace is what the call is for
     for name, operand in zip(call.names, spec.operands, strict=True):
         seen: set[str] = set()
-        for letter in operand:
-            if letter.name in seen:
-                says = f"{name}: the repeated {letter.name} takes the diagonal of"
+        for index in operand:
+            if index.name in seen:
+                says = f"{name}: the repeated {index.name} takes the diagonal of"
                 advice = "give the two indices two letters, unless the diagonal is meant"
-                yield _at(letter, f"{says} {spec.write(operand)}", advice)
-            seen.add(letter.name)
+                yield _at(index, f"{says} {spec.write(operand)}", advice)
+            seen.add(index.name)
 
 
 @rule(
@@ -154,17 +154,17 @@ def find_repeated_letters(call: Call, spec: Spec) -> Iterator[Remark]:
     hurts='torch.einsum("bij,bk->bi", A, x)',
     fine='torch.einsum("bij,bj->bi", A, x)',
 )
-def find_lone_letters(call: Call, spec: Spec) -> Iterator[Remark]:
-    """A letter is summed because the output lacks it, in one operand alone."""
+def find_lone_indices(call: Call, spec: Spec) -> Iterator[Remark]:
+    """An index is summed because the output lacks it, in one operand alone."""
     if len(spec.operands) < 2 or not spec.output_names:
         return  # where the result is a number, everything is summed on purpose
     for k, (name, operand) in enumerate(zip(call.names, spec.operands, strict=True)):
         others = {n for m, names in enumerate(spec.names) if m != k for n in names}
-        for letter in {c.name: c for c in operand if c.name != DOTS}.values():
-            if letter.name not in others and letter.name not in spec.output_names:
-                says = f"{letter.name} is in {name} alone and not in the result"
-                advice = f"put {letter.name} into the result, or sum {name} over it before"
-                yield _at(letter, f"{says}: {name} is added up over it", advice)
+        for index in {c.name: c for c in operand if c.name != DOTS}.values():
+            if index.name not in others and index.name not in spec.output_names:
+                says = f"{index.name} is in {name} alone and not in the result"
+                advice = f"put {index.name} into the result, or sum {name} over it before"
+                yield _at(index, f"{says}: {name} is added up over it", advice)
 
 
 @rule(
@@ -181,12 +181,12 @@ def find_lone_letters(call: Call, spec: Spec) -> Iterator[Remark]:
     fine='torch.einsum("bid,bjd->bij", q, k)',
 )
 def find_same_tensors(call: Call, spec: Spec) -> Iterator[Remark]:
-    """The same tensor is passed twice, under different letters."""
+    """The same tensor is passed twice, under different indices."""
     given = call.operands
     if given is None or not len(given) == len(spec.operands) == 2:
         return  # among more operands, a tensor on both sides is a quadratic form
     one, other = spec.names
-    # over another letter than the last it is a covariance, or the square of a matrix
+    # over another index than the last it is a covariance, or the square of a matrix
     is_summed = one[-1:] == other[-1:] and not set(one[-1:]) <= set(spec.output_names)
     if one != other and is_summed and _is_same(*given):
         first, second = spec.operands
@@ -207,7 +207,7 @@ def find_same_tensors(call: Call, spec: Spec) -> Iterator[Remark]:
     fine='np.einsum("ki,jk->ij", A, B)',
 )
 def find_implicit_outputs(call: Call, spec: Spec) -> Iterator[Remark]:
-    """The output is not written, so its letters are in alphabetical order."""
+    """The output is not written, so its indices are in alphabetical order."""
     if spec.has_arrow or len(spec.output_names) < 2 or call.text is None:
         return
     output = spec.write(spec.output)
@@ -224,16 +224,16 @@ def find_implicit_outputs(call: Call, spec: Spec) -> Iterator[Remark]:
     hurts='torch.einsum("bnd,bNd->bnN", q, k)',
     fine='torch.einsum("bnd,bmd->bnm", q, k)',
 )
-def find_letters_by_case(call: Call, spec: Spec) -> Iterator[Remark]:
-    """Two letters differ only by their case."""
+def find_indices_by_case(call: Call, spec: Spec) -> Iterator[Remark]:
+    """Two indices differ only by their case."""
     if spec.has_words:
         return
     for name in spec.indices:
         twin = name.swapcase()
         if name.islower() and twin in spec.indices:
-            letter = next(c for o in spec.operands for c in o if c.name == twin)
+            index = next(c for o in spec.operands for c in o if c.name == twin)
             says = f"{name} and {twin} are different indices"
-            yield _at(letter, says, f"name one of them by another letter than {name}")
+            yield _at(index, says, f"name one of them by another letter than {name}")
 
 
 @rule(
@@ -251,14 +251,14 @@ def find_lost_ellipses(call: Call, spec: Spec) -> Iterator[Remark]:
     """One operand has an ellipsis and the output has none."""
     if not spec.has_arrow or any(c.name == DOTS for c in spec.output):
         return
-    letters = [c for o in spec.operands for c in o if c.name == DOTS]
+    indices = [c for o in spec.operands for c in o if c.name == DOTS]
     # an ellipsis that all operands share, or that stands alone in the call, is summed on purpose
-    is_lone = len(letters) == 1 < len(spec.operands)
-    if letters and (is_lone or call.library == "numpy"):
-        letter = letters[0]
+    is_lone = len(indices) == 1 < len(spec.operands)
+    if indices and (is_lone or call.library == "numpy"):
+        index = indices[0]
         does = "numpy raises" if call.library == "numpy" else "they are summed"
         says = f"the output has no ellipsis: if it stands for indices, {does}"
-        yield _at(letter, says, "write ... into the output too")
+        yield _at(index, says, "write ... into the output too")
 
 
 @rule(
@@ -273,7 +273,7 @@ def find_lost_ellipses(call: Call, spec: Spec) -> Iterator[Remark]:
     fine='torch.einsum("bhij,h->bhij", A, x)',
 )
 def find_permuted_outputs(call: Call, spec: Spec) -> Iterator[Remark]:
-    """The output is one operand's letters in another order, elementwise."""
+    """The output is one operand's indices in another order, elementwise."""
     if not spec.has_arrow or not _is_elementwise(spec):
         return
     wanted = sorted(spec.output_names)
@@ -297,7 +297,7 @@ def find_permuted_outputs(call: Call, spec: Spec) -> Iterator[Remark]:
     fine='torch.einsum("bi,bj->bij", x, y)',
 )
 def find_outer_products(call: Call, spec: Spec) -> Iterator[Remark]:
-    """An operand shares no letter with the others: an outer product."""
+    """An operand shares no index with the others: an outer product."""
     if all(len(operand) < 2 for operand in spec.operands):
         return  # of vectors alone it is what the call is for
     for k, (name, operand) in enumerate(zip(call.names, spec.operands, strict=True)):
@@ -310,8 +310,8 @@ def find_outer_products(call: Call, spec: Spec) -> Iterator[Remark]:
             return
 
 
-def _at(letter: Token, says: str, help: str) -> Remark:
-    return Remark(says, help, letter.start, letter.end)
+def _at(index: Token, says: str, help: str) -> Remark:
+    return Remark(says, help, index.start, index.end)
 
 
 def _is_elementwise(spec: Spec) -> bool:
@@ -369,9 +369,9 @@ def find_unoptimized(call: Call, spec: Spec) -> Iterator[Remark]:
         return
     terms = [frozenset(c.name for c in operand) for operand in spec.operands]
     output = frozenset(c.name for c in spec.output)
-    letters = len(output.union(*terms))
-    if find_widest(terms, output) < letters:
-        says = f"{len(terms)} operands go through one loop nest over all {letters} letters"
+    indices = len(output.union(*terms))
+    if find_widest(terms, output) < indices:
+        says = f"{len(terms)} operands go through one loop nest over all {indices} letters"
         advice = "pass optimize=True"
         yield Remark(says, advice, 0, len(call.written))
 
@@ -430,7 +430,7 @@ def find_paths_each_call(call: Call, spec: Spec) -> Iterator[Remark]:
 
 
 def find_widest(terms: Sequence[frozenset[str]], output: frozenset[str]) -> int:
-    """The letters of the widest step, in the order of pairs that keeps it narrowest."""
+    """The indices of the widest step, in the order of pairs that keeps it narrowest."""
     if len(terms) < 2:
         return max((len(term) for term in terms), default=0)
     pairs = list(combinations(range(len(terms)), 2))
@@ -503,8 +503,8 @@ CALL_RULES: tuple[Rule, ...] = (
     find_wrong_extents,
     PATTERN_NAMES,
     PATTERN_SIZES,
-    find_repeated_letters,
-    find_lone_letters,
+    find_repeated_indices,
+    find_lone_indices,
     find_same_tensors,
     find_implicit_outputs,
     find_lost_ellipses,
@@ -514,7 +514,7 @@ CALL_RULES: tuple[Rule, ...] = (
     find_paths_each_call,
     find_permuted_outputs,
     find_outer_products,
-    find_letters_by_case,
+    find_indices_by_case,
 )
 RULES: tuple[Rule, ...] = (*CALL_RULES, SYNTAX, UNREADABLE, UNUSED_IGNORE)
 

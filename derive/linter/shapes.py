@@ -41,13 +41,13 @@ _MATRICES = {f"{home}.eye" for home in ("torch", "numpy", "jax.numpy")} | {"nump
     fine='A = torch.zeros(2, 3)\nx = torch.einsum("ij->ji", A)',
 )
 def find_wrong_ranks(call: Call, spec: Spec) -> Iterator[Remark]:
-    """A tensor has another number of indices than its term has letters."""
+    """A tensor has another number of indices than its term has indices."""
     for name, operand, shape in _find_shapes(call, spec):
-        letters = [letter for letter in operand if letter.name != DOTS]
-        is_open = len(letters) < len(operand)
-        if len(letters) > len(shape) or (not is_open and len(letters) < len(shape)):
+        indices = [index for index in operand if index.name != DOTS]
+        is_open = len(indices) < len(operand)
+        if len(indices) > len(shape) or (not is_open and len(indices) < len(shape)):
             start, end = (operand[0].start, operand[-1].end) if operand else (-1, -1)
-            says = f"{name} has {len(shape)} indices, its term {len(letters)} letters"
+            says = f"{name} has {len(shape)} indices, its term {len(indices)} letters"
             yield Remark(says, "give each index one letter", start, end)
 
 
@@ -60,19 +60,19 @@ def find_wrong_ranks(call: Call, spec: Spec) -> Iterator[Remark]:
     fine='A = torch.zeros(2, 3)\nB = torch.zeros(3, 5)\nx = torch.einsum("ij,jk->ik", A, B)',
 )
 def find_wrong_extents(call: Call, spec: Spec) -> Iterator[Remark]:
-    """A letter stands for two different extents."""
+    """An index stands for two different extents."""
     known: dict[str, tuple[int, str]] = {}
     for name, operand, shape in _find_shapes(call, spec):
-        if len(operand) != len(shape) or any(letter.name == DOTS for letter in operand):
+        if len(operand) != len(shape) or any(index.name == DOTS for index in operand):
             continue
-        for letter, extent in zip(operand, shape, strict=True):
+        for index, extent in zip(operand, shape, strict=True):
             if extent is None or extent == 1:
                 continue  # an extent of 1 is stretched, in all libraries
-            before, where = known.setdefault(letter.name, (extent, name))
+            before, where = known.setdefault(index.name, (extent, name))
             if before != extent:
-                says = f"{letter.name} has extent {before} in {where} and {extent} in {name}"
+                says = f"{index.name} has extent {before} in {where} and {extent} in {name}"
                 advice = "correct a letter, or a shape"
-                yield Remark(says, advice, letter.start, letter.end)
+                yield Remark(says, advice, index.start, index.end)
 
 
 def _find_shapes(call: Call, spec: Spec) -> Iterator[tuple[str, Sequence[Token], Shape]]:

@@ -24,7 +24,7 @@ class Declarations:
 
     arguments: tuple[Any, ...] = ()  # IndexedBase or Symbol, in order of declaration
     sizes: tuple[tuple[Any, int | None], ...] = ()  # (Symbol, default)
-    indices: tuple[str, ...] = ()  # letters with an `index` line
+    indices: tuple[str, ...] = ()  # indices with an `index` line
 
 
 class Formula:

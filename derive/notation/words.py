@@ -71,7 +71,7 @@ def sizes(names: str) -> Any:
 
 
 def indices(names: str, extent: Any) -> Any:
-    """Index letters that run over 0 .. extent - 1: `i, j = indices("i j", S)`.
+    """Index indices that run over 0 .. extent - 1: `i, j = indices("i j", S)`.
 
     The extent is a size, an expression over sizes or a number; a name stands for the size.
     """

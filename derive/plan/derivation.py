@@ -49,7 +49,7 @@ from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.ops import Cell, Source, axes_of, is_number, walk_ops
 from derive.plan.path import OUTER
 from derive.plan.plan import PREPARE, Costs, Entry
-from derive.rewrite.naming import settle_letters
+from derive.rewrite.naming import settle_indices
 from derive.rewrite.recipes import Use, find_uses, prepare
 from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_product, is_bracket
 
@@ -360,7 +360,7 @@ def _find_roots(op: Op) -> tuple[str, ...]:
 
 
 # They let go of brackets after another rule, and of indices that it took.
-TIDY = (flatten_sum.name, flatten_product.name, "settle_letters")
+TIDY = (flatten_sum.name, flatten_product.name, settle_indices.__name__)
 FIRST = (guard_product.name,)  # it makes way for another rule
 
 
@@ -432,7 +432,7 @@ class _Entries:
         last = self.entries[-1]
         if after is None or system is None or last.target is None:
             return
-        after = settle_letters(Equation(last.target, after), system)
+        after = settle_indices(Equation(last.target, after), system)
         self.entries[-1] = replace(last, after=after, system=system)
         self.shown[last.equation] = after
 

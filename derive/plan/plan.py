@@ -173,11 +173,11 @@ def find_products(op: Op) -> Iterator[Einsum]:
 
 
 def find_subscripts(steps: Iterable[Step], *, calls: bool = False) -> dict[Index, str]:
-    """A letter for each index of the einsums: its own where it is one letter, else a free one.
+    """An index for each index of the einsums: its own where it is one index, else a free one.
 
     With `calls` also of those that a call of torch stands for.
 
-    One letter means one index throughout, as long as there are letters enough.
+    One index means one index throughout, as long as there are indices enough.
     """
     find = find_products if calls else walk_ops
     einsums = [op for step in steps for op in find(step.op) if isinstance(op, Einsum)]
@@ -199,7 +199,7 @@ def _assign_subscripts(indices: tuple[Index, ...]) -> dict[Index, str]:
 
 
 def to_equation(op: Einsum, subscripts: Mapping[Index, str]) -> str:
-    """The einsum string; letters of its own where there are not enough for the whole plan."""
+    """The einsum string; indices of its own where there are not enough for the whole plan."""
     indices = _indices_of(op)
     if any(index not in subscripts for index in indices):
         subscripts = _assign_subscripts(indices)

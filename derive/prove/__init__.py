@@ -324,8 +324,8 @@ def _fix_sizes(system: System, fixed: Mapping[Size, Number]) -> System:
                 indices = tuple(Index(i.name, visit(i.extent)) for i in bound)
                 return Reduce(kind, indices, visit(condition), visit(body))
             case Along(kind, index, condition, body):
-                letter = Index(index.name, visit(index.extent))
-                return Along(kind, letter, visit(condition), visit(body))
+                renewed = Index(index.name, visit(index.extent))
+                return Along(kind, renewed, visit(condition), visit(body))
         return map_children(here, visit)
 
     def put(tensor: Tensor) -> Tensor:

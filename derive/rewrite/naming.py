@@ -33,12 +33,12 @@ def rename_clashes(system: System, start: System) -> System:
     return replace(system, equations=tuple(equations))
 
 
-def settle_letters(equation: Equation, system: System) -> Expr:
+def settle_indices(equation: Equation, system: System) -> Expr:
     """The value of an equation of a system, with no index called like something else in scope."""
     return IndexNames(system).settle(equation.value, equation)
 
 
-def find_letters(part: Reduce | Along) -> tuple[Index, ...]:
+def find_indices(part: Reduce | Along) -> tuple[Index, ...]:
     """The indices that a node binds, or runs along."""
     return part.bound if isinstance(part, Reduce) else (part.index,)
 
@@ -105,4 +105,4 @@ def _find_indices(exprs: Sequence[Expr]) -> Iterator[Index]:
             if isinstance(here, Index):
                 yield here
             elif isinstance(here, (Reduce, Along)):
-                yield from find_letters(here)
+                yield from find_indices(here)

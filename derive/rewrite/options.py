@@ -33,7 +33,7 @@ from derive.ir.nodes import (
 from derive.ir.walk import find_children, find_free, map_children, walk
 from derive.rewrite.finite import find_nonfinite, mark_tensors
 from derive.rewrite.guards import is_natural
-from derive.rewrite.naming import IndexNames, find_letters
+from derive.rewrite.naming import IndexNames, find_indices
 from derive.rewrite.recipes import RULES
 from derive.rewrite.rule import Rule, find_valid
 from derive.rewrite.rules import (
@@ -175,7 +175,7 @@ def _find_across(system: System, rules: Sequence[Rule], indices: IndexNames) -> 
 def _is_whole(value: Expr) -> bool:
     """Does every index have a say in what is reduced over it? A sum counts where it has none."""
     return all(
-        set(find_letters(part)) <= {*find_free(part.body), *find_free(part.condition)}
+        set(find_indices(part)) <= {*find_free(part.body), *find_free(part.condition)}
         for part in walk(value)
         if isinstance(part, (Reduce, Along)) and part.kind not in {"sum", "prod", "logsumexp"}
     )

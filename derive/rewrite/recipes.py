@@ -37,7 +37,7 @@ RULES: tuple[Rule, ...] = (
     softmax.drop_largest,
     softmax.return_shift,
     deltas.split_delta,
-    deltas.sift_letter,
+    deltas.sift_index,
     products.restrict_sum,
     products.pull_sum_out,
     products.merge_sums,
@@ -53,7 +53,7 @@ FLAT = (products.flatten_product,)
 TOLD = (
     products.distribute_product,
     deltas.split_delta,
-    deltas.sift_letter,
+    deltas.sift_index,
     softmax.find_softmax,
     softmax.find_full_softmax,
     softmax.find_masked_softmax,
@@ -69,7 +69,7 @@ TOLD = (
 OPEN = ("open_wide_sum", "a wide sum that is only contracted stands where it is contracted")
 ROWS = ("open_row", "the parts of a softmax stand where it is, and not under names of their own")
 GUARD = ("carry_guard", "a tensor that is read only where c holds is computed only where c holds")
-SETTLE = ("settle_letters", "a letter that is summed over may have another name")
+SETTLE = ("settle_indices", "an index that is summed over may have another name")
 
 
 def find_rules(system: System) -> tuple[Rule, ...]:

@@ -100,7 +100,7 @@ def test_a_view_that_merges_neighbours_and_back_is_plain():
     assert show(unravel(together[0], (B, H, S, D))) == ["b", "h", "i", "d"]
 
 
-def test_three_letters_in_one_place_come_out_plain():
+def test_three_indices_in_one_place_come_out_plain():
     whole = ravel((b, h, d), (B, H, D))
     assert show(unravel(whole, (mul(B, H), D))) == ["H * b + h", "d"]
     assert show(unravel(whole, (B, mul(H, D)))) == ["b", "d + D * h"]
@@ -199,7 +199,7 @@ EXTENTS = st.one_of(
     st.tuples(SIZES, SIZES).map(lambda pair: mul(Size(pair[0]), Size(pair[1]))),
     st.sampled_from([num(3), num(6), add(mul(num(2), S), num(-1)), mul(num(2), S)]),
 )
-LETTERS = st.tuples(st.sampled_from("abc"), EXTENTS).map(lambda pair: Index(*pair))
+INDICES = st.tuples(st.sampled_from("abc"), EXTENTS).map(lambda pair: Index(*pair))
 
 
 def combine(inner):
@@ -213,10 +213,10 @@ def combine(inner):
     )
 
 
-PLACES = st.recursive(st.one_of(LETTERS, NUMBERS, SIZES.map(Size)), combine, max_leaves=6)
+PLACES = st.recursive(st.one_of(INDICES, NUMBERS, SIZES.map(Size)), combine, max_leaves=6)
 
 
-def letters_of(expr):
+def indices_of(expr):
     from derive.ir.walk import find_free
 
     found = {}
@@ -229,11 +229,10 @@ def letters_of(expr):
 @settings(max_examples=400, deadline=None)
 def test_simplified_places_have_the_same_values_and_keep_their_range(expr, extents):
     sizes = dict(zip("SDH", extents, strict=True))
-    letters = letters_of(expr)
-    names = list(letters)
+    held = indices_of(expr)
+    names = list(held)
     ranges = [
-        range(min(evaluate_extent(index.extent, sizes) for index in letters[name]))
-        for name in names
+        range(min(evaluate_extent(index.extent, sizes) for index in held[name])) for name in names
     ]
     found = to_affine(expr)
     simple = found.to_expr()

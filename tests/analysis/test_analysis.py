@@ -262,18 +262,18 @@ def test_kinds_of_places(place, kind):
     assert (find_unplanned(system(text)) is None) == is_built
 
 
-letters = tuple(Index(name, extent) for name, extent in zip("abc", (N, M, number(3)), strict=True))
+indices = tuple(Index(name, extent) for name, extent in zip("abc", (N, M, number(3)), strict=True))
 steps = st.sampled_from((number(1), number(3), N, M, Mul((N, M)), Mul((number(3), M)), number(2)))
 merged = st.lists(
-    st.tuples(st.sampled_from(letters), steps), min_size=1, max_size=3, unique_by=lambda p: p[0]
+    st.tuples(st.sampled_from(indices), steps), min_size=1, max_size=3, unique_by=lambda p: p[0]
 )
 
 
 @given(merged, st.sampled_from((number(0), number(1))), st.booleans())
 def test_a_merged_place_meets_every_position_once_in_the_order_of_its_parts(parts, offset, exact):
     place = Add((*(Mul(part) for part in parts), offset))
-    used = [letter for letter, _ in parts]
-    extent = Mul(tuple(letter.extent for letter in used)) if exact else Mul((N, M))
+    used = [index for index, _ in parts]
+    extent = Mul(tuple(index.extent for index in used)) if exact else Mul((N, M))
     found = find_place(place, extent)
     shapes = list(product(range(1, 4), repeat=2))
     if isinstance(found, MergedPlace):
@@ -288,8 +288,8 @@ def test_a_merged_place_meets_every_position_once_in_the_order_of_its_parts(part
             assert met == list(range(int(value_of(extent, at))))
     if fills_once(place, extent):
         at = {"N": 2, "M": 5}
-        ranges = [range(int(value_of(letter.extent, at))) for letter in used]
-        names = [letter.name for letter in used]
+        ranges = [range(int(value_of(index.extent, at))) for index in used]
+        names = [index.name for index in used]
         met = {
             value_of(place, at | dict(zip(names, values, strict=True)))
             for values in product(*ranges)

@@ -76,13 +76,13 @@ equation-wanted: equation 1 is no equation: x[i] + 1
 left-side: the left side of equation 1 is no element of a tensor: 2*z[i]
   help: write the result alone on the left, Eq(y[i], ...)""",
     ),
-    "two ranges of one letter": (
+    "two ranges of one index": (
         Formula(Eq(z[i], x[i] * Sum(w[Idx("i", M)], Idx("i", M)))),
         """
 index-bound-again: index i is bound again where it already has a meaning
     z[i] = x[i] * sum[i](w[i])
                       ^
-  help: take a fresh letter here, j""",
+  help: take a fresh name here, j""",
     ),
     "two ranges in two equations": (
         Formula(Eq(z[i], x[i]), Eq(q[Idx("i", M)], w[Idx("i", M)])),
@@ -92,7 +92,7 @@ index-extents: index i has two extents, N and M
       ^
   i has extent N, from place 0 of x
   i has extent M, from place 0 of w
-  help: give one of them a letter of its own""",
+  help: give one of them a name of its own""",
     ),
     "a range that starts at 1": (
         Formula(Eq(z[i], x[i] + Sum(x[Idx("r", (1, N))], Idx("r", (1, N))))),
@@ -135,7 +135,7 @@ Sum(Piecewise((x, n <= ...), (0, True)), n)""",
 index-bound-again: index i is bound again where it already has a meaning
     L = sum[i](x[i] * sum[i](x[i]))
                           ^
-  help: take a fresh letter here, j""",
+  help: take a fresh name here, j""",
     ),
     "summed over what is on the left": (
         Formula(Eq(z[i], Sum(x[i], i))),
@@ -143,7 +143,7 @@ index-bound-again: index i is bound again where it already has a meaning
 index-bound-again: index i is bound again where it already has a meaning
     z[i] = sum[i](x[i])
                ^
-  help: take a fresh letter here, j""",
+  help: take a fresh name here, j""",
     ),
     "mean over what is not there": (
         Formula(Eq(z[i], mean(x[i], j))),
@@ -294,7 +294,7 @@ not-yet: several equations that fill one tensor cannot be used yet
 not-yet: a fixed place on the left side cannot be used yet: it fills only a part of z
     z[i,0] = x[i]
         ^
-  help: write an index letter there""",
+  help: write an index there""",
     ),
     "recurrence": (
         Formula(Eq(z[i], x[i] + z[i - 1])),

@@ -44,7 +44,7 @@ def test_only_its_own_positions_are_read(text: str) -> None:
     assert judgement.agrees, judgement.where
 
 
-def test_a_line_that_wins_is_shown_wherever_its_letter_is_read_first() -> None:
+def test_a_line_that_wins_is_shown_wherever_its_index_is_read_first() -> None:
     text = "x[B, D]; a[B, 4*D]\nindex d < D\nk[b,d] = x[b,d] * a[b,d]"
     assert show(parse(text)) == text
     assert "index" not in show(parse("x[N]; a[N]; index i < N; k[i] = x[i] * a[i]"))

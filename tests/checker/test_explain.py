@@ -73,7 +73,7 @@ def test_the_first_element_that_differs_is_shown(tmp_path):
     assert "the formula says" in found.difference
 
 
-def test_shapes_that_differ_are_shown_with_letters(tmp_path):
+def test_shapes_that_differ_are_shown_with_indices(tmp_path):
     found = explain_code("x[N, D]; y[i] = sum[d](x[i, d])", "return x", tmp_path, dict(N=3, D=4))
     assert found.difference == "y has shape [3, 4], the formula has y[i=3], at N=3 D=4"
     assert "survives: sum over it is missing" in found.edit.lower()

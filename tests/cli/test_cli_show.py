@@ -186,16 +186,16 @@ def test_plain_forms(equation):
 
 
 def test_every_plain_form_gives_what_einsum_gives():
-    """All strings of one or two operands of up to three letters, judged by torch."""
+    """All strings of one or two operands of up to three indices, judged by torch."""
     torch.manual_seed(0)
     sizes = {"i": 2, "j": 3, "k": 4}
     operands = ["".join(o) for n in range(4) for o in itertools.product("ijk", repeat=n)]
     tensors = {o: torch.randn([sizes[c] for c in o], dtype=torch.float64) for o in operands}
     found = 0
     for left in [*((o,) for o in operands), *itertools.product(operands, repeat=2)]:
-        letters = sorted(set("".join(left)))
-        for count in range(len(letters) + 1):
-            for output in map("".join, itertools.permutations(letters, count)):
+        indices = sorted(set("".join(left)))
+        for count in range(len(indices) + 1):
+            for output in map("".join, itertools.permutations(indices, count)):
                 equation = f"{','.join(left)}->{output}"
                 plain = find_call(take_apart(equation))
                 if plain:

@@ -23,23 +23,23 @@ TABLE = (
     .splitlines()
 )
 STRINGS = [line for line in TABLE if line and not line.startswith("#")]
-LETTERS = "abcdeX"  # a capital among them, but no both cases of one letter: tables have those
+INDICES = "abcdeX"  # a capital among them, but no both cases of one index: tables have those
 
 
 def split(string):
-    """The letters of each operand, and of the output."""
+    """The indices of each operand, and of the output."""
     left, output = string.split("->")
     return left.split(","), output
 
 
-def find_letters(string):
+def find_indices(string):
     return list(dict.fromkeys("".join(split(string)[0])))
 
 
 def make_operands(string, extents):
     """Random operands in float64, the same for the same string and extents."""
     generator = torch.Generator().manual_seed(len(string))
-    shapes = [[extents[letter] for letter in operand] for operand in split(string)[0]]
+    shapes = [[extents[index] for index in operand] for operand in split(string)[0]]
     return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
 
 
@@ -63,14 +63,14 @@ def test_table_is_large_and_distinct():
 @pytest.mark.parametrize("string", STRINGS)
 def test_fixed(string):
     built = build(from_einsum(string))
-    letters = find_letters(string)
-    check_equal(built, string, dict(zip(letters, count(2), strict=False)))
+    indices = find_indices(string)
+    check_equal(built, string, dict(zip(indices, count(2), strict=False)))
     # a size of 1 must not broadcast, and a sum over nothing is zero
     for special in (1, 0):
-        check_equal(built, string, dict.fromkeys(letters, special))
-        for letter in letters:
+        check_equal(built, string, dict.fromkeys(indices, special))
+        for index in indices:
             check_equal(
-                built, string, {**dict(zip(letters, count(2), strict=False)), letter: special}
+                built, string, {**dict(zip(indices, count(2), strict=False)), index: special}
             )
 
 
@@ -83,22 +83,22 @@ def test_only_pairs_are_contracted(string):
 
 @st.composite
 def einsum_strings(draw):
-    """Strings of one to five operands; letters may repeat anywhere, the output is any selection."""
-    operand = st.lists(st.sampled_from(LETTERS), max_size=3).map("".join)
+    """Strings of one to five operands; indices may repeat anywhere, the output is any selection."""
+    operand = st.lists(st.sampled_from(INDICES), max_size=3).map("".join)
     operands = draw(st.lists(operand, min_size=1, max_size=5))
-    letters = sorted(set("".join(operands)))
-    output = draw(st.permutations(letters)) if letters else []
+    indices = sorted(set("".join(operands)))
+    output = draw(st.permutations(indices)) if indices else []
     kept = draw(st.integers(0, len(output)))
     return f"{','.join(operands)}->{''.join(output[:kept])}"
 
 
 extent_lists = st.lists(
-    st.sampled_from([2, 3, 1, 4, 0]), min_size=len(LETTERS), max_size=len(LETTERS)
+    st.sampled_from([2, 3, 1, 4, 0]), min_size=len(INDICES), max_size=len(INDICES)
 )
 
 
 def check_random(string, extents):
-    chosen = dict(zip(LETTERS, extents, strict=True))
+    chosen = dict(zip(INDICES, extents, strict=True))
     check_equal(build(from_einsum(string)), string, chosen)
 
 

@@ -173,7 +173,7 @@ def test_shapes_are_read_from_the_text(head, body, declared):
     assert find_shapes(source, "f", ["q", "k"]) == declared
 
 
-def test_latex_has_letters_without_ranges_and_factors_in_order():
+def test_latex_has_indices_without_ranges_and_factors_in_order():
     formula = parse("x[N, M]; W_Q[M]; y[n] = sum[m](x[n,m] * W_Q[m]) + max[m](x[n,m])")
     (line,) = to_latex(formula)
     assert line == r"y_{n} = \sum_{m} x_{n,m} {W_{Q}}_{m} + \max_{m} \left( x_{n,m} \right)"

@@ -36,7 +36,7 @@ def test_the_text_of_an_einsum(equation):
     assert show(from_einsum(equation)) == TEXTS[equation]
 
 
-def test_many_operands_and_letters_have_names_left():
+def test_many_operands_and_indices_have_names_left():
     every = ",".join(["abcdefghijklm", "nopqrstuvwxyz", "ABCDEFGHIJKLM", "NOPQRSTUVWXYZ"])
     declaration, equation = to_notation(every + "->").splitlines()
     assert declaration.startswith("T1[N_a, N_b,")
@@ -127,11 +127,11 @@ def test_any_string_is_read_or_refused(equation):
 
 @st.composite
 def equations(draw):
-    """An explicit einsum of up to three operands over few letters, diagonals and sums included."""
+    """An explicit einsum of up to three operands over few indices, diagonals and sums included."""
     operands = draw(st.lists(st.text("ijkB", max_size=3), min_size=1, max_size=3))
-    letters = sorted(set("".join(operands)))
+    indices = sorted(set("".join(operands)))
     output = draw(
-        st.permutations(letters).flatmap(lambda p: st.sampled_from([p[:n] for n in range(4)]))
+        st.permutations(indices).flatmap(lambda p: st.sampled_from([p[:n] for n in range(4)]))
     )
     return ",".join(operands) + "->" + "".join(output)
 

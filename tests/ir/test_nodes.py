@@ -155,7 +155,7 @@ def test_every_node_matches_by_its_fields():
         assert kind.__match_args__ == tuple(field.name for field in fields(kind))
         assert kind.__doc__
     match make_system().equations[0]:
-        case Equation(Access(Tensor(name), (Index(letter),)), Add((Reduce(kind), Along()))):
-            assert (name, letter, kind) == ("y", "i", "sum")
+        case Equation(Access(Tensor(name), (Index(index),)), Add((Reduce(kind), Along()))):
+            assert (name, index, kind) == ("y", "i", "sum")
         case _:
             pytest.fail("the pattern must fit")

@@ -167,7 +167,7 @@ def test_extents(one, other, same):
     assert is_same_extent(one, other) is same
 
 
-def test_letters_of_one_name_and_two_extents_stay_apart():
+def test_indices_of_one_name_and_two_extents_stay_apart():
     other = Index("i", D)
     assert Polynomial.of(Mul((i, other))) == Polynomial.of(Mul((other, i)))
     assert Polynomial.of(i) != Polynomial.of(other)

@@ -244,7 +244,7 @@ def test_an_index_that_is_kept_is_not_captured(new, message):
         substitute(Along("cumsum", j, TRUE, Access(A, (i, j))), new)
 
 
-def test_a_fresh_letter_is_no_tensor_size_or_scalar():
+def test_a_fresh_index_is_no_tensor_size_or_scalar():
     tensor, size, scalar = Tensor("k", (S, S)), Size("l"), Scalar("m")
     n = Index("n", size)
     expr = sum_over(j, Mul((Access(tensor, (i, j)), scalar, n)))
@@ -265,14 +265,14 @@ def test_a_fresh_letter_is_no_tensor_size_or_scalar():
         (i, {*"abcdefghijklmnopqrstuvwxyz", "i1"}, "i2"),
     ],
 )
-def test_letters_apart(index, taken, name):
+def test_indices_apart(index, taken, name):
     fresh = rename_apart(index, taken)
     assert (fresh.name, fresh.extent) == (name, S)
 
 
-LETTERS = st.sampled_from([i, j, k])
+INDICES = st.sampled_from([i, j, k])
 NUMBERS = st.integers(0, 2).map(lambda n: Number(Fraction(n)))
-PLACES = st.one_of(LETTERS, st.builds(lambda a, b: Add((a, b)), LETTERS, NUMBERS))
+PLACES = st.one_of(INDICES, st.builds(lambda a, b: Add((a, b)), INDICES, NUMBERS))
 LEAVES = st.one_of(
     st.builds(lambda a, b: Access(A, (a, b)), PLACES, PLACES), PLACES.map(lambda a: Access(x, (a,)))
 )
@@ -280,18 +280,18 @@ LEAVES = st.one_of(
 
 def grow(inner):
     """Sums, products, bound and kept indices over smaller expressions."""
-    conditions = st.one_of(st.just(TRUE), st.builds(Compare, st.just("<="), LETTERS, LETTERS))
+    conditions = st.one_of(st.just(TRUE), st.builds(Compare, st.just("<="), INDICES, INDICES))
     return st.one_of(
         st.lists(inner, min_size=1, max_size=2).map(lambda terms: Add(tuple(terms))),
         st.lists(inner, min_size=1, max_size=2).map(lambda factors: Mul(tuple(factors))),
-        st.builds(sum_over, LETTERS, inner, conditions),
-        st.builds(lambda index, body: Along("cumsum", index, TRUE, body), LETTERS, inner),
+        st.builds(sum_over, INDICES, inner, conditions),
+        st.builds(lambda index, body: Along("cumsum", index, TRUE, body), INDICES, inner),
     )
 
 
 @given(
     st.recursive(LEAVES, grow, max_leaves=6),
-    st.dictionaries(LETTERS, st.one_of(LETTERS, PLACES), min_size=1),
+    st.dictionaries(INDICES, st.one_of(INDICES, PLACES), min_size=1),
 )
 def test_substitution_means_evaluation_elsewhere(expr, new):
     """The value of e[new] is the value of e where each index has its replacement's value."""

@@ -69,8 +69,8 @@ LEAVES += ["A[(i + j) // 2, (i - j) % N]", "abs(i - j)", "clip(i - j, -1, 1)"]
 
 
 def fresh(text: str) -> str:
-    """A letter for one more sum around the text."""
-    return next(letter for letter in "klopqrst" if f"[{letter}" not in text)
+    """An index for one more sum around the text."""
+    return next(index for index in "klopqrst" if f"[{index}" not in text)
 
 
 rational = st.recursive(

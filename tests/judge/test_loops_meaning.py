@@ -315,11 +315,11 @@ def test_whatever_holds_numbers(values: Any) -> None:
     assert list(run(2 * x[i], x=values)) == [3.0, 4.0]
 
 
-def test_more_letters_than_python_nests() -> None:
-    letters = sp.symbols("a:z", integer=True)
+def test_more_indices_than_python_nests() -> None:
+    indices = sp.symbols("a:z", integer=True)
     B, w = IndexedBase("B", shape=(1,) * 26), IndexedBase("out")
-    total = Sum(w[letters], *((letter, 0, 0) for letter in letters))
-    formula = Formula(Eq(w[letters], B[letters]), Eq(Symbol("total"), total))
+    total = Sum(w[indices], *((index, 0, 0) for index in indices))
+    formula = Formula(Eq(w[indices], B[indices]), Eq(Symbol("total"), total))
     assert evaluate_loops(formula, {"B": torch.full((1,) * 26, 3.0)}) == 3.0
 
 

@@ -182,7 +182,7 @@ def test_masks(seed: int) -> None:
     ("condition", "least"),
     [("j <= i", 3), ("j < i", 3), ("i - j <= 2", 5), ("j == i", 3), ("j < 2", 4)],
 )
-def test_letters_that_are_compared_have_room(condition: str, least: int) -> None:
+def test_indices_that_are_compared_have_room(condition: str, least: int) -> None:
     made = system(f"x[B, S, M]; y[b,i] = sum[j, {condition}](x[b,i,j])")
     for seed in range(30):
         first, _, last = choose_sizes(made, seed=seed)

@@ -214,7 +214,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize(("call", "marked"), POINTS)
-def test_the_mark_is_under_the_letters(call, marked):
+def test_the_mark_is_under_the_indices(call, marked):
     text = f"import torch\ny = 0, {call}\n"
     finding = next(f for f in lint_text(text) if f.code < "DE2")
     mark, place = finding.mark, finding.place

@@ -110,7 +110,7 @@ GRAVE = [
     ('einsum("i j, j k -> i k", A, B)', ["DE001"]),
     ('einsum(A, B, pattern="i j, j k -> i k")', []),
     ('einsum("not told", pattern)', ["DE001"]),
-    # letters
+    # indices
     ('torch.einsum("dd,bxcd->bxcd", W, x)', ["DE101"]),
     ('torch.einsum("bii->b", A)', []),
     ('torch.einsum("ii->i", A)', []),
@@ -200,7 +200,7 @@ def test_the_plain_call_is_the_same(string):
     found = lint_text(f'y = torch.einsum("{string}", {", ".join(names)})')
     plain = [f.says.removeprefix("the same as ") for f in found if f.name == "plain-call"]
     generator = torch.Generator().manual_seed(len(string))
-    extents = {letter: 2 + k for k, letter in enumerate(dict.fromkeys(string.split("->")[0]))}
+    extents = {index: 2 + k for k, index in enumerate(dict.fromkeys(string.split("->")[0]))}
     tensors = {
         name: torch.randn([extents[c] for c in term], generator=generator, dtype=torch.float64)
         for name, term in zip(names, string.split("->")[0].split(","), strict=True)

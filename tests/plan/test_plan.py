@@ -32,8 +32,8 @@ def test_relative_attention_never_spans_all_five_indices() -> None:
     plan = build(find_formula("relative_attention")).plan
     for step in plan.steps:
         for op in walk_ops(step.op):
-            letters = {index.name for index in axes_of(op)}
-            assert not {"b", "i", "j", "h"} < letters, to_text(axes_of(op)[0])
+            indices = {index.name for index in axes_of(op)}
+            assert not {"b", "i", "j", "h"} < indices, to_text(axes_of(op)[0])
 
 
 def test_softmax_index_is_last() -> None:
@@ -65,7 +65,7 @@ def test_shared_parts_are_computed_once() -> None:
     assert sum(line.count("torch.exp") for line in lines) == 1
 
 
-def test_a_contraction_is_found_again_under_other_letters() -> None:
+def test_a_contraction_is_found_again_under_other_indices() -> None:
     text = (
         "X[B, S, D]; W[D, E]; y[b,i,j] = sum[e](sum[d](X[b,i,d] * W[d,e])**2"
         " * sum[c](X[b,j,c] * W[c,e])**2)"
@@ -112,7 +112,7 @@ def test_same_bytes_under_every_hash_seed() -> None:
     assert len(prints) == 1
 
 
-def test_many_factors_on_the_same_letters_are_planned_at_once() -> None:
+def test_many_factors_on_the_same_indices_are_planned_at_once() -> None:
     from derive.plan.path import find_path
 
     a, b = Index("a", Size("A")), Index("b", Size("B"))

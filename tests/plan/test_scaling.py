@@ -83,7 +83,7 @@ def test_operations_grow_with_the_degree_of_the_algebra(
 
 @dataclass(frozen=True)
 class Network:
-    """One sum of one product: the letters of each tensor and of the result, and their extents."""
+    """One sum of one product: the indices of each tensor and of the result, and their extents."""
 
     terms: tuple[str, ...]
     output: str
@@ -94,23 +94,23 @@ class Network:
         """The formula; each index has a size of its own."""
         shapes = "; ".join(f"X{k}[{', '.join(t.upper())}]" for k, t in enumerate(self.terms))
         product = " * ".join(f"X{k}[{','.join(t)}]" for k, t in enumerate(self.terms))
-        bound = ", ".join(letter for letter in self.extents if letter not in self.output)
+        bound = ", ".join(index for index in self.extents if index not in self.output)
         target = f"z[{','.join(self.output)}]" if self.output else "z"
         return f"{shapes}\n{target} = {f'sum[{bound}]({product})' if bound else product}"
 
     def find_cost(self, optimize: Any) -> int:
         """The operations of the order that opt_einsum finds."""
         string = f"{','.join(self.terms)}->{self.output}"
-        shapes = [tuple(self.extents[letter] for letter in term) for term in self.terms]
+        shapes = [tuple(self.extents[index] for index in term) for term in self.terms]
         _, found = opt_einsum.contract_path(string, *shapes, shapes=True, optimize=optimize)
         return int(found.opt_cost)
 
 
 def to_network(string: str, *extents: int) -> Network:
-    """The network of an einsum string, with extents in the order in which its letters come."""
+    """The network of an einsum string, with extents in the order in which its indices come."""
     left, output = string.split("->")
-    letters = dict.fromkeys(left.replace(",", ""))
-    return Network(tuple(left.split(",")), output, dict(zip(letters, extents, strict=True)))
+    indices = dict.fromkeys(left.replace(",", ""))
+    return Network(tuple(left.split(",")), output, dict(zip(indices, extents, strict=True)))
 
 
 def draw_network(count: int, extra: int, free: int, shared: int, seed: int) -> Network:
@@ -124,19 +124,19 @@ def draw_network(count: int, extra: int, free: int, shared: int, seed: int) -> N
     places += [dice.sample(range(count), 2) for _ in range(extra)]
     places += [dice.sample(range(count), 3) for _ in range(shared)]
     places += [[dice.randrange(count)] for _ in range(free)]
-    letters = ascii_lowercase[: len(places)]
-    at = dict(zip(letters, places, strict=True))
-    terms = tuple("".join(n for n in letters if k in at[n]) for k in range(count))
+    indices = ascii_lowercase[: len(places)]
+    at = dict(zip(indices, places, strict=True))
+    terms = tuple("".join(n for n in indices if k in at[n]) for k in range(count))
     extents = dice.sample(range(2, len(places) + 2), len(places))
-    return Network(terms, letters[len(places) - free :], dict(zip(letters, extents, strict=True)))
+    return Network(terms, indices[len(places) - free :], dict(zip(indices, extents, strict=True)))
 
 
 def draw_chain(count: int, seed: int) -> Network:
     """The product of so many matrices, their extents distinct and far apart."""
-    letters = ascii_lowercase[: count + 1]
-    terms = tuple(letters[k : k + 2] for k in range(count))
+    indices = ascii_lowercase[: count + 1]
+    terms = tuple(indices[k : k + 2] for k in range(count))
     extents = Random(seed).sample(range(2, 200), count + 1)
-    return Network(terms, letters[0] + letters[-1], dict(zip(letters, extents, strict=True)))
+    return Network(terms, indices[0] + indices[-1], dict(zip(indices, extents, strict=True)))
 
 
 KNOWN = {
@@ -175,7 +175,7 @@ LARGE = [title for title in NETWORKS if title not in SMALL]
 def built(title: str) -> Built:
     """The generated function of a network, planned for its extents."""
     network = NETWORKS[title]
-    sizes = {letter.upper(): extent for letter, extent in network.extents.items()}
+    sizes = {index.upper(): extent for index, extent in network.extents.items()}
     return build(parse(network.text), sizes=sizes)
 
 
@@ -259,7 +259,7 @@ CONTRACTIONS = [
 def test_torch_counts_the_same_operations(name: str, extents: str, beside: str) -> None:
     sizes = read(extents)
     made = build(find_formula(name), sizes=sizes)
-    rest = sum(prod(sizes[letter] for letter in term) for term in beside.split())
+    rest = sum(prod(sizes[index] for index in term) for term in beside.split())
     assert made.plan.at_sizes(made.plan.flops) == count_by_torch(made, sizes) + rest
 
 

@@ -53,8 +53,8 @@ def test_a_loop_in_a_loop_joins_what_both_leave():
     text += "z[b,i] = max[j](s[b,i,j])\nreturn z, s"
     system = to_system(parse(text))
     plan = make_plan(system, dict.fromkeys("BNMD", 64))
-    for letter in "bi":
-        (index,) = [i for i in find_indices(plan) if i.name == letter]
+    for name in "bi":
+        (index,) = [i for i in find_indices(plan) if i.name == name]
         plan = make_tiled(
             plan, find_body(open_region(plan), index, is_summed=False, longest=True), 2
         )

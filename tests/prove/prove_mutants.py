@@ -42,8 +42,8 @@ def find_mutants(system, random, count):
         k = random.randrange(len(system.equations))
         equation = system.equations[k]
         here = random.choice(list(walk(equation.value)))
-        letters = _find_letters(equation)
-        new = _mutate(here, random, system, letters)
+        indices = _find_indices(equation)
+        new = _mutate(here, random, system, indices)
         if new is None or new is here:
             continue
         value = _put(equation.value, here, new)
@@ -74,17 +74,17 @@ def _put(expr, old, new):
     return map_children(expr, lambda child: _put(child, old, new))
 
 
-def _find_letters(equation):
-    letters = dict.fromkeys(find_free(equation.target))
+def _find_indices(equation):
+    indices = dict.fromkeys(find_free(equation.target))
     for here in walk(equation.value):
-        letters |= dict.fromkeys(find_bound(here))
+        indices |= dict.fromkeys(find_bound(here))
         if isinstance(here, (Index, Along)):
-            letters[here if isinstance(here, Index) else here.index] = None
-    return list(letters)
+            indices[here if isinstance(here, Index) else here.index] = None
+    return list(indices)
 
 
 def _is_clear(value):
-    """Is no letter bound inside its own scope?"""
+    """Is no index bound inside its own scope?"""
     for here in walk(value):
         if isinstance(here, (Reduce, Along)):
             bound = here.bound if isinstance(here, Reduce) else (here.index,)
@@ -97,19 +97,19 @@ def _is_clear(value):
     return True
 
 
-def _alike(index, letters):
-    return [i for i in letters if i is not index and is_same_extent(i.extent, index.extent)]
+def _alike(index, indices):
+    return [i for i in indices if i is not index and is_same_extent(i.extent, index.extent)]
 
 
-def _mutate(here: Expr, random, system, letters):
+def _mutate(here: Expr, random, system, indices):
     match here:
         case Number(value):
             return Number(random.choice([value + 1, -value, value * 2, value - 1, value / 2]))
         case Index():
-            others = _alike(here, letters)
+            others = _alike(here, indices)
             return random.choice(others) if others else None
         case Access():
-            return _mutate_access(here, random, system, letters)
+            return _mutate_access(here, random, system, indices)
         case Add(parts) | Mul(parts) | And(parts) | Or(parts):
             k = random.randrange(len(parts))
             rest = parts[:k] + parts[k + 1 :]
@@ -135,16 +135,16 @@ def _mutate(here: Expr, random, system, letters):
         case Not(part):
             return part
         case Reduce() | Along():
-            return _mutate_row(here, random, letters)
+            return _mutate_row(here, random, indices)
     return None
 
 
-def _mutate_access(here, random, system, letters):
+def _mutate_access(here, random, system, indices):
     tensor, places = here.tensor, here.places
     if places and random.random() < 0.4:
         k = random.randrange(len(places))
         if isinstance(places[k], Index):
-            others = _alike(places[k], letters)
+            others = _alike(places[k], indices)
             if others:
                 return Access(tensor, (*places[:k], random.choice(others), *places[k + 1 :]))
     if len(places) > 1 and random.random() < 0.6:
@@ -171,7 +171,7 @@ def _mutate_access(here, random, system, letters):
     return random.choice([Mul((here, here)), Mul((MINUS_ONE, here)), Call("exp", (here,))])
 
 
-def _mutate_row(here, random, letters):
+def _mutate_row(here, random, indices):
     bound = here.bound if isinstance(here, Reduce) else (here.index,)
     index = random.choice(bound)
     if here.condition is not TRUE and random.random() < 0.4:
@@ -186,7 +186,7 @@ def _mutate_row(here, random, letters):
             body = substitute(here.body, {index: Number(Fraction(0))})
             return body if len(bound) == 1 and here.condition is TRUE else None
         return Reduce(random.choice(KINDS), here.bound, here.condition, here.body)
-    others = _alike(index, letters)
+    others = _alike(index, indices)
     if others and random.random() < 0.6:
         return Along(here.kind, random.choice(others), here.condition, here.body)
     kinds = ["softmax", "log_softmax", "cumsum"]

@@ -1,4 +1,4 @@
-"""The normal form: bound letters have no names, and equal values are merged."""
+"""The normal form: bound indices have no names, and equal values are merged."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -36,16 +36,16 @@ from derive.prove.terms import Factor, Read, Term
 
 N = Size("N")
 A, B = (Tensor(name, (N, N)) for name in "AB")
-LETTERS = [Index(name, N) for name in "abcd"]
+INDICES = [Index(name, N) for name in "abcd"]
 FREE = Index("i", N)
 
 
 def monomial(pairs):
-    """The sum over a, b, c, d of a product of elements, as (tensor, letter, letter)."""
+    """The sum over a, b, c, d of a product of elements, as (tensor, index, index)."""
     factors = tuple(
         Access(tensor, places) for tensor, *places in pairs for places in [tuple(places)]
     )
-    return Reduce("sum", tuple(LETTERS), TRUE, Mul(factors))
+    return Reduce("sum", tuple(INDICES), TRUE, Mul(factors))
 
 
 def key(expr):
@@ -53,15 +53,15 @@ def key(expr):
 
 
 ELEMENTS = st.tuples(
-    st.sampled_from([A, B]), st.sampled_from([*LETTERS, FREE]), st.sampled_from([*LETTERS, FREE])
+    st.sampled_from([A, B]), st.sampled_from([*INDICES, FREE]), st.sampled_from([*INDICES, FREE])
 )
 
 
 def brute(pairs):
-    """The least of all ways to name the letters: what a canonical form has to tell apart."""
+    """The least of all ways to name the indices: what a canonical form has to tell apart."""
     forms = []
     for order in permutations(range(4)):
-        names = {letter: f"~{k}" for letter, k in zip(LETTERS, order, strict=True)}
+        names = {index: f"~{k}" for index, k in zip(INDICES, order, strict=True)}
         names[FREE] = "i"
         forms.append(sorted((t.name, names[p], names[q]) for t, p, q in pairs))
     return min(forms)
@@ -76,7 +76,7 @@ def test_keys_agree_with_all_ways_to_rename(one, other):
 @given(st.lists(ELEMENTS, min_size=3, max_size=5), st.permutations(range(4)), st.randoms())
 @settings(max_examples=200, deadline=None)
 def test_renamed_and_reordered_is_the_same(pairs, order, random):
-    new = {letter: LETTERS[k] for letter, k in zip(LETTERS, order, strict=True)}
+    new = {index: INDICES[k] for index, k in zip(INDICES, order, strict=True)}
     renamed = [(t, new.get(p, p), new.get(q, q)) for t, p, q in pairs]
     random.shuffle(renamed)
     assert key(monomial(pairs)) == key(monomial(renamed))
@@ -92,9 +92,9 @@ HARD = {
 
 
 def wide(pairs):
-    letters = {name: Index(name, N) for name in "abcdef"}
-    factors = tuple(Access(t, (letters[p], letters[q])) for t, p, q in pairs)
-    used = tuple(letters[name] for name in sorted({n for _, *two in pairs for n in two}))
+    indices = {name: Index(name, N) for name in "abcdef"}
+    factors = tuple(Access(t, (indices[p], indices[q])) for t, p, q in pairs)
+    used = tuple(indices[name] for name in sorted({n for _, *two in pairs for n in two}))
     return Reduce("sum", used, TRUE, Mul(factors))
 
 
@@ -115,7 +115,7 @@ def x(index):
     return Access(Tensor("x", (N,)), (index,))
 
 
-a, b, c, d = LETTERS
+a, b, c, d = INDICES
 
 
 def total(body, *bound):
@@ -137,7 +137,7 @@ def test_a_log_that_cancels_is_gone_from_the_value_and_not_from_where_it_is_fini
     assert to_key(cancelled) != to_key(ZERO) == to_key(Add((x(FREE), minus(x(FREE)))))
 
 
-def test_an_unused_letter_counts():
+def test_an_unused_index_counts():
     assert key(total(x(FREE))) == key(Mul((N, x(FREE))))
 
 
@@ -152,7 +152,7 @@ def test_brackets_are_idempotent_and_complement():
     assert to_normal(total(Mul((bracket("<="), bracket(">"), x(a))))).terms == ()
 
 
-def test_inner_letters_lie_deeper_than_outer_ones():
+def test_inner_indices_lie_deeper_than_outer_ones():
     one = total(Call("sin", (total(Mul((x(a), x(b))), b),)))
     other = total(Call("sin", (total(Mul((x(a), x(b))), a),)), b)
     squares = total(Call("sin", (total(Mul((x(b), x(b))), b),)))
@@ -169,12 +169,12 @@ def test_a_share_of_numbers_and_sizes_is_exact():
 
 
 def test_a_budget_is_kept():
-    wide_sum = Add(tuple(x(letter) for letter in LETTERS))
+    wide_sum = Add(tuple(x(index) for index in INDICES))
     with pytest.raises(GivesUp):
         to_normal(Pow(wide_sum, Number(6)), steps=20)
 
 
-def test_letters_of_a_workshop_are_used_once():
+def test_indices_of_a_workshop_are_used_once():
     algebra = NormalAlgebra()
     first, second = algebra.fresh(a), algebra.fresh(a)
     assert first is not second

@@ -83,7 +83,7 @@ def test_every_formula_of_the_library_equals_itself(name):
 
 
 def _rename(whole):
-    """The system under other letters, its sums and products turned round."""
+    """The system under other indices, its sums and products turned round."""
 
     def turn(expr: Expr) -> Expr:
         expr = map_children(expr, turn)

@@ -213,7 +213,7 @@ def test_no_system_is_met_twice():
         assert [r.system for r in find_rewritings(system, (*ALL, *ALL))] == found
 
 
-def test_fresh_letters_are_no_names_of_tensors_or_of_other_extents():
+def test_fresh_indices_are_no_names_of_tensors_or_of_other_extents():
     text = (
         "x[M, 4]; v[4, L]; k[4]; index l < L; y[i,d] = sum[j](softmax[j](x[i,j]) * v[j,d] * k[j])"
         " + sum[l](v[0,l])"
@@ -223,7 +223,7 @@ def test_fresh_letters_are_no_names_of_tensors_or_of_other_extents():
     check_values(text, write(found.system), read(text))
 
 
-def test_a_letter_is_not_bound_again_inside_its_scope():
+def test_a_index_is_not_bound_again_inside_its_scope():
     text = (
         "q[N, D]; k, v[N, N]; s[i,j] = sum[d](q[i,d] * k[j,d]); index d < D; "
         "z[d] = max[i](q[i,d] * sum[j](s[i,j] * v[j,0]))"
@@ -325,7 +325,7 @@ def test_random(drawn):
     check_rewritings(read(drawn.text, drawn.empty_row))
 
 
-# One letter of each extent twice, so that triangles and diagonals come about.
+# One index of each extent twice, so that triangles and diagonals come about.
 FACTORS = (
     *("x[i]", "x[j]", "w[j]", "A[i,j]", "A[j,i]", "B[j,a]", "B[i,a]", "u[a]", "x[i]", "x[j]"),
     *("2", "tanh(w[j])", "[i >= 1] * x[i - 1]", "[m[j]]", "1 / x[i]", "(x[i] - w[j])**2"),
@@ -337,7 +337,7 @@ CONDITIONS = (
     *("m[i]", "x[j] > 0", "j <= i and m[j]", "i < j and i >= 1", "j != t[i]"),
 )
 SHAPES = "x, w[N]; A[N, N]; B[N, M]; E[N, D]; u[M]; int t[N] < N; bool m[N]; "
-LETTERS = "index i, j < N; index a < M; "
+INDICES = "index i, j < N; index a < M; "
 
 
 @st.composite
@@ -356,7 +356,7 @@ def masked_sums(draw):
         over = f"{bound}, {condition}" if condition else bound
         value += draw(st.sampled_from([" + ", " - "])) if value else ""
         value += f"{kind}[{over}]({' * '.join(f'({factor})' for factor in factors)})"
-    return f"{SHAPES}{LETTERS}{left} = {value}"
+    return f"{SHAPES}{INDICES}{left} = {value}"
 
 
 @settings(calm, max_examples=60)

@@ -106,7 +106,7 @@ def test_example_keeps_its_values_under_all_rules(rule):
     check_values(rule.before, "\n".join(to_lines(prepared)), system)
 
 
-# What a fresh letter must not be: a tensor, a size, a scalar, a letter of another extent or scope.
+# What a fresh index must not be: a tensor, a size, a scalar, an index of another extent or scope.
 TAKEN = (
     "x, l[N]; y = sum[k](x[k]) * sum[k](l[k])",
     "x[N]; size l = 2; y[i] = sum[k](x[k] * l) * sum[k](x[k]) * x[i]",
@@ -117,29 +117,29 @@ TAKEN = (
 )
 
 
-def find_letters(system):
-    """Every letter of the system with its extents, those on the left and those bound inside."""
-    letters = {}
+def find_indices(system):
+    """Every index of the system with its extents, those on the left and those bound inside."""
+    indices = {}
     for equation in system.equations:
         parts = [part for value in (equation.target, equation.value) for part in walk(value)]
         found = [part for part in parts if isinstance(part, Index)]
         found += [i for part in parts if isinstance(part, Reduce) for i in part.bound]
         for index in found:
-            letters.setdefault(index.name, set()).add(index.extent)
-    return letters
+            indices.setdefault(index.name, set()).add(index.extent)
+    return indices
 
 
 @pytest.mark.parametrize("text", TAKEN)
-def test_fresh_letters_have_no_other_meaning(text):
+def test_fresh_indices_have_no_other_meaning(text):
     """What the rules leave has one meaning for each name, can be read, and has the same values."""
     formula = parse(text)
     system = from_sympy(formula)
     prepared, _ = prepare(system)
-    letters = find_letters(prepared)
+    indices = find_indices(prepared)
     names = {entry.name for entry in (*system.inputs, *system.sizes)}
     names |= {equation.target.tensor.name for equation in system.equations}
-    assert not names & set(letters)
-    assert all(len(extents) == 1 for extents in letters.values())
+    assert not names & set(indices)
+    assert all(len(extents) == 1 for extents in indices.values())
     after = "\n".join(to_lines(settle(prepared)))
     for seed, sizes in enumerate(choose_sizes(system, count=2)):
         inputs = draw_samples(system, sizes, seed)
@@ -147,7 +147,7 @@ def test_fresh_letters_have_no_other_meaning(text):
         torch.testing.assert_close(evaluate_loops(parse(after), inputs), expected)
 
 
-def test_fresh_letters_of_two_equations_have_one_extent():
+def test_fresh_indices_of_two_equations_have_one_extent():
     text = "x[N]; v[M]; y = sum[j](x[j]) * sum[j](x[j]); z = sum[J](v[J]) * sum[J](v[J])"
     prepared, _ = prepare(read(text))
     extents = {}

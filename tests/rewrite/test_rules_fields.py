@@ -69,7 +69,7 @@ WRONG = {
     "delay_division": "x[M, N + 1]; v[N + 1, D]; y[i,d] = "
     "sum[j](exp(x[i,j] - max[k](x[i,k])) * v[j,d]) / sum[j](exp(x[i,j]))",
     "sift_delta": "int tok[L] < N; E[N, D]; w[N]; y[l,d] = E[tok[l],d]",
-    "sift_letter": "A[M, N]; x[N]; z[N]; y[i] = z[i] * sum[j](x[j])",
+    "sift_index": "A[M, N]; x[N]; z[N]; y[i] = z[i] * sum[j](x[j])",
     "split_delta": "A[N, N]; x[N]; y[i] = sum[j](A[i,j] * x[j]) + sum[j](x[j])",
     "prefix_sum": "x[N]; A[N, D]; bool m[N]; "
     "y[i,d] = where(m[i], cumsum[i](exp(x[i]) * A[i,d]), 0)",

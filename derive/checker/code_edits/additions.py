@@ -1,7 +1,7 @@
 """What may be written beside one place of the code, or be read another way there.
 
 add a function, a factor, a term, a keyword     transpose, turn round, shift a slice
-another letter of an einsum string              another part of an expression
+another index of an einsum string              another part of an expression
 """
 
 from __future__ import annotations
@@ -260,8 +260,8 @@ def transpose(site: Site, _: Stock) -> Iterator[Rewrite]:
                 yield site.replace(turned, "REPEAT_INTERLEAVE, not repeat", 1.2)
 
 
-def replace_letters(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """Another letter in the string of an einsum, or two exchanged."""
+def replace_indices(site: Site, _: Stock) -> Iterator[Rewrite]:
+    """Another index in the string of an einsum, or two exchanged."""
     if not isinstance(site.node, ast.Constant) or not isinstance(site.node.value, str):
         return
     call = site.parent
@@ -279,10 +279,10 @@ def replace_letters(site: Site, _: Stock) -> Iterator[Rewrite]:
         if find_name(call) == "einsum" and not re.search(r"[a-z]{1,2}\d|[a-z]{2} ", spec)
         else re.finditer(r"[A-Za-z_]\w*", spec)
     )
-    letters = list(dict.fromkeys(m.group() for m in found))
+    indices = list(dict.fromkeys(m.group() for m in found))
     new: dict[str, float] = {}
     for m in found:
-        for other in letters:
+        for other in indices:
             if other != m.group():
                 new.setdefault(spec[: m.start()] + other + spec[m.end() :], 1.2)
     for one, two in combinations(found, 2):
@@ -298,11 +298,11 @@ def replace_letters(site: Site, _: Stock) -> Iterator[Rewrite]:
             new[turned] = min(new.get(turned, 9.0), 1.0 if near else 1.4)
     left, arrow, right = spec.partition("->")
     if arrow:
-        for letter in letters:
-            if letter not in right:
-                new.setdefault(f"{left}->{right}{letter}", 1.5)
+        for index in indices:
+            if index not in right:
+                new.setdefault(f"{left}->{right}{index}", 1.5)
             else:
-                new.setdefault(f"{left}->{right.replace(letter, '', 1)}", 1.5)
+                new.setdefault(f"{left}->{right.replace(index, '', 1)}", 1.5)
     for text, cost in new.items():
         yield site.replace(f"{quote}{text}{quote}", f"READ {text!r}, not {spec!r}", cost)
 

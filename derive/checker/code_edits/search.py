@@ -63,7 +63,7 @@ OPERATORS = (
     additions.add_terms,
     additions.add_functions,
     additions.transpose,
-    additions.replace_letters,
+    additions.replace_indices,
     additions.replace_parts,
     additions.turn_round,
     additions.add_keywords,

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     Confirm = Callable[[System], bool]
 
 KINDS: tuple[Kind, ...] = (
-    # letters
+    # indices
     find_exchanged_indices,
     find_exchanged_twice,
     find_other_indices,

@@ -41,7 +41,7 @@ def find_access_sites(world: World, number: int) -> Iterator[tuple[Site, Access]
     cost=1,
 )
 def find_exchanged_indices(world: World, number: int) -> Iterator[Change]:
-    """Two letters of one extent exchanged in one access."""
+    """Two indices of one extent exchanged in one access."""
     for site, access in find_access_sites(world, number):
         for one, two in combinations(find_indices(access), 2):
             if world.extent(one) != world.extent(two):
@@ -51,7 +51,7 @@ def find_exchanged_indices(world: World, number: int) -> Iterator[Change]:
 
 
 def _say_exchange(world: World, site: Site, access: Access, one: Index, two: Index) -> str:
-    """What to say: a matrix with one letter that is summed away is called transposed."""
+    """What to say: a matrix with one index that is summed away is called transposed."""
     name = access.tensor.name
     pair = f"EXCHANGE {show_pair(one, two)} of {name}"
     if is_condition(site) and access.tensor.kind == "bool":
@@ -64,7 +64,7 @@ def _say_exchange(world: World, site: Site, access: Access, one: Index, two: Ind
 
 
 def show_pair(one: Index, two: Index) -> str:
-    """Two letters as words name them."""
+    """Two indices as words name them."""
     first, second = sorted((one.name, two.name))
     return f"{first} and {second}"
 
@@ -110,7 +110,7 @@ def _find_turned(world: World, access: Access) -> Iterator[tuple[Expr, Expr, str
     cost=1.5,
 )
 def find_other_indices(world: World, number: int) -> Iterator[Change]:
-    """Another letter of the same extent in one place of one access."""
+    """Another index of the same extent in one place of one access."""
     for site, access in find_access_sites(world, number):
         mine = find_indices(access)
         for old in mine:
@@ -124,7 +124,7 @@ def find_other_indices(world: World, number: int) -> Iterator[Change]:
 def _say_other(access: Access, other: Expr, old: Index, new: Index, mine: tuple[Index, ...]) -> str:
     wrong = f"{show(access)}, not {show(other)}"
     if new in mine:
-        return f"a repeated letter: {new.name} stands twice, the formula reads {wrong}"
+        return f"a repeated index: {new.name} stands twice, the formula reads {wrong}"
     return f"READ {old.name}, not {new.name}, in {access.tensor.name}: {wrong}"
 
 
@@ -135,7 +135,7 @@ def _say_other(access: Access, other: Expr, old: Index, new: Index, mine: tuple[
     cost=1.6,
 )
 def find_diagonals(world: World, number: int) -> Iterator[Change]:
-    """A sum left out, its letter set to another one: a diagonal where a sum was meant."""
+    """A sum left out, its index set to another one: a diagonal where a sum was meant."""
     for site in world.sites[number]:
         node = site.node
         if not (isinstance(node, Reduce) and node.kind == "sum" and node.condition == TRUE):
@@ -147,18 +147,18 @@ def find_diagonals(world: World, number: int) -> Iterator[Change]:
                     continue
                 body = exchange_nodes(node.body, {old: new})
                 made = Reduce("sum", rest, TRUE, body) if rest else body
-                words = f"SUM over {old.name}; a repeated letter, {new.name}, takes a diagonal"
+                words = f"SUM over {old.name}; a repeated index, {new.name}, takes a diagonal"
                 yield world.change(site, made, words)
 
 
 @kind(
     formula="q, k[N, D]; s[i, j] = sum[d](q[i, d] * k[j, d])",
     code="return torch.einsum('id,je->ij', q, k)",
-    words="the letter d is summed separately in",
+    words="the index d is summed separately in",
     cost=2,
 )
 def find_separate_sums(world: World, number: int) -> Iterator[Change]:
-    """A letter of one operand summed by itself, not together with the others."""
+    """An index of one operand summed by itself, not together with the others."""
     for site, access in find_access_sites(world, number):
         if not is_value(site):
             continue
@@ -168,7 +168,7 @@ def find_separate_sums(world: World, number: int) -> Iterator[Change]:
             fresh = find_fresh(index, *site.above[:1], access)
             alone = Reduce("sum", (fresh,), TRUE, exchange_nodes(access, {index: fresh}))
             name = access.tensor.name
-            words = f"the letter {index.name} is summed separately in {name}: give it one letter"
+            words = f"the index {index.name} is summed separately in {name}: give it one name"
             yield world.change(site, alone, words)
 
 

@@ -118,7 +118,7 @@ def find_shifted(world: World, number: int) -> Iterator[Change]:
 
 
 def _drop_shifts(left: Expr, right: Expr) -> Iterator[tuple[Expr, Expr]]:
-    """The sides of a comparison without one of the terms that are no letters."""
+    """The sides of a comparison without one of the terms that are no indices."""
     for at, side in enumerate((left, right)):
         terms = side.terms if isinstance(side, Add) else ()
         for term in terms:
@@ -147,13 +147,13 @@ def _find_steps(world: World) -> Iterator[tuple[Expr, float]]:
     cost=0.9,
 )
 def find_transposed(world: World, number: int) -> Iterator[Change]:
-    """A condition with two of its letters exchanged."""
+    """A condition with two of its indices exchanged."""
     for whole in find_conditions(world, number):
         for site in find_parts(whole):
             if not isinstance(site.node, (Compare, And, Or)):
                 continue
-            letters = [i for i in find_free(site.node) if i in site.scope]
-            for one, two in combinations(letters, 2):
+            indices = [i for i in find_free(site.node) if i in site.scope]
+            for one, two in combinations(indices, 2):
                 if world.extent(one) == world.extent(two):
                     new = exchange_nodes(site.node, {one: two, two: one})
                     words = f"TRANSPOSE the mask: {show(site.node)}, not {show(new)}"

@@ -72,12 +72,12 @@ def find_moved_places(world: World, number: int) -> Iterator[Change]:
 
 def _find_moves(place: Expr, extent: Expr) -> Iterator[tuple[Expr, float]]:
     """Other positions, and how much less likely each is."""
-    letters = find_free(place)
-    if not letters:
+    indices = find_free(place)
+    if not indices:
         return
     if not isinstance(place, Index):
-        for index in letters:
-            if len(letters) > 1:
+        for index in indices:
+            if len(indices) > 1:
                 yield tidy(exchange_nodes(place, {index: Mul((MINUS_ONE, index))})), 0.0
                 yield tidy(exchange_nodes(place, {index: Mul((Number(Fraction(2)), index))})), 0.2
     for step in _STEPS:
@@ -91,7 +91,7 @@ def _find_moves(place: Expr, extent: Expr) -> Iterator[tuple[Expr, float]]:
 
 
 def tidy(place: Expr) -> Expr:
-    """The position multiplied out, its letters in the order they had."""
+    """The position multiplied out, its indices in the order they had."""
     order = find_free(place)
     found = Polynomial.of(place).to_expr()
     if not isinstance(found, Add):
@@ -189,8 +189,8 @@ def find_turned_halves(world: World, number: int) -> Iterator[Change]:
     if number:
         return
     targets = (e.target for e in world.system.equations)
-    letters = [place for t in targets for place in t.places if isinstance(place, Index)]
-    for extent in dict.fromkeys(index.extent for index in letters if not world.extent(index) % 2):
+    indices = [place for t in targets for place in t.places if isinstance(place, Index)]
+    for extent in dict.fromkeys(index.extent for index in indices if not world.extent(index) % 2):
         for words, there, back in (
             ("INTERLEAVED, not halved", _join, _part),
             ("HALVED, not interleaved", _part, _join),

@@ -110,16 +110,16 @@ def find_other_bound_of_equations(world: World, number: int) -> Iterator[Change]
     """The same where the reduction has an equation of its own, which keeps another index then."""
     equation = world.system.equations[number]
     places = equation.target.places
-    letters = [place for place in places if isinstance(place, Index)]
-    if len(letters) != len(places):
+    indices = [place for place in places if isinstance(place, Index)]
+    if len(indices) != len(places):
         return
     for site, node in find_reductions(world, number):
-        for old, kept in product(node.bound, letters):
+        for old, kept in product(node.bound, indices):
             if kept not in find_free(node) or world.extent(old) == world.extent(kept):
                 continue
             bound = tuple(kept if index is old else index for index in node.bound)
             value = site.put(Reduce(node.kind, bound, node.condition, node.body))
-            new = tuple(old if index is kept else index for index in letters)
+            new = tuple(old if index is kept else index for index in indices)
             words = f"{node.kind.upper()} over {old.name}, not {kept.name}"
             made = _move_target(world, number, new, value)
             if made is not None:
@@ -127,18 +127,18 @@ def find_other_bound_of_equations(world: World, number: int) -> Iterator[Change]
 
 
 def _move_target(
-    world: World, number: int, letters: tuple[Index, ...], value: Expr
+    world: World, number: int, indices: tuple[Index, ...], value: Expr
 ) -> Change | None:
-    """The formula in which an equation keeps other letters, read by their extents later on."""
+    """The formula in which an equation keeps other indices, read by their extents later on."""
     old = world.system.equations[number].target
-    tensor = Tensor(old.tensor.name, tuple(i.extent for i in letters), old.tensor.kind)
-    made = [*world.system.equations[:number], Equation(Access(tensor, letters), value)]
+    tensor = Tensor(old.tensor.name, tuple(i.extent for i in indices), old.tensor.kind)
+    made = [*world.system.equations[:number], Equation(Access(tensor, indices), value)]
     for equation in world.system.equations[number + 1 :]:
         scope = tuple(node for node in walk(equation.value) if isinstance(node, Index))
 
         def act(expr: Expr, scope: tuple[Index, ...] = scope) -> Expr:
             if isinstance(expr, Access) and expr.tensor is old.tensor:
-                pairs = zip(old.places, letters, expr.places, strict=True)
+                pairs = zip(old.places, indices, expr.places, strict=True)
                 places = (
                     there
                     if was is now
@@ -188,10 +188,10 @@ def _get_rest(node: Reduce) -> tuple[tuple[Index, ...], Expr, Expr]:
 def find_other_kinds(world: World, number: int) -> Iterator[Change]:
     """A sum where a mean is meant, a log-softmax where a softmax is, and so on."""
     for site, node in find_reductions(world, number):
-        letters = ", ".join(index.name for index in node.bound)
+        indices = ", ".join(index.name for index in node.bound)
         for other in _KINDS if node.kind in _KINDS else ():
             if other != node.kind:
-                words = f"{node.kind.upper()} over {letters}, not {other}"
+                words = f"{node.kind.upper()} over {indices}, not {other}"
                 extra = 0.0 if {node.kind, other} == {"sum", "mean"} else 0.4
                 yield world.change(site, Reduce(other, *_get_rest(node)), words, extra)
         for index in node.bound if len(node.bound) > 1 and node.kind == "sum" else ():
@@ -233,7 +233,7 @@ def find_missing_rows(world: World, number: int) -> Iterator[Change]:
     cost=2,
 )
 def find_other_counts(world: World, number: int) -> Iterator[Change]:
-    """A mean under a condition that is divided by the whole extent; a mean of several letters."""
+    """A mean under a condition that is divided by the whole extent; a mean of several indices."""
     for site, node in find_reductions(world, number):
         if node.kind != "mean":
             continue
@@ -246,7 +246,7 @@ def find_other_counts(world: World, number: int) -> Iterator[Change]:
             for index in node.bound:
                 if isinstance(index.extent, Size):
                     part = Mul((total, Pow(index.extent, MINUS_ONE)))
-                    yield world.change(site, part, "MEAN over all of its letters")
+                    yield world.change(site, part, "MEAN over all of its indices")
 
 
 @kind(

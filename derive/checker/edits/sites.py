@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Find = Callable[["World", int], Iterator["Change"]]
 
-LONGEST = 60  # letters of a node that words quote whole
+LONGEST = 60  # indices of a node that words quote whole
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def replace_child(node: Expr, at: int, new: Expr) -> Expr:
 
 
 def exchange_nodes(expr: Expr, new: Mapping[Expr, Expr]) -> Expr:
-    """The expression with free nodes exchanged; itself, where a softmax's letter is in the way."""
+    """The expression with free nodes exchanged; itself, where a softmax's index is in the way."""
     try:
         return substitute(expr, new)
     except ValueError:
@@ -188,7 +188,7 @@ def show(expr: Expr | Equation, name: str = "") -> str:
 
 
 def find_fresh(index: Index, *exprs: Expr) -> Index:
-    """The index under a letter that occurs in none of the expressions."""
+    """The index under an index that occurs in none of the expressions."""
     taken: set[str] = set()
     for node in (node for expr in exprs for node in walk(expr)):
         match node:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_MOST_WAYS = 4  # in which a tensor's places are given letters
+_MOST_WAYS = 4  # in which a tensor's places are given indices
 
 
 @kind(

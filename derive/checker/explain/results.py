@@ -37,15 +37,15 @@ class ResultEdit:
 def find_difference(
     system: System, base: Keeping, results: Sequence[Any], sizes: Mapping[str, int]
 ) -> str:
-    """The first element that differs, with both values, or the shapes with the letters."""
+    """The first element that differs, with both values, or the shapes with the indices."""
     if len(results) < len(system.results):
         return f"the code returns {len(results)} tensors, the formula has {len(system.results)}"
     for tensor, found in zip(system.results, results, strict=False):
         wanted = base.values[tensor.name]
         if tuple(found.shape) != tuple(wanted.shape):
-            letters = find_letters(system, tensor.name)
-            told = ", ".join(f"{n}={s}" for n, s in zip(letters, wanted.shape, strict=True))
-            formula = f"{tensor.name}[{told}]" if letters else f"{tensor.name}, a number"
+            indices = find_indices(system, tensor.name)
+            told = ", ".join(f"{n}={s}" for n, s in zip(indices, wanted.shape, strict=True))
+            formula = f"{tensor.name}[{told}]" if indices else f"{tensor.name}, a number"
             return f"{tensor.name} has shape {list(found.shape)}, the formula has {formula}"
         _, where = compare_values(tensor.name, found, wanted)
         if where:
@@ -53,8 +53,8 @@ def find_difference(
     return ""
 
 
-def find_letters(system: System, name: str) -> tuple[str, ...]:
-    """The letters of an equation's target."""
+def find_indices(system: System, name: str) -> tuple[str, ...]:
+    """The indices of an equation's target."""
     for equation in system.equations:
         if equation.target.tensor.name == name:
             return tuple(to_text(place) for place in equation.target.places)
@@ -71,14 +71,14 @@ def find_result_edit(system: System, judge: Judge) -> ResultEdit | None:
         ]
         if not pairs or all(is_close(found, wanted) for found, wanted in pairs):
             continue
-        letters = find_letters(system, tensor.name)
-        words = _find_order(pairs, letters) or _find_survivor(pairs, judge, letters)
+        indices = find_indices(system, tensor.name)
+        words = _find_order(pairs, indices) or _find_survivor(pairs, judge, indices)
         if words:
             return ResultEdit(words)
     return None
 
 
-def _find_order(pairs: Sequence[tuple[Any, Any]], letters: tuple[str, ...]) -> str:
+def _find_order(pairs: Sequence[tuple[Any, Any]], indices: tuple[str, ...]) -> str:
     """The order of its axes that makes each result right."""
     found, wanted = pairs[0]
     if found.dim() != wanted.dim() or found.dim() > 5:
@@ -86,7 +86,7 @@ def _find_order(pairs: Sequence[tuple[Any, Any]], letters: tuple[str, ...]) -> s
     for order in permutations(range(found.dim())):
         if all(is_close(one.permute(order), other) for one, other in pairs):
             inverse = [order.index(k) for k in range(len(order))]
-            now = ", ".join(letters[k] for k in inverse)
+            now = ", ".join(indices[k] for k in inverse)
             spelt = f".permute({', '.join(map(str, order))})"
             if len(order) == 2:
                 spelt = ".T"
@@ -94,17 +94,17 @@ def _find_order(pairs: Sequence[tuple[Any, Any]], letters: tuple[str, ...]) -> s
     return ""
 
 
-def _find_survivor(pairs: Sequence[tuple[Any, Any]], judge: Judge, letters: tuple[str, ...]) -> str:
+def _find_survivor(pairs: Sequence[tuple[Any, Any]], judge: Judge, indices: tuple[str, ...]) -> str:
     """The axis that has to be summed, averaged, or dropped from each result."""
     found, wanted = pairs[0]
     if found.dim() != wanted.dim() + 1:
         return ""
     for axis in range(found.dim()):
         back = axis - found.dim()
-        letter = find_lost(judge.system, found.shape[axis], judge.runs[0].sizes, letters)
+        index = find_lost(judge.system, found.shape[axis], judge.runs[0].sizes, indices)
         for act, word in (("sum", "SUM"), ("mean", "MEAN")):
             if all(is_close(getattr(one, act)(axis), other) for one, other in pairs):
-                says = f"index {letter} SURVIVES: {word} over it is missing"
+                says = f"index {index} SURVIVES: {word} over it is missing"
                 return f"{says}, .{act}({back})"
         if all(is_close(one.select(axis, 0), other) for one, other in pairs):
             return f"a place of length {found.shape[axis]} is too many: .squeeze({back})"
@@ -127,20 +127,20 @@ def _find_inner_words(event: Event, lines: Lines) -> str:
         node = _find_node(value.sum(axis), lines)
         if node is not None:
             kept = tuple(index.name for index in node.indices)
-            letter = find_lost(lines.system, value.shape[axis], lines.sizes, kept)
-            says = f"index {letter} SURVIVES: SUM over it is missing"
+            name = find_lost(lines.system, value.shape[axis], lines.sizes, kept)
+            says = f"index {name} SURVIVES: SUM over it is missing"
             return f"{says} in {node.name}, .sum({axis - value.dim()})"
     for one, two in combinations(range(value.dim()), 2):
         if value.shape[one] != value.shape[two] or value.shape[one] == 1:
             continue
         node = _find_node(value.diagonal(dim1=one, dim2=two), lines)
         if node is not None:
-            letters = [i.name for i in node.indices if _extent(i, lines) == value.shape[one]]
-            letter = letters[0] if letters else "?"
+            indices = [i.name for i in node.indices if _extent(i, lines) == value.shape[one]]
+            name = indices[0] if indices else "?"
             bound = (index.name for n in walk(node.expr) for index in getattr(n, "bound", ()))
             summed = ", ".join(dict.fromkeys(bound)) or "the last"
             return (
-                f"index {letter} SURVIVES twice: each {letter} is paired with each other one, "
+                f"index {name} SURVIVES twice: each {name} is paired with each other one, "
                 f"where the formula has {node.name}: multiply elementwise, then SUM over {summed}"
             )
     return ""
@@ -155,7 +155,7 @@ def _find_node(value: Any, lines: Lines) -> Node | None:
 
 
 def find_lost(system: System, number: int, sizes: Mapping[str, int], kept: tuple[str, ...]) -> str:
-    """The letter of this extent that a sum of the formula binds, last ones first."""
+    """The index of this extent that a sum of the formula binds, last ones first."""
     for equation in reversed(system.equations):
         for expr in walk(equation.value):
             for index in getattr(expr, "bound", ()):

@@ -53,8 +53,8 @@ def find_nodes(system: System, evaluator: Evaluator) -> Iterator[Node]:
         target = equation.target
         value, name = evaluator.values[target.tensor.name], target.tensor.name
         if value.is_floating_point() and value.dim():
-            letters = _find_letters(target)
-            yield Node(equation.value, to_text(target), value, letters, number, True, name)
+            indices = _find_indices(target)
+            yield Node(equation.value, to_text(target), value, indices, number, True, name)
     for number, equation in enumerate(system.equations):
         target = equation.target
         seen = dict.fromkeys(walk(equation.value))
@@ -107,19 +107,19 @@ def find_forms(expr: Expr) -> Iterator[Expr]:
 
 
 def _make_input(system: System, tensor: Tensor, evaluator: Evaluator) -> Node:
-    """An input under the letters with which it is read first."""
+    """An input under the indices with which it is read first."""
     value = evaluator.values[tensor.name].double()
     for equation in system.equations:
         for access in find_accesses(equation.value):
             if access.tensor is tensor:
-                letters = _find_letters(access)
-                return Node(access, to_text(access), value, letters, -1, True, tensor.name)
-    letters = tuple(Index("_", extent) for extent in tensor.shape)
-    return Node(Access(tensor, letters), tensor.name, value, letters, -1, True, tensor.name)
+                indices = _find_indices(access)
+                return Node(access, to_text(access), value, indices, -1, True, tensor.name)
+    indices = tuple(Index("_", extent) for extent in tensor.shape)
+    return Node(Access(tensor, indices), tensor.name, value, indices, -1, True, tensor.name)
 
 
-def _find_letters(access: Access) -> tuple[Index, ...]:
-    """A letter for each place: a place that is no letter stands for itself."""
+def _find_indices(access: Access) -> tuple[Index, ...]:
+    """An index for each place: a place that is no index stands for itself."""
     return tuple(
         place if isinstance(place, Index) else Index(to_text(place), extent)
         for place, extent in zip(access.places, access.tensor.shape, strict=True)

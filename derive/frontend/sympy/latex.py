@@ -1,4 +1,4 @@
-"""A formula as LaTeX: sums over their index, letters without their ranges, factors as written."""
+"""A formula as LaTeX: sums over their index, indices without their ranges, factors as written."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class _Printer(LatexPrinter):  # type: ignore[misc]
             under = ",".join(self._print(limit[0]) for limit in limits)
             return f"{sign}_{{{under}}} {self.parenthesize(body, 45)}"
         signs = [
-            f"{sign}_{{{self._print(letter)}={self._print(low)}}}^{{{self._print(high)}}}"
-            for letter, low, high in reversed(limits)
+            f"{sign}_{{{self._print(index)}={self._print(low)}}}^{{{self._print(high)}}}"
+            for index, low, high in reversed(limits)
         ]
         return f"{' '.join(signs)} {self.parenthesize(body, 45)}"
 
     def print_reduction(self, reduction: Any) -> str:
-        """softmax, mean, max and their like, over the letters below."""
-        body, *letters = reduction.args
+        """softmax, mean, max and their like, over the indices below."""
+        body, *indices = reduction.args
         name = type(reduction).__name__
         shown = _NAMES.get(name, rf"\operatorname{{{name.replace('_', ' ')}}}")
-        under = ",\\ ".join(self._print(letter) for letter in letters)
+        under = ",\\ ".join(self._print(index) for index in indices)
         return rf"{shown}_{{{under}}} \left( {self._print(body)} \right)"
 
 
@@ -61,11 +61,11 @@ for _class in REDUCTIONS.values():  # SymPy finds a function's method by its own
 
 
 def _is_whole(limit: Any) -> bool:
-    """Does a letter run over its whole range?"""
-    letter, *bounds = limit
-    if not isinstance(letter, Idx) or letter.lower is None:
+    """Does an index run over its whole range?"""
+    index, *bounds = limit
+    if not isinstance(index, Idx) or index.lower is None:
         return not bounds
-    return tuple(bounds) in {(), (letter.lower, letter.upper)}
+    return tuple(bounds) in {(), (index.lower, index.upper)}
 
 
 def to_latex(formula: Formula) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What the names in SymPy equations stand for: tensors, index letters, sizes, scalars.
+"""What the names in SymPy equations stand for: tensors, indices, sizes, scalars.
 
 SymPy has one class, `Symbol`, for four roles. The role is found by use:
 - size: in a tensor's shape, in the range of an index, or declared as one
@@ -31,8 +31,8 @@ class Names:
 
     bases: dict[str, Any] = field(default_factory=dict)  # name: the IndexedBase that says most
     defined: dict[str, Any] = field(default_factory=dict)  # name: its first equation
-    indices: dict[str, list[Any]] = field(default_factory=dict)  # letter: its extents, in SymPy
-    plain: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # letter: (tensor, place)
+    indices: dict[str, list[Any]] = field(default_factory=dict)  # index: its extents, in SymPy
+    plain: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # index: (tensor, place)
     sizes: dict[str, None] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)  # name: default
 
@@ -48,9 +48,9 @@ def find_names(formula: Formula) -> Names:
         for value in walk(equation):
             _note(value, names)
         for place in getattr(equation.lhs, "indices", ()):
-            for letter in walk(place):
-                if isinstance(letter, Symbol) and _is_open(letter, names):
-                    names.indices.setdefault(letter.name, [])
+            for index in walk(place):
+                if isinstance(index, Symbol) and _is_open(index, names):
+                    names.indices.setdefault(index.name, [])
     _note_limits(formula, names)
     _check_roles(names)
     return names
@@ -163,9 +163,9 @@ def _note(value: Any, names: Names) -> None:
     elif isinstance(value, Indexed):
         for number, place in enumerate(value.indices):
             if isinstance(place, Idx) or (isinstance(place, Symbol) and _is_open(place, names)):
-                letter = find_label(place)
-                names.indices.setdefault(letter, [])
-                names.plain.setdefault(letter, []).append((find_label(value.base), number))
+                name = find_label(place)
+                names.indices.setdefault(name, [])
+                names.plain.setdefault(name, []).append((find_label(value.base), number))
 
 
 def _is_open(place: Any, names: Names) -> bool:
@@ -198,7 +198,7 @@ def _shape(base: Any) -> str:
 
 
 def _note_limits(formula: Formula, names: Names) -> None:
-    """A letter without a range takes its extent from the limits of its sum, if they start at 0."""
+    """An index without a range takes its extent from the limits of its sum, if they start at 0."""
     for equation in formula.equations:
         for value in walk(equation):
             if not isinstance(value, (Sum, Product)):
@@ -209,10 +209,10 @@ def _note_limits(formula: Formula, names: Names) -> None:
 
 
 def _note_limit(limits: Any, names: Names) -> None:
-    letters = {find_label(s) for s in limits[2].free_symbols}
-    if letters & set(names.indices) or names.indices[find_label(limits[0])]:
+    indices = {find_label(s) for s in limits[2].free_symbols}
+    if indices & set(names.indices) or names.indices[find_label(limits[0])]:
         return
-    names.sizes.update(dict.fromkeys(sorted(letters - set(names.scalars))))
+    names.sizes.update(dict.fromkeys(sorted(indices - set(names.scalars))))
     names.indices[find_label(limits[0])].append(limits[2] + 1)
 
 

@@ -1,7 +1,7 @@
 """One SymPy node at a time into the index language, dispatched on its class.
 
 `Context` holds what the nodes need to know of the whole formula: the roles of names, the tensors,
-the letters met so far, and whether the order of the arguments is a person's (text) or SymPy's.
+the indices met so far, and whether the order of the arguments is a person's (text) or SymPy's.
 
 Where nobody wrote the order down (equations made with SymPy, not read from text), a product reads:
 number, sizes and scalars, tensors, sums, indices, brackets, divisors; and a sum: tensors, indices,
@@ -243,7 +243,7 @@ class Context:
     names: Names
     is_ordered: bool  # are the arguments in the order in which a person wrote them
     tensors: dict[str, Tensor] = field(default_factory=dict)
-    letters: dict[str, list[Index]] = field(default_factory=dict)
+    indices: dict[str, list[Index]] = field(default_factory=dict)
 
     def order(self, name: str) -> tuple[bool, int, str]:
         """Where the tensor stands in a readable line."""
@@ -267,47 +267,47 @@ def to_extent(value: Any, context: Context) -> Expr:
 
 
 def find_index(value: Any, context: Context) -> Index:
-    """The index of an Idx or an integer Symbol; equal extents of one letter are one node."""
-    letter = find_label(value)
-    known = context.letters.setdefault(letter, [])
+    """The index of an Idx or an integer Symbol; equal extents of one name are one node."""
+    name = find_label(value)
+    known = context.indices.setdefault(name, [])
     extent = find_extent(value)
     if extent is None:
-        extents = context.names.indices.get(letter, [])
+        extents = context.names.indices.get(name, [])
         extent = extents[0] if extents else None
     if extent is None:
-        known += [] if known else [Index(letter, _read_extent(letter, context))]
+        known += [] if known else [Index(name, _read_extent(name, context))]
         return known[0]
     made = Polynomial.of(to_node(extent, context)).to_expr()
     for index in known:
         if is_same_extent(index.extent, made):
             return index
-    known.append(Index(letter, _find_written(letter, made, context)))
+    known.append(Index(name, _find_written(name, made, context)))
     return known[-1]
 
 
-def _plain_extents(letter: str, context: Context) -> list[Expr]:
-    """The extents of the places in which the letter stands alone, of tensors known by now."""
+def _plain_extents(index: str, context: Context) -> list[Expr]:
+    """The extents of the places in which the index stands alone, of tensors known by now."""
     return [
         context.tensors[name].shape[number]
-        for name, number in context.names.plain.get(letter, ())
+        for name, number in context.names.plain.get(index, ())
         if name in context.tensors and number < len(context.tensors[name].shape)
     ]
 
 
-def _read_extent(letter: str, context: Context) -> Expr:
-    extents = _plain_extents(letter, context)
+def _read_extent(index: str, context: Context) -> Expr:
+    extents = _plain_extents(index, context)
     if not extents:
         raise refuse(
             "extent-unknown",
-            f"nothing tells the extent of index {letter}",
-            help=f'give it an extent, {letter} = Idx("{letter}", S)',
+            f"nothing tells the extent of index {index}",
+            help=f'give it an extent, {index} = Idx("{index}", S)',
         )
     return extents[0]
 
 
-def _find_written(letter: str, extent: Expr, context: Context) -> Expr:
+def _find_written(index: str, extent: Expr, context: Context) -> Expr:
     """The extent as the first tensor that it reads writes it, if that is the same number."""
-    written = (e for e in _plain_extents(letter, context) if is_same_extent(e, extent))
+    written = (e for e in _plain_extents(index, context) if is_same_extent(e, extent))
     return next(written, extent)
 
 
@@ -520,8 +520,8 @@ def _(value: Any, context: Context) -> Expr:
 @to_node.register(sympy.Product)
 def _(value: Any, context: Context) -> Expr:
     limits = []
-    for letter, low, high in value.args[1:]:
-        index = find_index(letter, context)
+    for bound, low, high in value.args[1:]:
+        index = find_index(bound, context)
         limits.append((index, to_node(low, context), to_node(high, context)))
     kind = "sum" if isinstance(value, sympy.Sum) else "prod"
     body = to_node(value.args[0], context)

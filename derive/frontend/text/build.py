@@ -70,7 +70,7 @@ def to_size(name: str) -> Any:
 
 
 def to_index(name: str, extent: Any) -> Any:
-    """The index letter over 0 .. extent - 1."""
+    """The index over 0 .. extent - 1."""
     return Idx(Symbol(name, integer=True), (S.Zero, extent - 1))
 
 

@@ -1,11 +1,11 @@
-"""What the declarations of the text say: shapes, bounds, defaults, extents of index letters.
+"""What the declarations of the text say: shapes, bounds, defaults, extents of indices.
 
 extent  = number | size | extent (+ - * // % **) extent
 bound   = number | size | bound (+ - * / // % **) bound
 default = number | default (+ - * / **) default
 
-Who claims which name: declarations first, then equations and functions, then index letters. A
-letter is an index where a reduction binds it, where it stands on a left side, or where it stands
+Who claims which name: declarations first, then equations and functions, then indices. A
+index is an index where a reduction binds it, where it stands on a left side, or where it stands
 alone in a place of a tensor and nothing else claims it.
 """
 
@@ -123,9 +123,9 @@ def declare(names: Names, line: Line) -> None:
                     place = span(default) if default is not None else token.span
                     raise names.source.refuse("extent-form", says, place, help=advice)
                 names.sizes[token.text] = None if value is None else int(value)
-        case IndexLine(letters, extent):
+        case IndexLine(indices, extent):
             _claim_sizes(names, extent, "in the extent of an index line")
-            for token in letters:
+            for token in indices:
                 if token.text in names.ranges:
                     raise _declared_twice(names, token)
                 names.claim(token.text, "index", "on an index line", token.span)
@@ -227,7 +227,7 @@ def _claim_sizes(names: Names, node: ast.expr, how: str) -> None:
 
 
 def find_names(source: Source, lines: Sequence[Line]) -> Names:
-    """The claims of all lines: declarations first, then equations, then letters."""
+    """The claims of all lines: declarations first, then equations, then indices."""
     names = Names(source)
     for line in lines:
         declare(names, line)
@@ -300,7 +300,7 @@ def _define_function(names: Names, line: FunctionLine) -> None:
 
 
 def _claim_bound(names: Names, line: EquationLine | FunctionLine) -> None:
-    """The letters that reductions bind, and those on the left side."""
+    """The indices that reductions bind, and those on the left side."""
     for place in line.places or () if isinstance(line, EquationLine) else ():
         for word in _find_words(place):
             if word is place or not names.kind(word.id):

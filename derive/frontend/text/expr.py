@@ -8,7 +8,7 @@
               | word[index, ..., condition](number)
 
 Laws: a function of the user's is read anew at each call with its parameters standing for what was
-given; a letter bound inside the scope of the same letter is refused; what is not said above is no
+given; an index bound inside the scope of the same index is refused; what is not said above is no
 part of the notation.
 """
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from derive.errors import DeriveError
-    from derive.frontend.text.extents import Letters
+    from derive.frontend.text.extents import Indices
     from derive.frontend.text.lines import Call
     from derive.frontend.text.names import Names
 
@@ -61,10 +61,10 @@ class Scope:
     """What can be seen at one place of an equation."""
 
     names: Names
-    letters: Letters
+    indices: Indices
     target: str  # the tensor that is being defined
     number: int  # the number of its equation
-    bound: Mapping[str, tuple[int, int]]  # letters in scope, and where each one enters
+    bound: Mapping[str, tuple[int, int]]  # indices in scope, and where each one enters
     parameters: Mapping[str, Any] = field(default_factory=dict)
     calls: tuple[tuple[str, tuple[int, int]], ...] = ()  # functions being read, and their calls
     depth: int = 0
@@ -134,22 +134,22 @@ def _write_call(word: str, scope: Scope) -> str:
     return f"{word}({'i, j' if word == 'delta' else 'condition, a, b'})"
 
 
-def check_free(letter: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
-    """A letter is not bound again inside its own scope."""
-    if letter.id not in bound:
+def check_free(index: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
+    """An index is not bound again inside its own scope."""
+    if index.id not in bound:
         return
     claims = scope.names.claims
-    start = ord(letter.id[0].lower()) - ord("a")
+    start = ord(index.id[0].lower()) - ord("a")
     alphabet = [chr(ord("a") + (start + k) % 26) for k in range(1, 26)]
-    numbered = (f"{letter.id}{k}" for k in range(2, len(claims) + 4))
+    numbered = (f"{index.id}{k}" for k in range(2, len(claims) + 4))
     fresh = next(name for name in (*alphabet, *numbered) if name not in claims)
     raise scope.names.source.refuse(
         "index-bound-again",
-        f"index {letter.id} is bound again where it already has a meaning",
-        span(letter),
-        bound[letter.id],
+        f"index {index.id} is bound again where it already has a meaning",
+        span(index),
+        bound[index.id],
         *(place for _, place in scope.calls[-1:]),
-        help=f"take a fresh letter here, {fresh}",
+        help=f"take a fresh name here, {fresh}",
     )
 
 
@@ -202,11 +202,11 @@ def no_tensor(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Sc
 
 
 def _write_shape(places: tuple[ast.expr, ...], scope: Scope) -> str:
-    """The extents a declaration would give, as far as the letters tell them."""
+    """The extents a declaration would give, as far as the indices tell them."""
     extents = []
     for place in places:
         name = place.id if isinstance(place, ast.Name) else ""
-        extents.append(scope.letters.write_extent(name) if scope.letters.is_known(name) else "..")
+        extents.append(scope.indices.write_extent(name) if scope.indices.is_known(name) else "..")
     return ", ".join(extents)
 
 
@@ -217,11 +217,11 @@ def unknown_function(call: Call, node: ast.expr, scope: Scope) -> DeriveError:
         says, advice = f"{word} binds no index", f"write {word}(..)"
         return scope.refuse("function-form", says, node, help=advice)
     if word in {*BINDING, *KEEPING}:
-        letters = [part.id for part in call.arguments[1:] if isinstance(part, ast.Name)]
-        if not letters:
+        indices = [part.id for part in call.arguments[1:] if isinstance(part, ast.Name)]
+        if not indices:
             found = (p.id for a in call.arguments for p in ast.walk(a) if isinstance(p, ast.Name))
-            letters = [n for n in dict.fromkeys(found) if _is_open(n, scope)]
-        advice = f"write {word}[{', '.join(letters) or 'j'}](..)"
+            indices = [n for n in dict.fromkeys(found) if _is_open(n, scope)]
+        advice = f"write {word}[{', '.join(indices) or 'j'}](..)"
         return scope.refuse("reduction-form", f"{word} must name its index", node, help=advice)
     if word in scope.parameters or names.kind(word):
         kind = "parameter" if word in scope.parameters else names.kind(word)
@@ -366,7 +366,7 @@ def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
         case "scalar":
             return names.arguments[name]
         case "index":
-            return scope.letters.get(name, span(node))
+            return scope.indices.get(name, span(node))
         case "tensor":
             return _read_bare(name, node, scope)
         case "function":
@@ -392,7 +392,7 @@ def _read_bare(name: str, node: ast.expr, scope: Scope) -> Any:
             "places-missing",
             f"{name} stands without its {to_count(rank, 'place')}",
             node,
-            help=f"write {name}[..], a letter for each place",
+            help=f"write {name}[..], an index for each place",
         )
     check_order(name, node, scope)
     return scope.names.bases[name]
@@ -477,13 +477,13 @@ def _inline(call: Call, node: ast.expr, scope: Scope) -> Any:
         scope,
         parameters={p.text: value for p, value in zip(line.parameters, values, strict=True)},
         calls=(*scope.calls, (call.word, span(node))),
-        bound={**{letter: span(node) for letter in _find_letters(values)}, **scope.bound},
+        bound={**{index: span(node) for index in _find_indices(values)}, **scope.bound},
     )
     return to_value(line.body, inner)
 
 
-def _find_letters(values: list[Any]) -> list[str]:
-    """The letters in the arguments, which a function's body must not bind."""
+def _find_indices(values: list[Any]) -> list[str]:
+    """The indices in the arguments, which a function's body must not bind."""
     return sorted({str(i.label) for value in values for i in value.atoms(Idx)})
 
 
@@ -491,15 +491,15 @@ def _read_reduction(call: Call, node: ast.expr, scope: Scope) -> Any:
     word = call.word
     if word not in {*BINDING, *KEEPING}:
         raise unknown_function(call, node, scope)
-    letters, conditions = _split_bracket(call, node, scope)
+    given, conditions = _split_bracket(call, node, scope)
     word = _read_correction(call, node, scope)
     bound = dict(scope.bound)
-    for letter in letters:
+    for index in given:
         if call.word in BINDING:
-            check_free(letter, scope, bound)
-        bound[letter.id] = span(letter)
+            check_free(index, scope, bound)
+        bound[index.id] = span(index)
     inner = replace(scope, bound=bound)
-    indices = [scope.letters.get(letter.id, span(letter)) for letter in letters]
+    indices = [scope.indices.get(index.id, span(index)) for index in given]
     parts = [to_condition(condition, inner) for condition in conditions]
     body = to_number(call.arguments[0], inner)
     return reduce_over(word, body, indices, all_of(parts) if parts else None)
@@ -508,29 +508,29 @@ def _read_reduction(call: Call, node: ast.expr, scope: Scope) -> Any:
 def _split_bracket(
     call: Call, node: ast.expr, scope: Scope
 ) -> tuple[list[ast.Name], list[ast.expr]]:
-    """The letters, and the conditions behind them."""
-    letters: list[ast.Name] = []
+    """The indices, and the conditions behind them."""
+    indices: list[ast.Name] = []
     conditions: list[ast.expr] = []
     for part in call.brackets or ():
         if not isinstance(part, ast.Name):
             conditions.append(part)
         elif conditions:
-            says = "the letters come first, then the conditions"
+            says = "the indices come first, then the conditions"
             raise scope.refuse(
                 "reduction-form", says, part, help=f"write {call.word}[i, j, j <= i]"
             )
         elif part.id in scope.parameters:
             says = f"{part.id} is a parameter here and cannot be bound"
-            raise scope.refuse("reduction-form", says, part, help="take another letter")
+            raise scope.refuse("reduction-form", says, part, help="take another name")
         else:
-            letters.append(part)
-    if not letters:
+            indices.append(part)
+    if not indices:
         says = f"{call.word}[..] names no index"
         raise scope.refuse("reduction-form", says, node, help=f"write {call.word}[j](..)")
-    if call.word in {*KEEPING, "argmax"} and len(letters) > 1:
+    if call.word in {*KEEPING, "argmax"} and len(indices) > 1:
         says = f"{call.word} runs along one index"
-        raise scope.refuse("reduction-form", says, letters[1], help=f"write {call.word}[j](..)")
-    return letters, conditions
+        raise scope.refuse("reduction-form", says, indices[1], help=f"write {call.word}[j](..)")
+    return indices, conditions
 
 
 def _read_correction(call: Call, node: ast.expr, scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""The extent of each index letter of the text.
+"""The extent of each index of the text.
 
 In this order: its `index` line; else its first plain use, alone in a place of a tensor whose extent
 there is known: a declared one, or one that an equation defines, whose extents are those of the
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from derive.frontend.text.statements import Line
 
 
-class Letters:
-    """The index letters with their extents; `letters[name]` gives the SymPy index."""
+class Indices:
+    """The indices with their extents; `indices[name]` gives the SymPy index."""
 
     def __init__(self, names: Names, lines: Sequence[Line]) -> None:
         self._names = names
@@ -50,11 +50,11 @@ class Letters:
         return self._made[name]
 
     def is_known(self, name: str) -> bool:
-        """Is the extent of the letter told?"""
+        """Is the extent of the index told?"""
         return name in self._extents
 
     def write_extent(self, name: str) -> str:
-        """The extent of a letter that is known, in the notation."""
+        """The extent of an index that is known, in the notation."""
         return write_extent(self._extents[name])
 
     def _spread(self) -> None:
@@ -86,10 +86,10 @@ class Letters:
         form = _to_form(self._names, place)
         if form is None:
             return None
-        letters, value = form
-        if not letters or any(letter not in self._extents for letter in letters):
+        indices, value = form
+        if not indices or any(index not in self._extents for index in indices):
             return None
-        return _find_last(value, letters, self._extents) + 1
+        return _find_last(value, indices, self._extents) + 1
 
     def _untold(self, name: str, place: tuple[int, int]) -> Exception:
         return self._names.source.refuse(
@@ -117,16 +117,16 @@ class Letters:
     def _fit(self, name: str, use: tuple[str, int, ast.expr]) -> Any:
         """The extent for which an access fills a place: of x[t + k] it is T - K + 1.
 
-        Of merged letters, x[h*D + d] in a place of H*D, each runs as far as the next one steps.
+        Of merged indices, x[h*D + d] in a place of H*D, each runs as far as the next one steps.
         None where the access does not tell, nan where it says that others do not tell either.
         """
         tensor, number, place = use
         extent, form = self._find_extent(tensor, number), _to_form(self._names, place)
         if extent is None or form is None or name not in form[0]:
             return None
-        letters, value = form
+        indices, value = form
         step = value.coeff(Symbol(name))
-        others = [letter for letter in letters if letter != name]
+        others = [index for index in indices if index != name]
         rest = expand(value - step * Symbol(name))
         if step.is_Integer and all(other in self._extents for other in others):
             if step < 0:
@@ -136,7 +136,7 @@ class Letters:
             last = Integer(0) if last.is_negative else last  # x[t - 1] has a guard at the start
             found = _divide(expand(extent - 1 - last), step) + 1
             return found if _is_plausible(found) else None
-        steps = [value.coeff(Symbol(letter)) for letter in others]
+        steps = [value.coeff(Symbol(index)) for index in others]
         if expand(rest - sum(a * Symbol(b) for a, b in zip(steps, others, strict=True))) != 0:
             return S.NaN  # H*D + h*D + d: a part of the place, and no one says which
         ratios = [cancel(other / step) for other in (*steps, extent)]
@@ -178,7 +178,7 @@ def _find_uses(lines: Sequence[Line]) -> Iterable[tuple[str, int, ast.expr]]:
 
 
 def _to_form(names: Names, place: ast.expr) -> tuple[list[str], Any] | None:
-    """(letters, polynomial over their symbols and sizes) of a place; None where it is none."""
+    """(indices, polynomial over their symbols and sizes) of a place; None where it is none."""
     words = [part for part in ast.walk(place) if isinstance(part, ast.Name)]
     inside = [part for part in ast.walk(place) if isinstance(part, ast.expr)]
     if not all(isinstance(part, ast.Name) or is_arithmetic(part) for part in inside):
@@ -186,7 +186,7 @@ def _to_form(names: Names, place: ast.expr) -> tuple[list[str], Any] | None:
     merging = (ast.Add, ast.Sub, ast.Mult)
     if any(isinstance(p, ast.BinOp) and not isinstance(p.op, merging) for p in inside):
         return None
-    letters = [w.id for w in words if names.kind(w.id) == "index"]
+    indices = [w.id for w in words if names.kind(w.id) == "index"]
     if any(names.kind(w.id) not in {"index", "size"} for w in words):
         return None
 
@@ -194,19 +194,19 @@ def _to_form(names: Names, place: ast.expr) -> tuple[list[str], Any] | None:
         if is_arithmetic(part):
             return read_arithmetic(names.source, part, read)
         assert isinstance(part, ast.Name)
-        return Symbol(part.id) if part.id in letters else to_size(part.id)
+        return Symbol(part.id) if part.id in indices else to_size(part.id)
 
     value = read(place)
     check_expandable(names.source, place, value)
-    return list(dict.fromkeys(letters)), expand(value)
+    return list(dict.fromkeys(indices)), expand(value)
 
 
-def _find_last(value: Any, letters: Sequence[str], extents: Mapping[str, Any]) -> Any:
-    """The largest value of a place: every letter with a positive step at its last value."""
-    for letter in letters:
-        step = value.coeff(Symbol(letter))
-        last = Integer(0) if step.could_extract_minus_sign() else extents[letter] - 1
-        value = value.subs(Symbol(letter), last)
+def _find_last(value: Any, indices: Sequence[str], extents: Mapping[str, Any]) -> Any:
+    """The largest value of a place: every index with a positive step at its last value."""
+    for index in indices:
+        step = value.coeff(Symbol(index))
+        last = Integer(0) if step.could_extract_minus_sign() else extents[index] - 1
+        value = value.subs(Symbol(index), last)
     return expand(value)
 
 

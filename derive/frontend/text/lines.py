@@ -56,7 +56,7 @@ _INSTEAD = {
     "²": "**2", "³": "**3",
     "&": "and", "|": "or", "~": "not", "!": "not", "∧": "and", "∨": "or", "¬": "not",
     "@": "sum[k](A[i, k] * B[k, j])", "{": "( or [", "}": ") or ]",
-    ":": "an index letter, since every place takes one", "?": "where(condition, a, b)",
+    ":": "an index, since every place takes one", "?": "where(condition, a, b)",
     ".": "x[j, i] for a transpose, since nothing has attributes", "'": "another name, x2",
 }  # fmt: skip
 _KEYWORD_INSTEAD = {
@@ -351,7 +351,7 @@ def _missing_value(source: Source, here: Token | None, after: Token | None) -> D
         says = f"something is missing between {here.text} and {after.text}"
         span, advice = (here.start, after.end), "put a value there, or take one of them out"
         if (here.text, after.text) == ("[", "]"):
-            advice = "write an index letter for each place, or no bracket at all"
+            advice = "write an index for each place, or no bracket at all"
     return source.refuse("missing-value", says, span, help=advice)
 
 

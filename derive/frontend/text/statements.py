@@ -56,7 +56,7 @@ class SizeLine:
 
 @dataclass(frozen=True, slots=True)
 class IndexLine:
-    """Index letters and their extent."""
+    """Index indices and their extent."""
 
     names: tuple[Token, ...]
     extent: ast.expr

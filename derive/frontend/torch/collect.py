@@ -5,7 +5,7 @@ copies    a tensor that is another one is that one
 views     `q = (x @ w).view(B, S, H, D)` is an equation of q[b,s,h,d]
 inline    a step without a name of its own that is used once stands where it is used
 split     an index i that is read as i//D and i%D is two, h and d
-rename    tensors by the variables of the code, letters by their sizes, each letter one extent
+rename    tensors by the variables of the code, indices by their sizes, each index one extent
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ def is_reading(value: Expr, tensor: Tensor) -> bool:
     return any(access.tensor is tensor for access in find_accesses(value))
 
 
-def put_in(value: Expr, tensor: Tensor, letters: Sequence[Index], inner: Expr) -> Expr:
+def put_in(value: Expr, tensor: Tensor, indices: Sequence[Index], inner: Expr) -> Expr:
     """The value with the tensor's own value in place of the tensor."""
 
     def meet(access: Access) -> Expr:
-        return put(inner, tuple(letters), access.places)
+        return put(inner, tuple(indices), access.places)
 
     return map_reads(value, tensor, meet)
 
@@ -125,9 +125,9 @@ def map_reads(value: Expr, tensor: Tensor, meet: Callable[[Access], Expr]) -> Ex
 
 @dataclass(frozen=True)
 class Digit:
-    """A letter of a view as a digit of the flat position in a tensor."""
+    """An index of a view as a digit of the flat position in a tensor."""
 
-    letter: Index
+    index: Index
     stride: Polynomial
 
 
@@ -135,7 +135,7 @@ def drop_copies(draft: Draft) -> None:
     """A tensor that is another one, element by element, is that one."""
     for tensor, value in list(draft.values.items()):
         step = draft.steps[tensor]
-        if not isinstance(value, Access) or value.places != step.letters:
+        if not isinstance(value, Access) or value.places != step.indices:
             continue
         other = value.tensor
         if other not in draft.values or (tensor in draft.results and other in draft.results):
@@ -152,13 +152,13 @@ def _read_instead(tensor: Tensor, access: Access) -> Expr:
 
 
 def name_views(views: Sequence[View], draft: Draft) -> None:
-    """Steps without a name take that of a view; and its letters, if it has more of them."""
+    """Steps without a name take that of a view; and its indices, if it has more of them."""
     chosen: dict[Tensor, tuple[View, list[Digit]]] = {}
     for view in views:
         tensor = view.value.tensor
         if tensor not in draft.values or draft.steps[tensor].spot.name not in {"", view.name}:
             continue
-        if _count(letter.extent for letter in view.letters) != _count(tensor.shape):
+        if _count(index.extent for index in view.indices) != _count(tensor.shape):
             continue
         if not draft.steps[tensor].spot.name:
             _call(draft, tensor, view.name)
@@ -184,16 +184,16 @@ def _call(draft: Draft, tensor: Tensor, name: str) -> None:
 
 
 def _find_digits(view: View) -> list[Digit] | None:
-    """The letters as digits from the last to the first; None where they do not count it all up."""
+    """The indices as digits from the last to the first; None where they do not count it all up."""
     shape = view.value.tensor.shape
     line = ravel(view.value.places, shape)
-    letters = [letter for letter in view.letters if letter.extent is not ONE]
-    if line.constant.terms or set(line.terms) != set(letters):
+    indices = [index for index in view.indices if index.extent is not ONE]
+    if line.constant.terms or set(line.terms) != set(indices):
         return None
     digits: list[Digit] = []
     stride = Polynomial.of(1)
-    while len(digits) < len(letters):
-        found = next((letter for letter in letters if line.terms[letter] == stride), None)
+    while len(digits) < len(indices):
+        found = next((index for index in indices if line.terms[index] == stride), None)
         if found is None:
             return None
         digits.append(Digit(found, stride))
@@ -202,12 +202,12 @@ def _find_digits(view: View) -> list[Digit] | None:
 
 
 def _write_as(draft: Draft, tensor: Tensor, view: View, digits: Sequence[Digit]) -> Tensor | None:
-    """The tensor's equation in the letters of a view, and all its reads at their places."""
+    """The tensor's equation in the indices of a view, and all its reads at their places."""
     step = draft.steps[tensor]
-    letters = tuple(letter for letter in view.letters if letter.extent is not ONE)
-    new = Tensor(tensor.name, tuple(letter.extent for letter in letters), tensor.kind)
+    indices = tuple(index for index in view.indices if index.extent is not ONE)
+    new = Tensor(tensor.name, tuple(index.extent for index in indices), tensor.kind)
     try:
-        value = put(draft.values[tensor], step.letters, view.value.places)
+        value = put(draft.values[tensor], step.indices, view.value.places)
     except ValueError:  # a softmax that would be read at a computed place
         return None
 
@@ -217,11 +217,11 @@ def _write_as(draft: Draft, tensor: Tensor, view: View, digits: Sequence[Digit])
         for digit in reversed(digits):
             place = divide(rest, digit.stride)
             rest = rest - place.scale(digit.stride)
-            places[digit.letter] = place.to_expr()
-        return Access(new, tuple(places[letter] for letter in letters))
+            places[digit.index] = place.to_expr()
+        return Access(new, tuple(places[index] for index in indices))
 
     _replace_reads(draft, tensor, read)
-    draft.steps[new] = replace(step, tensor=new, letters=letters)
+    draft.steps[new] = replace(step, tensor=new, indices=indices)
     draft.values = {
         new if each is tensor else each: value if each is tensor else old
         for each, old in draft.values.items()
@@ -235,22 +235,22 @@ def _replace_reads(draft: Draft, tensor: Tensor, read: Callable[[Access], Expr])
             draft.values[reader] = map_reads(value, tensor, read)
 
 
-def split_letters(trace: Trace, draft: Draft) -> None:
+def split_indices(trace: Trace, draft: Draft) -> None:
     """`a[i,..] = .. i//H .. i%H ..` over i < B*H is an equation of a[b,h,..]."""
     todo = list(draft.values)
     while todo:
         tensor = todo.pop(0)
-        letters, value = draft.steps[tensor].letters, draft.values[tensor]
+        indices, value = draft.steps[tensor].indices, draft.values[tensor]
         if tensor in draft.results:
             continue
-        found = ((letter, _find_divisor(value, letter)) for letter in letters)
+        found = ((one, _find_divisor(value, one)) for one in indices)
         index, under = next((each for each in found if each[1] is not None), (None, None))
         if index is None or under is None:
             continue
         outer, inner = _halve(trace, index, under)
         place = add(multiply(under.to_expr(), outer), inner)
-        places = tuple(place if letter is index else letter for letter in letters)
-        pieces = ((outer, inner) if letter is index else (letter,) for letter in letters)
+        places = tuple(place if one is index else one for one in indices)
+        pieces = ((outer, inner) if one is index else (one,) for one in indices)
         view = View("", tuple(chain.from_iterable(pieces)), Access(tensor, places))
         digits = _find_digits(view)
         new = _write_as(draft, tensor, view, digits) if digits else None
@@ -262,7 +262,7 @@ def _halve(trace: Trace, index: Index, under: Polynomial) -> tuple[Index, Index]
     """Letters for the quotient and the rest of an index."""
     high = divide_exactly(Polynomial.of(index.extent), under)
     assert high is not None
-    return trace.letter(high), trace.letter(under)
+    return trace.index(high), trace.index(under)
 
 
 def split_sums(trace: Trace, draft: Draft) -> None:
@@ -303,11 +303,11 @@ def _split(trace: Trace, whole: Reduce, index: Index, under: Polynomial) -> Redu
 
 
 _WORDS = "sum prod max min mean var softmax cumsum exp log sqrt oo pi where delta index size"
-_NEXT = 3  # letters after the first one that are tried before numbers
+_NEXT = 3  # indices after the first one that are tried before numbers
 
 
 class _Names:
-    """One namespace: tensors, sizes, scalars, and letters, of which each has one extent."""
+    """One namespace: tensors, sizes, scalars, and indices, of which each has one extent."""
 
     def __init__(self, taken: Sequence[str], sizes: Sequence[str]) -> None:
         self.taken = dict.fromkeys((*taken, *_WORDS.split()))
@@ -325,19 +325,19 @@ class _Names:
         self.taken[name] = None
         return name
 
-    def letter(self, index: Index, used: Mapping[str, None]) -> str:
-        """A letter for an index, not used in this equation, of the index's extent."""
+    def index(self, index: Index, used: Mapping[str, None]) -> str:
+        """An index for an index, not used in this equation, of the index's extent."""
         wishes = self._list_wishes(hint_of(index) or _wish(index.extent))
         name = next(wish for wish in wishes if wish not in used and self._is_free(wish, index))
         self.extents[name] = index.extent
         return name
 
     def _is_free(self, name: str, index: Index) -> bool:
-        """Is a name no tensor's, and no letter's with another extent?"""
+        """Is a name no tensor's, and no index's with another extent?"""
         return name not in self.taken and self.extents.get(name, index.extent) is index.extent
 
     def _list_wishes(self, wish: str) -> Iterator[str]:
-        """The letter itself, the next ones of the alphabet that no size would like, numbers."""
+        """The index itself, the next ones of the alphabet that no size would like, numbers."""
         yield wish
         if len(wish) == 1:
             following = (chr(ord(wish) + step) for step in range(1, _NEXT + 1))
@@ -363,7 +363,7 @@ def rename(
         wish = step.spot.name or ("out" if tensor in draft.results else "t")
         tensors[tensor] = Tensor(names.make(wish), tensor.shape, tensor.kind)
         lines[tensors[tensor].name] = step.spot.line
-        equations.append(_rename_equation(names, tensors, tensor, step.letters, value))
+        equations.append(_rename_equation(names, tensors, tensor, step.indices, value))
     told = {
         a.name
         for e in inputs
@@ -408,7 +408,7 @@ def _rename_equation(
     names: _Names,
     tensors: Mapping[Tensor, Tensor],
     tensor: Tensor,
-    letters: Sequence[Index],
+    indices: Sequence[Index],
     value: Expr,
 ) -> Equation:
     new: dict[Index, Index] = {}
@@ -416,9 +416,9 @@ def _rename_equation(
 
     def rename(index: Index) -> Index:
         if index not in new:
-            letter = names.letter(index, used)
-            used[letter] = None
-            new[index] = Index(letter, index.extent)
+            name = names.index(index, used)
+            used[name] = None
+            new[index] = Index(name, index.extent)
         return new[index]
 
     def visit(here: Expr) -> Expr:
@@ -437,7 +437,7 @@ def _rename_equation(
                 return Along(kind, rename(index), visit(condition), visit(body))
         return map_children(here, visit)
 
-    target = Access(tensors[tensor], tuple(rename(letter) for letter in letters))
+    target = Access(tensors[tensor], tuple(rename(name) for name in indices))
     return Equation(target, visit(value))
 
 
@@ -458,7 +458,7 @@ def collect(
     name_views(trace.views, draft)
     _inline(draft)
     prune(draft)
-    split_letters(trace, draft)
+    split_indices(trace, draft)
     split_sums(trace, draft)
     return rename(draft, tuple(inputs), tuple(sizes), name)
 
@@ -467,11 +467,11 @@ def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:
     """Every result as an equation of its own."""
     found: list[Tensor] = []
     for shadow in results:
-        value = trace.read_number(shadow, shadow.letters)
+        value = trace.read_number(shadow, shadow.indices)
         known = _find_step(trace, shadow, value)
         if known is None or known in found:
             made = trace.define(
-                shadow.letters, value, "real" if shadow.kind == "bool" else shadow.kind
+                shadow.indices, value, "real" if shadow.kind == "bool" else shadow.kind
             )
             known = trace.steps[-1].tensor
             assert made.rank == shadow.rank
@@ -482,7 +482,7 @@ def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:
 
 def _find_step(trace: Trace, shadow: Shadow, value: Expr) -> Tensor | None:
     """The step whose tensor the result is as it stands."""
-    if not isinstance(value, Access) or value.places != shadow.letters:
+    if not isinstance(value, Access) or value.places != shadow.indices:
         return None
     if any(step.tensor is value.tensor for step in trace.steps):
         return value.tensor
@@ -502,7 +502,7 @@ def _inline(draft: Draft) -> None:
         value = draft.values[tensor]
         reader = next(t for t, v in draft.values.items() if is_reading(v, tensor))
         try:
-            whole = put_in(draft.values[reader], tensor, step.letters, value)
+            whole = put_in(draft.values[reader], tensor, step.indices, value)
         except ValueError:  # a softmax that is read at a computed place, or on its diagonal
             continue
         if count_nodes(whole) <= _MOST_NODES:

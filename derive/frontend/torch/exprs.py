@@ -42,7 +42,7 @@ from derive.ir.walk import map_children, substitute, walk
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from derive.ir.nodes import Index as Letter
+    from derive.ir.nodes import Index as IndexNode
 
 
 _DIGITS = 12  # a decimal that a person writes has no more
@@ -387,10 +387,10 @@ def within(place: Expr, extent: Expr) -> Expr:
     return all_of(decide("<=", ZERO, place), decide("<", place, extent))
 
 
-def put(expr: Expr, letters: Sequence[Letter], places: Sequence[Expr]) -> Expr:
-    """The expression at these places of its letters."""
+def put(expr: Expr, indices: Sequence[IndexNode], places: Sequence[Expr]) -> Expr:
+    """The expression at these places of its indices."""
     new: Mapping[Expr, Expr] = {
-        old: place for old, place in zip(letters, places, strict=True) if old is not place
+        old: place for old, place in zip(indices, places, strict=True) if old is not place
     }
     if not new:
         return expr

@@ -240,9 +240,9 @@ def _make(trace: Trace, entry: Tensor | ScalarInput | Size) -> Any:
         value = torch.randint(0, max(end, 1), lengths)
     else:
         value = torch.rand(lengths, dtype=torch.float64) + 0.5
-    letters = tuple(trace.letter(extent) for extent in entry.shape)
-    places = tuple(map(at, letters))
-    trace.tie(value, Shadow(letters, places, Buffer(letters, Access(entry, places), entry.kind)))
+    indices = tuple(trace.index(extent) for extent in entry.shape)
+    places = tuple(map(at, indices))
+    trace.tie(value, Shadow(indices, places, Buffer(indices, Access(entry, places), entry.kind)))
     return value
 
 

@@ -2,8 +2,8 @@
 
 A write through a tensor of which nothing is known spoils every buffer in its memory; so does one
 that reads what it overwrites, since then the result hangs on the order in which torch walks. A view
-maps its letters to places of the buffer; a write goes the other way: for each place of the buffer,
-whether the view reaches it, and from which letters.
+maps its indices to places of the buffer; a write goes the other way: for each place of the buffer,
+whether the view reaches it, and from which indices.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ def is_overlapping(one: Any, other: Any) -> bool:
 def write(trace: Trace, target: Shadow, value: Shadow) -> None:
     """`target.copy_(value)`: the value is broadcast to the target's shape."""
     buffer = target.buffer
-    condition, letters = _invert(trace, target)
-    new = trace.spread(value, target.letters)
+    condition, indices = _invert(trace, target)
+    new = trace.spread(value, target.indices)
     if buffer.kind == "real" and value.kind == "bool":
         new = trace.read_number(value, ()) if not value.rank else new
-    placed = put(new, target.letters, letters)
+    placed = put(new, target.indices, indices)
     buffer.value = tidy(choose(condition, placed, buffer.value))
     if buffer.kind == "real" and not isinstance(buffer.value, (Access, Number)):
         _define_again(trace, target)
@@ -117,67 +117,67 @@ def _define_again(trace: Trace, target: Shadow) -> None:
     """The buffer's new value as an equation, so that it is not written out again and again."""
     buffer = target.buffer
     made = trace.define(buffer.axes, buffer.value, buffer.kind)
-    buffer.value = put(made.buffer.value, made.letters, buffer.axes)
+    buffer.value = put(made.buffer.value, made.indices, buffer.axes)
 
 
 def _invert(trace: Trace, target: Shadow) -> tuple[Expr, tuple[Expr, ...]]:
-    """Over the axes of the buffer: where the view is, and its letters there."""
+    """Over the axes of the buffer: where the view is, and its indices there."""
     found = _invert_by_axes(target) or _invert_by_strides(trace, target)
     if found is None:
         raise trace.refuse("lift-write", "a write into such a view is not known")
     conditions, origins = found
-    if any(i not in origins and trace.number(i.extent) != 1 for i in target.letters):
+    if any(i not in origins and trace.number(i.extent) != 1 for i in target.indices):
         raise trace.refuse("lift-write", "a write into an expanded view is not known")
-    return all_of(*conditions), tuple(origins.get(letter, ZERO) for letter in target.letters)
+    return all_of(*conditions), tuple(origins.get(index, ZERO) for index in target.indices)
 
 
 def _invert_by_axes(target: Shadow) -> tuple[list[Expr], dict[Index, Expr]] | None:
-    """Axis by axis: its place tells one letter, start + step * letter, or has none that is open."""
+    """Axis by axis: its place tells one index, start + step * index, or has none that is open."""
     conditions: list[Expr] = []
     found: dict[Index, Expr] = {}
     for axis, place in zip(target.buffer.axes, target.places, strict=True):
         start = to_affine(put(place, tuple(found), tuple(found.values())))
-        inside = [i for i in target.letters if any(i in walk(atom) for atom in start.terms)]
+        inside = [i for i in target.indices if any(i in walk(atom) for atom in start.terms)]
         if not inside:
             conditions.append(decide("==", axis, start.to_expr()))
             continue
-        (letter, *others) = inside
-        step = start.terms.get(letter, NOTHING)
-        start = start - Affine({letter: step})
-        if others or any(letter in walk(atom) for atom in start.terms) or not is_positive(step):
+        (index, *others) = inside
+        step = start.terms.get(index, NOTHING)
+        start = start - Affine({index: step})
+        if others or any(index in walk(atom) for atom in start.terms) or not is_positive(step):
             return None
         gap = to_affine(axis) - start
         if step != Polynomial.of(1):
             conditions.append(decide("==", modulo(gap, step).to_expr(), ZERO))
-        found[letter] = divide(gap, step).to_expr()
-        conditions.append(within(found[letter], letter.extent))
+        found[index] = divide(gap, step).to_expr()
+        conditions.append(within(found[index], index.extent))
     return conditions, found
 
 
 def _invert_by_strides(trace: Trace, target: Shadow) -> tuple[list[Expr], dict[Index, Expr]] | None:
-    """Along the flat position in the buffer: start + sum of stride * letter, none overlapping."""
+    """Along the flat position in the buffer: start + sum of stride * index, none overlapping."""
     shape = [axis.extent for axis in target.buffer.axes]
     line = ravel(target.places, shape)
-    letters = [letter for letter in target.letters if letter in line.terms]
-    start = line - Affine({letter: line.terms[letter] for letter in letters})
-    if any(letter in walk(atom) for atom in start.terms for letter in target.letters):
+    indices = [index for index in target.indices if index in line.terms]
+    start = line - Affine({index: line.terms[index] for index in indices})
+    if any(index in walk(atom) for atom in start.terms for index in target.indices):
         return None
-    letters.sort(key=lambda letter: trace.number(line.terms[letter].to_expr()))
+    indices.sort(key=lambda index: trace.number(line.terms[index].to_expr()))
     rest = ravel(target.buffer.axes, shape) - start
     conditions = [decide("<=", ZERO, rest.to_expr())]
     found: dict[Index, Expr] = {}
-    for number, letter in reversed(list(enumerate(letters))):
-        stride = line.terms[letter]
+    for number, index in reversed(list(enumerate(indices))):
+        stride = line.terms[index]
         if number:
-            below = letters[number - 1]
+            below = indices[number - 1]
             covered = line.terms[below] * Polynomial.of(below.extent)
             if not is_never_negative(stride - covered):
                 return None
         if not is_positive(stride):
             return None
         digit = divide(rest, stride)
-        found[letter] = digit.to_expr()
-        conditions.append(decide("<", found[letter], letter.extent))
+        found[index] = digit.to_expr()
+        conditions.append(decide("<", found[index], index.extent))
         rest = rest - digit.scale(stride)
     conditions.append(decide("==", rest.to_expr(), ZERO))
     return conditions, found

@@ -153,7 +153,7 @@ def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
         shadow = trace.shadow(tensor)
     except PoisonedError as error:
         raise _fail(trace, error.error) from None
-    value = trace.read(shadow, shadow.letters) if not shadow.rank else None
+    value = trace.read(shadow, shadow.indices) if not shadow.rank else None
     if isinstance(value, (Number, Truth)):
         return out
     if value is not None and not _is_data(value):
@@ -164,7 +164,7 @@ def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
         trace.watch.lose(value)
         return out
     if shadow.rank and shadow.kind != "bool" and name in {"tolist", "numpy", "__array__"}:
-        inside = trace.read(shadow, shadow.letters)
+        inside = trace.read(shadow, shadow.indices)
         if not _is_data(inside):  # positions or constants: numbers that hold in this run
             trace.watch.lose(*shadow.shape, inside)
             return out

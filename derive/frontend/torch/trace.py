@@ -2,10 +2,10 @@
 
     buffer = axes -> value             value[axes] is an access of an equation's tensor, or a mask,
                                        a position, a constant, written out
-    shadow = letters -> places         the element at the letters is the buffer's at the places
+    shadow = indices -> places         the element at the indices is the buffer's at the places
 
 Views share a buffer and differ in their maps; a write gives the buffer another value, and every
-view of it sees that. What an op computes becomes `name[letters] = value` over accesses of earlier
+view of it sees that. What an op computes becomes `name[indices] = value` over accesses of earlier
 tensors, in the order in which code made them. Masks, positions and constants are no equations: they
 are put where they are read. A constant that code brings along (a buffer, a closure's tensor) is
 known where all its elements are one number, or where it is a triangle, or counts up.
@@ -115,14 +115,14 @@ class Memory:
 class Shadow:
     """A tensor as a view of a buffer."""
 
-    letters: tuple[Index, ...]
+    indices: tuple[Index, ...]
     places: tuple[Expr, ...]
     buffer: Buffer
 
     @property
     def shape(self) -> tuple[Expr, ...]:
         """The extents."""
-        return tuple(letter.extent for letter in self.letters)
+        return tuple(index.extent for index in self.indices)
 
     @property
     def kind(self) -> str:
@@ -132,7 +132,7 @@ class Shadow:
     @property
     def rank(self) -> int:
         """The number of axes."""
-        return len(self.letters)
+        return len(self.indices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +143,8 @@ class Poison:
 
 
 @dataclass(eq=False)
-class Letters:
-    """Fresh indices, each under a name of its own that begins with the letter it would like."""
+class Indices:
+    """Fresh indices, each under a name of its own that begins with the index it would like."""
 
     count: int = field(default=0)
 
@@ -159,28 +159,28 @@ class Letters:
 
 
 def hint_of(index: Index) -> str:
-    """The letter that an index would like to have."""
+    """The index that an index would like to have."""
     return index.name.partition("~")[0]
 
 
-def at(letter: Index) -> Expr:
+def at(index: Index) -> Expr:
     """An index as a place; the only place of an axis of length 1."""
-    return ZERO if letter.extent is ONE else letter
+    return ZERO if index.extent is ONE else index
 
 
 _LARGEST = 1 << 16  # elements of a table that is written out
 
 
-def recognise(tensor: Any, make_letter: Callable[[int], Index]) -> Shadow | None:
+def recognise(tensor: Any, make_index: Callable[[int], Index]) -> Shadow | None:
     """The tensor as an expression over its indices; None where none is seen."""
-    letters = tuple(make_letter(int(length)) for length in tensor.shape)
-    value = None if tensor.is_complex() else _find_value(tensor.detach(), letters)
+    indices = tuple(make_index(int(length)) for length in tensor.shape)
+    value = None if tensor.is_complex() else _find_value(tensor.detach(), indices)
     if value is None:
         return None
-    return Shadow(letters, tuple(map(at, letters)), Buffer(letters, value, kind_of(tensor)))
+    return Shadow(indices, tuple(map(at, indices)), Buffer(indices, value, kind_of(tensor)))
 
 
-def _find_value(tensor: Any, letters: Sequence[Index]) -> Expr | None:
+def _find_value(tensor: Any, indices: Sequence[Index]) -> Expr | None:
     import torch
 
     if not tensor.numel():
@@ -189,7 +189,7 @@ def _find_value(tensor: Any, letters: Sequence[Index]) -> Expr | None:
     if bool((tensor == first).all()):
         return _to_constant(first.item())
     if tensor.dim() == 1:
-        return _find_steps(tensor, letters[0])
+        return _find_steps(tensor, indices[0])
     if tensor.dim() < 2 or bool(tensor.isnan().any()):
         return None
     rows, columns = tensor.shape[-2:]
@@ -201,23 +201,23 @@ def _find_value(tensor: Any, letters: Sequence[Index]) -> Expr | None:
         inside, outside = table[0][gap <= offset], table[0][gap > offset]
         if bool((inside == inside[0]).all()) and bool((outside == outside[0]).all()):
             values = (_to_constant(inside[0].item()), _to_constant(outside[0].item()))
-            far = subtract(at(letters[-1]), at(letters[-2]))
+            far = subtract(at(indices[-1]), at(indices[-2]))
             condition = compare("<=", far, to_expr(offset))
             if tensor.dtype is torch.bool:
                 return condition if values[0] is TRUE else compare(">", far, to_expr(offset))
             return choose(condition, *values)
-    return _write_out(tensor, letters)
+    return _write_out(tensor, indices)
 
 
-def _find_steps(tensor: Any, letter: Index) -> Expr | None:
+def _find_steps(tensor: Any, index: Index) -> Expr | None:
     steps = tensor[1:] - tensor[:-1] if kind_of(tensor) != "bool" else None
     if steps is not None and bool((steps == steps[0]).all()):
         slope, start = from_float(steps[0].item()), from_float(tensor[0].item())
-        return add(multiply(slope, at(letter)), start)
-    return _write_out(tensor, (letter,))
+        return add(multiply(slope, at(index)), start)
+    return _write_out(tensor, (index,))
 
 
-def _write_out(tensor: Any, letters: Sequence[Index]) -> Expr | None:
+def _write_out(tensor: Any, indices: Sequence[Index]) -> Expr | None:
     """A short table, element by element."""
     if tensor.dim() != 1 or tensor.numel() > 4:
         return None
@@ -226,7 +226,7 @@ def _write_out(tensor: Any, letters: Sequence[Index]) -> Expr | None:
     if any(value in (TRUE, FALSE) for value in values):
         return None
     for number, value in reversed(list(enumerate(values[:-1]))):
-        found = choose(compare("==", letters[0], to_expr(number)), value, found)
+        found = choose(compare("==", indices[0], to_expr(number)), value, found)
     return found
 
 
@@ -259,7 +259,7 @@ class Step:
     """One equation and where it comes from."""
 
     tensor: Tensor
-    letters: tuple[Index, ...]
+    indices: tuple[Index, ...]
     value: Expr
     spot: Spot
 
@@ -269,7 +269,7 @@ class View:
     """A view with a name: what an element is, as an access of a step's tensor."""
 
     name: str
-    letters: tuple[Index, ...]
+    indices: tuple[Index, ...]
     value: Access
 
 
@@ -283,7 +283,7 @@ class Trace:
             for name in fixed
         }
         self.watch = Watch()
-        self.letters = Letters()
+        self.indices = Indices()
         self.steps: list[Step] = []
         self.magnitudes: dict[Tensor, float] = {}  # of the whole numbers in steps
         self.spot = Spot()
@@ -309,14 +309,14 @@ class Trace:
         """The extent as the number that code is given."""
         return make_int(self.number(extent), Polynomial.of(extent), self.watch)
 
-    def letter(self, extent: Expr | Polynomial | int, hint: str = "") -> Index:
+    def index(self, extent: Expr | Polynomial | int, hint: str = "") -> Index:
         """A fresh index; it is called like its size where nothing else is known."""
         told = self.extent(extent)
-        return self.letters.make(told, hint or self.hints.get(told, ""))
+        return self.indices.make(told, hint or self.hints.get(told, ""))
 
     def like(self, *indices: Index) -> tuple[Index, ...]:
         """Fresh indices with the same extents and hints."""
-        return tuple(self.letters.copy(index) for index in indices)
+        return tuple(self.indices.copy(index) for index in indices)
 
     def unify(self, one: Expr, other: Expr) -> Expr:
         """Two extents that have to be equal; if they are so in this run only, sizes are fixed."""
@@ -357,7 +357,7 @@ class Trace:
         return known
 
     def _recognise(self, tensor: Any) -> Shadow:
-        shadow = recognise(tensor, self.letter)
+        shadow = recognise(tensor, self.index)
         if shadow is None:
             says = f"a constant tensor of shape {tuple(tensor.shape)} comes from outside"
             help = "give it as an argument of the function"
@@ -389,45 +389,45 @@ class Trace:
 
     def copy(self, shadow: Shadow) -> Shadow:
         """The same values in memory of their own."""
-        axes = self.like(*shadow.letters)
+        axes = self.like(*shadow.indices)
         places = tuple(map(at, axes))
         return Shadow(axes, places, Buffer(axes, self.read(shadow, places), shadow.kind))
 
     def read(self, shadow: Shadow, places: Sequence[Expr]) -> Expr:
         """The element of a tensor at these places."""
-        inner = tuple(put(place, shadow.letters, places) for place in shadow.places)
+        inner = tuple(put(place, shadow.indices, places) for place in shadow.places)
         return put(shadow.buffer.value, shadow.buffer.axes, inner)
 
     def read_number(self, shadow: Shadow, places: Sequence[Expr]) -> Expr:
         """The element as a number: truth values are 1 and 0."""
         return to_number(self.read(shadow, places), shadow.kind)
 
-    def spread(self, shadow: Shadow, letters: Sequence[Index]) -> Expr:
+    def spread(self, shadow: Shadow, indices: Sequence[Index]) -> Expr:
         """The element under broadcasting: axes are matched from the last on."""
-        own = tuple(letters[len(letters) - shadow.rank :])
+        own = tuple(indices[len(indices) - shadow.rank :])
         places = [
-            at(a) if a.extent is ONE else at(b) for a, b in zip(shadow.letters, own, strict=True)
+            at(a) if a.extent is ONE else at(b) for a, b in zip(shadow.indices, own, strict=True)
         ]
         return self.read(shadow, places)
 
     def broadcast(self, *shadows: Shadow) -> tuple[Index, ...]:
         """Fresh indices for the common shape."""
         rank = max((shadow.rank for shadow in shadows), default=0)
-        letters: list[Index] = []
+        indices: list[Index] = []
         for number in range(rank):
             chosen: Index | None = None
             for shadow in shadows:
                 own = number - rank + shadow.rank
                 if own < 0:
                     continue
-                index = shadow.letters[own]
+                index = shadow.indices[own]
                 if chosen is None or chosen.extent is ONE:
                     chosen = index
                 elif index.extent is not ONE:
                     self.unify(self._open_one(chosen.extent, index), index.extent)
             assert chosen is not None
-            letters.append(self.letters.copy(chosen))
-        return tuple(letters)
+            indices.append(self.indices.copy(chosen))
+        return tuple(indices)
 
     def _open_one(self, extent: Expr, other: Index) -> Expr:
         """A size that is 1 in this run is broadcast as a number."""
@@ -438,29 +438,29 @@ class Trace:
             raise RestartError(tuple(dict.fromkeys(names)))
         return extent
 
-    def make(self, letters: Sequence[Index], value: Expr, kind: str = "real") -> Shadow:
+    def make(self, indices: Sequence[Index], value: Expr, kind: str = "real") -> Shadow:
         """A new tensor with these values; a light one is no equation."""
-        letters = tuple(letters)
+        indices = tuple(indices)
         value = tidy(value)
-        places = tuple(at(letter) for letter in letters)
+        places = tuple(at(index) for index in indices)
         if _is_light(value, kind):
-            return Shadow(letters, places, Buffer(letters, value, kind))
-        return self.define(letters, value, kind)
+            return Shadow(indices, places, Buffer(indices, value, kind))
+        return self.define(indices, value, kind)
 
-    def define(self, letters: Sequence[Index], value: Expr, kind: str = "real") -> Shadow:
+    def define(self, indices: Sequence[Index], value: Expr, kind: str = "real") -> Shadow:
         """A new tensor by an equation."""
-        letters = tuple(letters)
-        tensor = Tensor(f"%{len(self.steps) + 1}", tuple(i.extent for i in letters), kind)
-        self.steps.append(Step(tensor, letters, value, self.spot))
+        indices = tuple(indices)
+        tensor = Tensor(f"%{len(self.steps) + 1}", tuple(i.extent for i in indices), kind)
+        self.steps.append(Step(tensor, indices, value, self.spot))
         if kind == "int":
             self.magnitudes[tensor] = find_magnitude(value, self.magnitudes)
-        axes = self.like(*letters)
+        axes = self.like(*indices)
         places = tuple(at(axis) for axis in axes)
         return Shadow(axes, places, Buffer(axes, Access(tensor, places), kind))
 
     def measure(self, shadow: Shadow) -> float:
         """How large the whole numbers in a tensor get, at sizes that are in use."""
-        return find_magnitude(self.read_number(shadow, shadow.letters), self.magnitudes)
+        return find_magnitude(self.read_number(shadow, shadow.indices), self.magnitudes)
 
     def may_be_empty(self, value: Expr) -> bool:
         """Is there a -oo in it, or in the steps that it reads?"""
@@ -478,9 +478,9 @@ class Trace:
     def note_view(self, shadow: Shadow) -> None:
         """A view that goes into a variable of the code, as it is now."""
         if self.spot.name and shadow.kind == "real":
-            value = self.read(shadow, shadow.letters)
+            value = self.read(shadow, shadow.indices)
             if isinstance(value, Access):
-                self.views.append(View(self.spot.name, shadow.letters, value))
+                self.views.append(View(self.spot.name, shadow.indices, value))
 
     def refuse(self, code: str, says: str, help: str = "") -> DeriveError:
         """A refusal that names the line of the code."""
@@ -509,15 +509,15 @@ def _is_light(value: Expr, kind: str) -> bool:
     return count_nodes(value) <= LIGHT
 
 
-def remap(shadow: Shadow, letters: Sequence[Index], olds: Sequence[Expr]) -> Shadow:
-    """The view whose element at new letters is the old one's at `olds`."""
-    places = tuple(put(place, shadow.letters, tuple(olds)) for place in shadow.places)
-    return Shadow(tuple(letters), places, shadow.buffer)
+def remap(shadow: Shadow, indices: Sequence[Index], olds: Sequence[Expr]) -> Shadow:
+    """The view whose element at new indices is the old one's at `olds`."""
+    places = tuple(put(place, shadow.indices, tuple(olds)) for place in shadow.places)
+    return Shadow(tuple(indices), places, shadow.buffer)
 
 
 def reorder(shadow: Shadow, order: Sequence[int]) -> Shadow:
     """The axes in another order."""
-    return replace(shadow, letters=tuple(shadow.letters[k] for k in order))
+    return replace(shadow, indices=tuple(shadow.indices[k] for k in order))
 
 
 def find_axis(number: Any, rank: int) -> int:
@@ -527,55 +527,55 @@ def find_axis(number: Any, rank: int) -> int:
 
 def insert_axis(trace: Trace, shadow: Shadow, axis: int) -> Shadow:
     """A new axis of length 1."""
-    letters = list(shadow.letters)
-    letters.insert(axis, trace.letter(ONE))
-    return replace(shadow, letters=tuple(letters))
+    indices = list(shadow.indices)
+    indices.insert(axis, trace.index(ONE))
+    return replace(shadow, indices=tuple(indices))
 
 
 def drop_axis(shadow: Shadow, axis: int, place: Expr = ZERO) -> Shadow:
     """One place of an axis."""
-    letters = tuple(letter for k, letter in enumerate(shadow.letters) if k != axis)
-    olds = [place if k == axis else letter for k, letter in enumerate(shadow.letters)]
-    return remap(shadow, letters, olds)
+    indices = tuple(index for k, index in enumerate(shadow.indices) if k != axis)
+    olds = [place if k == axis else index for k, index in enumerate(shadow.indices)]
+    return remap(shadow, indices, olds)
 
 
 def expand(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
     """Axes of length 1 repeated, further ones in front."""
     extra = len(shape) - shadow.rank
-    letters: list[Index] = []
+    indices: list[Index] = []
     olds: list[Expr] = []
     for number, asked in enumerate(shape):
-        own = shadow.letters[number - extra] if number >= extra else None
+        own = shadow.indices[number - extra] if number >= extra else None
         if own is not None and (isinstance(asked, int) and plain(asked) == -1):
-            letters.append(own)
+            indices.append(own)
             olds.append(own)
             continue
         extent = trace.extent(asked)
         if own is None:
-            letters.append(trace.letter(extent))
+            indices.append(trace.index(extent))
             continue
         if trace.number(own.extent) == 1 and trace.number(extent) != 1:
             if own.extent is not ONE:
                 trace.unify(own.extent, ONE)
-            letters.append(trace.letter(extent))
+            indices.append(trace.index(extent))
             olds.append(ZERO)
         else:
             trace.unify(own.extent, extent)
-            letters.append(own)
+            indices.append(own)
             olds.append(own)
-    return remap(shadow, letters, olds)
+    return remap(shadow, indices, olds)
 
 
 def narrow(
     trace: Trace, shadow: Shadow, axis: int, length: Any, line: tuple[Any, int] = (0, 1)
 ) -> Shadow:
-    """A part of an axis: the places start + step * letter of a line (start, step)."""
-    old = shadow.letters[axis]
-    fresh = trace.letter(trace.extent(length), hint_of(old))
+    """A part of an axis: the places start + step * index of a line (start, step)."""
+    old = shadow.indices[axis]
+    fresh = trace.index(trace.extent(length), hint_of(old))
     place = add(multiply(to_expr(line[1]), at(fresh)), to_expr_of(line[0]))
-    olds: list[Expr] = [place if k == axis else letter for k, letter in enumerate(shadow.letters)]
-    letters = [fresh if k == axis else letter for k, letter in enumerate(shadow.letters)]
-    return remap(shadow, letters, olds)
+    olds: list[Expr] = [place if k == axis else index for k, index in enumerate(shadow.indices)]
+    indices = [fresh if k == axis else index for k, index in enumerate(shadow.indices)]
+    return remap(shadow, indices, olds)
 
 
 def to_expr_of(value: Any) -> Expr:

@@ -55,7 +55,7 @@ def align(grids: Sequence[Grid]) -> tuple[list[Any], tuple[Index, ...]]:
     """The tensors with the same axes in the same order, and their indices.
 
     Axes of an index that a grid does not have are of length 1 there; torch broadcasts them. That
-    is safe, since each axis has its letter.
+    is safe, since each axis has its index.
     """
     indices = tuple(dict.fromkeys(index for grid in grids for index in grid.indices))
     return [place(grid, indices) for grid in grids], indices

@@ -170,7 +170,7 @@ def opaque(tower: Tower, usage: Usage, name: str, *given: Parts) -> Parts:
         centered = modular.center(firsts[0], tower.primes[0])
         sign, firsts = centered.sign(), [centered.abs()]
     states = [each.state.long() for each in given]
-    number = sum(ord(letter) * 131**place for place, letter in enumerate(name)) % (1 << 61)
+    number = sum(ord(index) * 131**place for place, index in enumerate(name)) % (1 << 61)
     residues = []
     for level, prime in enumerate(tower.primes):
         found = modular.hash_residues(tower.key ^ (number + level), *firsts, *states) % prime

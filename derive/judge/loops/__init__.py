@@ -27,7 +27,7 @@ from derive.judge.loops.entries import (
 )
 from derive.judge.loops.names import (
     Names,
-    find_letters,
+    find_indices,
     name_of_left,
     places_of_left,
     read_names,
@@ -43,7 +43,7 @@ from derive.judge.loops.runtime import (
 from derive.judge.loops.text import (
     INDENT,
     Scope,
-    find_row_letters,
+    find_row_indices,
     find_rows,
     fold_line,
     is_whole,
@@ -161,12 +161,12 @@ def _write_equation(equation: Any, names: Names, empty_row: str, *, begun: bool)
     name = name_of_left(equation)
     left = names.python[name]
     places = places_of_left(equation)
-    letters = dict.fromkeys(k for place in places for k in find_letters(place, names))
+    indices = dict.fromkeys(k for place in places for k in find_indices(place, names))
     if begun and not places:
         raise refuse("place-filled-twice", f"{name} is defined twice")
-    scope = Scope(names, frozenset(letters), empty_row=empty_row)
-    rows = find_rows(equation.rhs, frozenset(letters), names)
-    loops, depths = _order_loops(list(letters), rows, names)
+    scope = Scope(names, frozenset(indices), empty_row=empty_row)
+    rows = find_rows(equation.rhs, frozenset(indices), names)
+    loops, depths = _order_loops(list(indices), rows, names)
     lines = []
     if places and not begun:
         shape = ", ".join(put(extent, scope) for extent in names.shapes[name])
@@ -184,23 +184,23 @@ def _write_equation(equation: Any, names: Names, empty_row: str, *, begun: bool)
     return lines + fold_line(f"{left} = {put(equation.rhs, scope)}", INDENT * len(loops))
 
 
-def _write_loop(letters: tuple[str, ...], scope: Scope) -> str:
-    names = ", ".join(scope.names.python[letter] for letter in letters)
-    extents = ", ".join(put(scope.names.letters[letter], scope) for letter in letters)
-    return f"for {names} in {'range' if len(letters) == 1 else 'places'}({extents}):"
+def _write_loop(indices: tuple[str, ...], scope: Scope) -> str:
+    names = ", ".join(scope.names.python[index] for index in indices)
+    extents = ", ".join(put(scope.names.indices[index], scope) for index in indices)
+    return f"for {names} in {'range' if len(indices) == 1 else 'places'}({extents}):"
 
 
 def _order_loops(
-    letters: list[str], rows: Iterable[Any], names: Names
+    indices: list[str], rows: Iterable[Any], names: Names
 ) -> tuple[list[tuple[str, ...]], dict[Any, int]]:
     """The loops as on the left side, those outside that rows need; and each row's depth."""
-    needs = {row: set(find_row_letters(row, names)) for row in rows}
+    needs = {row: set(find_row_indices(row, names)) for row in rows}
     ordered: list[str] = []
     for need in sorted(needs.values(), key=len):
-        ordered += [k for k in letters if k in need and k not in ordered]
-    ordered += [k for k in letters if k not in ordered]
+        ordered += [k for k in indices if k in need and k not in ordered]
+    ordered += [k for k in indices if k not in ordered]
     merged = max(1, len(ordered) - MOST_LOOPS + 1)
-    loops = [tuple(ordered[:merged]), *((letter,) for letter in ordered[merged:])]
+    loops = [tuple(ordered[:merged]), *((index,) for index in ordered[merged:])]
     loops = loops if ordered else []
     depths = {
         row: max((k for k, loop in enumerate(loops, 1) if need & set(loop)), default=0)
@@ -246,9 +246,9 @@ def _outside(error: OutsideError, namespace: dict[str, Any], names: Names) -> De
     name = next(spelt[k] for k, v in namespace.items() if v is error.tensor and k in spelt)
     places = error.place if isinstance(error.place, tuple) else (error.place,)
     values = {
-        spelt[k]: v for k, v in find_locals(error) if spelt.get(k) in names.letters and k in spelt
+        spelt[k]: v for k, v in find_locals(error) if spelt.get(k) in names.indices and k in spelt
     }
-    at = ", ".join(f"{letter} = {value}" for letter, value in values.items())
+    at = ", ".join(f"{index} = {value}" for index, value in values.items())
     element = f"{name}[{', '.join(map(str, places))}]"
     facts = [f"at {at}"] if at else []
     if isinstance(error, FilledTwiceError):

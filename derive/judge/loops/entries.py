@@ -17,7 +17,7 @@ from math import prod
 from operator import mul
 from typing import TYPE_CHECKING, Any
 
-from derive.judge.loops.names import find_letters, name_of_left, places_of_left
+from derive.judge.loops.names import find_indices, name_of_left, places_of_left
 from derive.judge.loops.runtime import (
     FilledTwiceError,
     OutsideError,
@@ -26,7 +26,7 @@ from derive.judge.loops.runtime import (
     make_namespace,
     to_extent,
 )
-from derive.judge.loops.text import Scope, find_row_letters, find_rows, put, write_reduction
+from derive.judge.loops.text import Scope, find_row_indices, find_rows, put, write_reduction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,17 +81,17 @@ def fill(
     extents: tuple[Value, ...],
     *places: tuple[tuple[int, ...], Callable[..., int]],
 ) -> None:
-    """An equation of the tensor: its right side, its letters' extents, and each of its places.
+    """An equation of the tensor: its right side, its indices' extents, and each of its places.
 
-    A place is the numbers of the letters in it and what it is of them, `h*D + d`; a table says
-    which letters give which place.
+    A place is the numbers of the indices in it and what it is of them, `h*D + d`; a table says
+    which indices give which place.
     """
     lengths = [to_extent(extent) for extent in extents]
     tables = []
-    for letters, find in places:
+    for indices, find in places:
         table: dict[int, list[dict[int, int]]] = defaultdict(list)
-        for values in product(*(range(lengths[letter]) for letter in letters)):
-            table[find(*values)].append(dict(zip(letters, values, strict=True)))
+        for values in product(*(range(lengths[index]) for index in indices)):
+            table[find(*values)].append(dict(zip(indices, values, strict=True)))
         tables.append(table)
 
     def find_ways(at: tuple[int, ...]) -> list[Callable[[], Value]]:
@@ -101,7 +101,7 @@ def fill(
                 one | other
                 for one in found
                 for other in table.get(place, ())
-                if all(one.get(letter, value) == value for letter, value in other.items())
+                if all(one.get(index, value) == value for index, value in other.items())
             ]
         return [partial(compute, *(way[k] for k in range(len(lengths)))) for way in found]
 
@@ -109,7 +109,7 @@ def fill(
 
 
 def write_entries(formula: Formula, names: Names) -> str:
-    """The equations as functions of their letters, in Python."""
+    """The equations as functions of their indices, in Python."""
     lines: list[str] = []
     taken = {*names.python.values(), *make_entry_namespace(0)}
     fresh = (name for name in map("row_{}".format, range(1, 10**9)) if name not in taken)
@@ -117,10 +117,10 @@ def write_entries(formula: Formula, names: Names) -> str:
     for equation in formula.equations:
         name, places = name_of_left(equation), places_of_left(equation)
         left = names.python[name]
-        letters = tuple(dict.fromkeys(k for place in places for k in find_letters(place, names)))
-        scope = Scope(names, frozenset(letters), empty_row=formula.empty_row)
-        for row in find_rows(equation.rhs, frozenset(letters), names):
-            needs = [k for k in letters if k in find_row_letters(row, names)]
+        indices = tuple(dict.fromkeys(k for place in places for k in find_indices(place, names)))
+        scope = Scope(names, frozenset(indices), empty_row=formula.empty_row)
+        for row in find_rows(equation.rhs, frozenset(indices), names):
+            needs = [k for k in indices if k in find_row_indices(row, names)]
             called, given = next(fresh), _spell(needs, names)
             lines.append(f"{called} = keep_(lambda {given}: {write_reduction(row, scope)})")
             scope.rows[row] = f"{called}({given})"
@@ -133,20 +133,20 @@ def write_entries(formula: Formula, names: Names) -> str:
                 f"{left} = entries_({', '.join(put(n, scope) for n in names.shapes[name])})"
             )
             begun.add(name)
-        extents = "".join(f"{put(names.letters[k], scope)}, " for k in letters)
-        parts = ", ".join(_write_place(place, letters, names, scope) for place in places)
-        way = f"lambda {_spell(letters, names)}: {value}"
+        extents = "".join(f"{put(names.indices[k], scope)}, " for k in indices)
+        parts = ", ".join(_write_place(place, indices, names, scope) for place in places)
+        way = f"lambda {_spell(indices, names)}: {value}"
         lines.append(f"fill_({left}, {way}, ({extents}), {parts})")
     return "\n".join(lines) + "\n"
 
 
-def _spell(letters: Any, names: Names) -> str:
-    return ", ".join(names.python[letter] for letter in letters)
+def _spell(indices: Any, names: Names) -> str:
+    return ", ".join(names.python[index] for index in indices)
 
 
-def _write_place(place: Any, letters: tuple[str, ...], names: Names, scope: Scope) -> str:
-    inside = tuple(find_letters(place, names))
-    numbers = "".join(f"{letters.index(letter)}, " for letter in inside)
+def _write_place(place: Any, indices: tuple[str, ...], names: Names, scope: Scope) -> str:
+    inside = tuple(find_indices(place, names))
+    numbers = "".join(f"{indices.index(index)}, " for index in inside)
     return f"(({numbers}), lambda {_spell(inside, names)}: {put(place, scope)})"
 
 

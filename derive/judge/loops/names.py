@@ -3,7 +3,7 @@
 A Symbol is a size if it stands in a shape, in the range of an index or in the limits of a sum; an
 index if a sum binds it, if it stands on a left side, or alone in a place; else a scalar.
 
-A letter's extent is its own range, or what the limits of its sum or the place it reads tell; where
+An index's extent is its own range, or what the limits of its sum or the place it reads tell; where
 nothing tells it, a size is made up that the shapes of the given tensors will tell. A result is as
 long as the places on its left sides reach.
 """
@@ -35,7 +35,7 @@ class Names:
     bases: dict[str, Any] = field(default_factory=dict)  # tensor: the IndexedBase that says most
     shapes: dict[str, list[Any]] = field(default_factory=dict)  # tensor: extents, None unknown
     defined: dict[str, Any] = field(default_factory=dict)  # result: its first equation
-    letters: dict[str, Any] = field(default_factory=dict)  # index: extent, None unknown
+    indices: dict[str, Any] = field(default_factory=dict)  # index: extent, None unknown
     sizes: dict[str, None] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)  # name: default
     python: dict[str, str] = field(default_factory=dict)  # name: how it is spelt in the text
@@ -59,7 +59,7 @@ def find_roles(formula: Formula) -> Names:
     names = Names()
     nodes = [node for equation in _check_equations(formula) for node in walk(equation)]
     _collect(formula, nodes, names)
-    _collect_letters(formula, nodes, names)
+    _collect_indices(formula, nodes, names)
     _collect_scalars(formula, nodes, names)
     _check_roles(names)
     if formula.declarations is None:
@@ -92,19 +92,19 @@ def walk(value: Any) -> Iterator[Any]:
             yield from walk(child)
 
 
-def find_letters(value: Any, names: Names) -> dict[str, None]:
-    """The index letters that stand free in an expression, in reading order."""
+def find_indices(value: Any, names: Names) -> dict[str, None]:
+    """The indices that stand free in an expression, in reading order."""
     if isinstance(value, (Idx, Symbol)):
-        return {label_of(value): None} if label_of(value) in names.letters else {}
+        return {label_of(value): None} if label_of(value) in names.indices else {}
     if isinstance(value, IndexedBase):
         return {}
     if isinstance(value, (Sum, Product)):
         bound = {label_of(limits[0]) for limits in value.args[1:]}
         parts = [value.args[0], *(bound for limits in value.args[1:] for bound in limits[1:])]
-        inside = union_letters(parts[:1], names)
-        outside = union_letters(parts[1:], names)
+        inside = union_indices(parts[:1], names)
+        outside = union_indices(parts[1:], names)
         return {k: None for k in (*inside, *outside) if k not in bound}
-    found = union_letters(getattr(value, "args", ()), names)
+    found = union_indices(getattr(value, "args", ()), names)
     if isinstance(value, Reduction):
         for index in value.bound:
             found.pop(label_of(index), None)
@@ -118,11 +118,11 @@ def is_kept(value: Reduction) -> bool:
     return ROWS[WORDS[type(value)]].keeps
 
 
-def union_letters(parts: Iterable[Any], names: Names) -> dict[str, None]:
-    """The letters that stand free in any of the expressions."""
+def union_indices(parts: Iterable[Any], names: Names) -> dict[str, None]:
+    """The indices that stand free in any of the expressions."""
     found: dict[str, None] = {}
     for part in parts:
-        found |= find_letters(part, names)
+        found |= find_indices(part, names)
     return found
 
 
@@ -176,43 +176,43 @@ def _add_sizes(names: Names, *extents: Any) -> None:
 
 
 def _note_range(index: Any, names: Names) -> None:
-    letter = label_of(index)
-    known = names.letters.setdefault(letter, None)
+    name = label_of(index)
+    known = names.indices.setdefault(name, None)
     if index.upper is None:
         return
     if index.lower != 0:
         raise refuse(
             "index-start",
-            f"index {letter} starts at {index.lower}; places count from 0",
-            help=f'write Idx("{letter}", extent)',
+            f"index {name} starts at {index.lower}; places count from 0",
+            help=f'write Idx("{name}", extent)',
         )
     extent = index.upper + 1
     _add_sizes(names, extent)
     if known is not None and not is_same(known, extent):
-        raise two_extents(letter, known, extent)
-    names.letters[letter] = extent
+        raise two_extents(name, known, extent)
+    names.indices[name] = extent
 
 
-def _collect_letters(formula: Formula, nodes: list[Any], names: Names) -> None:
-    """Index letters that are plain symbols, and the sizes in the limits of sums."""
+def _collect_indices(formula: Formula, nodes: list[Any], names: Names) -> None:
+    """Index indices that are plain symbols, and the sizes in the limits of sums."""
     bound = [
         limits for node in nodes if isinstance(node, (Sum, Product)) for limits in node.args[1:]
     ]
     for limits in bound:
-        names.letters.setdefault(label_of(limits[0]), None)
+        names.indices.setdefault(label_of(limits[0]), None)
     for node in nodes:
         if isinstance(node, Reduction):
             for index in node.bound:
-                names.letters.setdefault(label_of(index), None)
+                names.indices.setdefault(label_of(index), None)
     places = [place for node in nodes if isinstance(node, Indexed) for place in node.indices]
     left = [part for e in formula.equations for place in places_of_left(e) for part in walk(place)]
     for place in (*places, *left):
         if isinstance(place, Symbol) and _is_open(place.name, formula, names):
-            names.letters.setdefault(place.name, None)
+            names.indices.setdefault(place.name, None)
     for limits in bound:
         for limit in limits[1:]:
             for symbol in sorted(s.name for s in limit.free_symbols if isinstance(s, Symbol)):
-                if _is_open(symbol, formula, names) and symbol not in names.letters:
+                if _is_open(symbol, formula, names) and symbol not in names.indices:
                     names.sizes[symbol] = None
 
 
@@ -230,7 +230,7 @@ def _collect_scalars(formula: Formula, nodes: list[Any], names: Names) -> None:
     for value in (*declared, *nodes):
         name = label_of(value) if isinstance(value, Symbol) else None
         if name and not any(
-            name in group for group in (names.sizes, names.letters, names.bases, names.defined)
+            name in group for group in (names.sizes, names.indices, names.bases, names.defined)
         ):
             names.scalars.setdefault(name, None)
 
@@ -239,7 +239,7 @@ def _check_roles(names: Names) -> None:
     taken: dict[str, str] = {}
     roles: dict[str, Iterable[str]] = {
         "a tensor": {**names.bases, **names.defined},
-        "an index": names.letters,
+        "an index": names.indices,
         "a size": names.sizes,
         "a scalar": names.scalars,
     }
@@ -261,12 +261,12 @@ def is_same(one: Any, other: Any) -> bool:
     return bool(expand(difference.xreplace(by_name)) == 0)  # assumptions set no two sizes apart
 
 
-def two_extents(letter: str, one: Any, other: Any) -> DeriveError:
-    """The refusal of a letter that is used with two extents."""
+def two_extents(index: str, one: Any, other: Any) -> DeriveError:
+    """The refusal of an index that is used with two extents."""
     return refuse(
         "index-two-extents",
-        f"index {letter} has extent {one} and extent {other}",
-        help="give one of the two another letter",
+        f"index {index} has extent {one} and extent {other}",
+        help="give one of the two another name",
     )
 
 
@@ -283,7 +283,7 @@ def _rank(names: Names) -> None:
 def spell(names: Names) -> None:
     """Give every name a Python name that the text does not use itself."""
     taken = set(find_names()) | set(keyword.kwlist)
-    groups = (names.bases, names.defined, names.letters, names.sizes, names.scalars)
+    groups = (names.bases, names.defined, names.indices, names.sizes, names.scalars)
     every = list(dict.fromkeys(name for group in groups for name in group))
     plain = [name for name in every if name.isidentifier() and name not in taken]
     for name in (*plain, *(name for name in every if name not in plain)):
@@ -305,9 +305,9 @@ def read_names(formula: Formula) -> Names:
 
 
 def _find_extents(formula: Formula, nodes: list[Any], names: Names) -> None:
-    """The extent of each letter and the shape of each tensor, as far as one tells the other."""
+    """The extent of each index and the shape of each tensor, as far as one tells the other."""
     needed = _find_needed(formula, nodes, names)
-    told = {letter for letter, extent in names.letters.items() if extent is not None}
+    told = {index for index, extent in names.indices.items() if extent is not None}
     reads = [node for node in nodes if isinstance(node, Indexed)]
     while True:
         _note_limits(nodes, names)
@@ -315,53 +315,53 @@ def _find_extents(formula: Formula, nodes: list[Any], names: Names) -> None:
         shaped = _shape_results(formula, names) | _shape_inputs(reads, names)
         if shaped:
             continue
-        missing = next((k for k in needed if names.letters[k] is None), None)
+        missing = next((k for k in needed if names.indices[k] is None), None)
         if missing is None:
             return
-        names.letters[missing] = Symbol(_make_up(missing, names), integer=True, positive=True)
-        names.sizes[names.letters[missing].name] = None
+        names.indices[missing] = Symbol(_make_up(missing, names), integer=True, positive=True)
+        names.sizes[names.indices[missing].name] = None
 
 
 def _find_needed(formula: Formula, nodes: list[Any], names: Names) -> dict[str, None]:
-    """The letters that loop over their whole extent; the limits of a sum need none."""
+    """The indices that loop over their whole extent; the limits of a sum need none."""
     left = [place for equation in formula.equations for place in places_of_left(equation)]
     whole = [index for node in nodes if isinstance(node, Reduction) for index in node.bound]
     for node in nodes:
         if isinstance(node, (Sum, Product)):
             whole += [limits[0] for limits in node.args[1:] if len(limits) == 1]
-    return union_letters(left, names) | {label_of(index): None for index in whole}
+    return union_indices(left, names) | {label_of(index): None for index in whole}
 
 
 def _note_limits(nodes: list[Any], names: Names) -> None:
     for node in nodes:
         if isinstance(node, (Sum, Product)):
             for index, *limits in (tuple(limits) for limits in node.args[1:]):
-                letter = label_of(index)
-                free = limits and find_letters(limits[-1], names)
+                name = label_of(index)
+                free = limits and find_indices(limits[-1], names)
                 if len(limits) == 2 and limits[0] == 0 and not free:
-                    names.letters[letter] = _or(names.letters[letter], limits[1] + 1)
+                    names.indices[name] = _or(names.indices[name], limits[1] + 1)
 
 
 def _read_extents(reads: list[Any], names: Names, told: set[str], needed: Container[str]) -> None:
-    """A letter alone in a place runs over that place, if it has no range of its own."""
+    """An index alone in a place runs over that place, if it has no range of its own."""
     for read in reads:
         shape = names.shapes.get(label_of(read.base), [])
         for place, extent in zip(read.indices, shape, strict=False):
-            letter = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
-            if letter not in names.letters or letter in told or extent is None:
+            index = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
+            if index not in names.indices or index in told or extent is None:
                 continue
-            known = names.letters[letter] = _or(names.letters[letter], extent)
-            if letter in needed and not is_same(known, extent):
-                raise two_extents(letter, known, extent)
+            known = names.indices[index] = _or(names.indices[index], extent)
+            if index in needed and not is_same(known, extent):
+                raise two_extents(index, known, extent)
 
 
 def _shape_results(formula: Formula, names: Names) -> bool:
-    """Give the results their shapes, where all letters on their left sides are known."""
+    """Give the results their shapes, where all indices on their left sides are known."""
     changed = False
     for name in names.defined:
         sides = [places_of_left(e) for e in formula.equations if name_of_left(e) == name]
-        letters = {k for side in sides for place in side for k in find_letters(place, names)}
-        if name in names.shapes or any(names.letters[letter] is None for letter in letters):
+        indices = {k for side in sides for place in side for k in find_indices(place, names)}
+        if name in names.shapes or any(names.indices[index] is None for index in indices):
             continue
         reaches = [[_find_reach(place, name, names) for place in side] for side in sides]
         if len({len(reach) for reach in reaches}) > 1:
@@ -372,7 +372,7 @@ def _shape_results(formula: Formula, names: Names) -> bool:
 
 
 def _shape_inputs(reads: list[Any], names: Names) -> bool:
-    """Give arguments without a shape the extents of the letters that read them."""
+    """Give arguments without a shape the extents of the indices that read them."""
     changed = False
     for read in reads:
         name = label_of(read.base)
@@ -380,8 +380,8 @@ def _shape_inputs(reads: list[Any], names: Names) -> bool:
             continue
         shape = names.shapes.setdefault(name, [None] * len(read.indices))
         for number, place in enumerate(read.indices[: len(shape)]):
-            letter = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
-            extent = names.letters.get(letter)
+            index = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
+            extent = names.indices.get(index)
             if shape[number] is None and extent is not None:
                 shape[number] = extent
                 changed = True
@@ -393,7 +393,7 @@ def _find_reach(place: Any, name: str, names: Names) -> Any:
     whole = expand(place)
     ends = {}
     for atom in walk(whole):
-        if isinstance(atom, (Idx, Symbol)) and label_of(atom) in names.letters:
+        if isinstance(atom, (Idx, Symbol)) and label_of(atom) in names.indices:
             slope = whole.coeff(atom)
             if whole.has(atom) and (slope == 0 or whole.diff(atom).has(atom)):
                 raise refuse(
@@ -401,7 +401,7 @@ def _find_reach(place: Any, name: str, names: Names) -> Any:
                     f"the place {place} on the left does not tell how long {name} is",
                     help=f"give {name} a shape",
                 )
-            ends[atom] = 0 if slope.is_negative else names.letters[label_of(atom)] - 1
+            ends[atom] = 0 if slope.is_negative else names.indices[label_of(atom)] - 1
     return expand(whole.subs(ends, simultaneous=True) + 1)
 
 
@@ -416,8 +416,8 @@ def _or(known: Any, new: Any) -> Any:
     return new if known is None else known
 
 
-def _make_up(letter: str, names: Names) -> str:
-    """A size for a letter whose extent nothing names: the capital, or `size_x`."""
-    used = {*names.bases, *names.defined, *names.letters, *names.sizes, *names.scalars}
-    options = (letter.upper(), *(f"size_{letter}{'_' * k}" for k in range(len(used) + 1)))
+def _make_up(index: str, names: Names) -> str:
+    """A size for an index whose extent nothing names: the capital, or `size_x`."""
+    used = {*names.bases, *names.defined, *names.indices, *names.sizes, *names.scalars}
+    options = (index.upper(), *(f"size_{index}{'_' * k}" for k in range(len(used) + 1)))
     return next(name for name in options if name not in used)

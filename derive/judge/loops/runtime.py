@@ -299,7 +299,7 @@ def _call(name: str, *arguments: ast.expr) -> ast.Call:
 
 
 def find_locals(error: BaseException) -> Iterator[tuple[str, Value]]:
-    """The letters and their values in the loops that an error came from, outermost first."""
+    """The indices and their values in the loops that an error came from, outermost first."""
     trace = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame

@@ -10,8 +10,8 @@ A bracket among the factors of a product or quotient, at any depth of nested pro
 the others: they are not even read where it is false. A Kronecker delta is such a bracket.
 
 A reduction that an equation would compute again and again (a softmax row for each of its entries, a
-mean for each element) gets a line of its own in the loop where its letters are known. It stays
-where it is under a guard, in a condition, or where its letters run inside the expression. A line
+mean for each element) gets a line of its own in the loop where its indices are known. It stays
+where it is under a guard, in a condition, or where its indices run inside the expression. A line
 that is too long is broken at its outermost bracket, as people break them.
 """
 
@@ -29,7 +29,7 @@ from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
 from derive.errors import refuse, suggest
 from derive.ir.functions import ROWS
-from derive.judge.loops.names import Names, find_letters, is_kept, label_of
+from derive.judge.loops.names import Names, find_indices, is_kept, label_of
 from derive.notation.functions import ELEMENTWISE, WORDS, Reduction, argmax
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ class Scope:
     """What an expression may use where it stands."""
 
     names: Names
-    bound: frozenset[str] = frozenset()  # letters with a value
+    bound: frozenset[str] = frozenset()  # indices with a value
     inner: frozenset[str] = frozenset()  # those of them that run inside the expression
     rows: dict[Any, str] = field(default_factory=dict)  # reductions computed on a line before
     empty_row: str = "nan"
 
-    def enter(self, letters: Iterable[str]) -> Scope:
-        """The scope inside a reduction over these letters."""
-        new = frozenset(letters)
+    def enter(self, indices: Iterable[str]) -> Scope:
+        """The scope inside a reduction over these indices."""
+        new = frozenset(indices)
         return replace(self, bound=self.bound | new, inner=self.inner | new)
 
 
@@ -85,7 +85,7 @@ def write(value: Any, scope: Scope) -> Text:
 @write.register(Idx)
 def _(value: Any, scope: Scope) -> Text:
     name = label_of(value)
-    if name in scope.names.letters and name not in scope.bound:
+    if name in scope.names.indices and name not in scope.bound:
         raise refuse(
             "index-dangles",
             f"index {name} stands on the right but is neither summed nor on the left",
@@ -270,7 +270,7 @@ def _find_fraction(value: Any) -> tuple[Any, Any]:
 def is_whole(value: Any, names: Names) -> bool:
     """Is the value an integer by its form?"""
     if isinstance(value, (Idx, Symbol)):
-        return label_of(value) in names.letters or label_of(value) in names.sizes
+        return label_of(value) in names.indices or label_of(value) in names.sizes
     if isinstance(value, Indexed):
         return names.is_whole_tensor(label_of(value.base))
     if isinstance(value, Pow):
@@ -377,14 +377,14 @@ def _(value: Any, scope: Scope) -> Text:
     place = put(first, scope)
     for index in rest:
         place = f"({place})" if rest[0] is not index else place
-        extent = put(scope.names.letters[label_of(index)], scope, SIGN)
+        extent = put(scope.names.indices[label_of(index)], scope, SIGN)
         place = f"{place} * {extent} + {put(index, scope)}"
     return f"{text}[{place}]", ATOM
 
 
-def find_row_letters(value: Any, names: Names) -> dict[str, None]:
-    """The free letters of a reduction's row: for softmax(e, j) those besides j."""
-    free = find_letters(value, names)
+def find_row_indices(value: Any, names: Names) -> dict[str, None]:
+    """The free indices of a reduction's row: for softmax(e, j) those besides j."""
+    free = find_indices(value, names)
     if isinstance(value, Reduction):
         for index in value.bound:
             free.pop(label_of(index), None)
@@ -393,7 +393,7 @@ def find_row_letters(value: Any, names: Names) -> dict[str, None]:
 
 def _write_or_recall(value: Any, scope: Scope) -> Text:
     name = scope.rows.get(value)
-    if name is not None and not scope.inner & set(find_row_letters(value, scope.names)):
+    if name is not None and not scope.inner & set(find_row_indices(value, scope.names)):
         return name, ATOM
     return write_reduction(value, scope), ATOM
 
@@ -406,7 +406,7 @@ def write_reduction(value: Any, scope: Scope) -> str:
     row = ROWS[kind]
     loops = "".join(
         f" for {scope.names.python[label_of(index)]} in "
-        f"range({put(scope.names.letters[label_of(index)], scope)})"
+        f"range({put(scope.names.indices[label_of(index)], scope)})"
         for index in value.bound
     )
     inside = scope.enter(label_of(index) for index in value.bound)
@@ -427,14 +427,14 @@ def write_reduction(value: Any, scope: Scope) -> str:
 def _write_sum(value: Any, scope: Scope) -> str:
     body, *bound = value.args
     is_sum = isinstance(value, sympy.Sum)
-    letters = [label_of(limits[0]) for limits in bound]
-    if any(set(letters) & set(find_letters(part, scope.names)) for k in bound for part in k[1:]):
+    indices = [label_of(limits[0]) for limits in bound]
+    if any(set(indices) & set(find_indices(part, scope.names)) for k in bound for part in k[1:]):
         bound = bound[::-1]  # SymPy writes the innermost first; it shows where one bounds another
     loops = ""
     for limits in bound:
-        letter = label_of(limits[0])
-        loops += f" for {scope.names.python[letter]} in {_write_range(limits, scope)}"
-        scope = scope.enter([letter])
+        index = label_of(limits[0])
+        loops += f" for {scope.names.python[index]} in {_write_range(limits, scope)}"
+        scope = scope.enter([index])
     body, conditions = peel(body, S.Zero if is_sum else S.One)
     text = put(body, scope)
     tail = f" if {write_all(conditions, scope)}" if conditions else ""
@@ -458,7 +458,7 @@ def peel(body: Any, neutral: Any) -> tuple[Any, list[Any]]:
 def _write_range(limits: Any, scope: Scope) -> str:
     index, *ends = limits
     if not ends:
-        return f"range({put(scope.names.letters[label_of(index)], scope)})"
+        return f"range({put(scope.names.indices[label_of(index)], scope)})"
     low, high = ends
     stop = put(high + 1, scope)
     return f"range({stop})" if low == 0 else f"range({put(low, scope)}, {stop})"
@@ -500,7 +500,7 @@ def _find_rows_inside(
 
 def _is_worth(value: Any, target: frozenset[str], names: Names, inner: frozenset[str]) -> bool:
     """Would it be computed more than once, and can it be computed before?"""
-    free = frozenset(find_row_letters(value, names))
+    free = frozenset(find_row_indices(value, names))
     if free & inner or not free <= target:
         return False
     if inner:  # the loop around it may have no steps, and then nothing may be read
@@ -514,7 +514,7 @@ def _is_harmless(value: Any, names: Names) -> bool:
         return False
     places = [place for read in value.atoms(Indexed) for place in read.indices]
     return all(
-        isinstance(place, (Idx, Symbol)) and label_of(place) in names.letters for place in places
+        isinstance(place, (Idx, Symbol)) and label_of(place) in names.indices for place in places
     )
 
 
@@ -579,11 +579,11 @@ def _is_bracketed(text: str) -> bool:
 def _find_brackets(text: str) -> Iterator[tuple[int, int]]:
     """The outermost brackets, as places of the opening and the closing one."""
     depth, start = 0, 0
-    for place, letter in enumerate(text):
-        if letter in "([":
+    for place, index in enumerate(text):
+        if index in "([":
             start = place if depth == 0 else start
             depth += 1
-        elif letter in ")]":
+        elif index in ")]":
             depth -= 1
             if depth == 0:
                 yield start, place

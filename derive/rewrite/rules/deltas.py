@@ -54,7 +54,7 @@ def sift_delta(expr: Expr) -> Expr | None:
     after="A[M, N]; x[N]; z[N]; y[i] = z[i] * x[i]",
     refuses="A[M, N]; x[N]; z[M]; y[i] = z[i] * sum[j](x[j] * [i == j])",
 )
-def sift_letter(expr: Expr) -> Expr | None:
+def sift_index(expr: Expr) -> Expr | None:
     """A summed index that a delta ties to another index of the same extent gives way to it."""
     if not isinstance(expr, Reduce) or expr.kind != "sum":
         return None

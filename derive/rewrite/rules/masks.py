@@ -128,7 +128,7 @@ def _read_fact(fact: Polynomial, index: Index, rest: Expr) -> Iterator[Triangle]
     indices = [atom for atom in fact.atoms if isinstance(atom, Index)]
     if len(indices) != 2 or index not in indices:
         return
-    (edge,) = (letter for letter in indices if letter is not index)
+    (edge,) = (each for each in indices if each is not index)
     step = Polynomial.of(edge) - Polynomial.of(index)
     for is_upper, offset in ((False, fact - step), (True, step + fact)):
         number = offset.constant

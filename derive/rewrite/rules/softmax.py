@@ -267,11 +267,11 @@ def drop_largest(expr: Expr) -> Expr | None:
 def _is_largest(term: Expr, body: Expr, index: Index, condition: Expr) -> bool:
     """Is it less the largest entry of this row?"""
     match term:
-        case Mul((sign, Reduce("max", (letter,), kept, entry))) if sign is MINUS_ONE:
-            if index in find_free(term) or letter.extent is not index.extent:
+        case Mul((sign, Reduce("max", (inner,), kept, entry))) if sign is MINUS_ONE:
+            if index in find_free(term) or inner.extent is not index.extent:
                 return False
-            there: dict[Expr, Expr] = {index: letter}
-            if letter is not index and letter in find_free(body):
+            there: dict[Expr, Expr] = {index: inner}
+            if inner is not index and inner in find_free(body):
                 return False
             try:
                 pairs = ((substitute(condition, there), kept), (substitute(body, there), entry))

@@ -122,10 +122,10 @@ def _get(call: Call) -> Shadow:
 
 def gather_all(trace: Trace, shadow: Shadow, gathers: Sequence[Gather]) -> Shadow:
     """Elements at integer places; their common axes stand where torch puts them."""
-    letters, olds = _find_gathered(trace, shadow, gathers)
-    fresh = trace.like(*letters)
+    indices, olds = _find_gathered(trace, shadow, gathers)
+    fresh = trace.like(*indices)
     value = trace.read(shadow, olds)
-    moved = put(value, tuple(letters), tuple(at(letter) for letter in fresh))
+    moved = put(value, tuple(indices), tuple(at(index) for index in fresh))
     return trace.make(fresh, moved, shadow.kind)
 
 
@@ -135,12 +135,12 @@ def _find_gathered(
     """The indices of what is gathered, and the places that they stand for."""
     axes = [each.axis for each in gathers]
     common = trace.broadcast(*(each.places for each in gathers))
-    olds: list[Expr] = [at(letter) for letter in shadow.letters]
+    olds: list[Expr] = [at(index) for index in shadow.indices]
     for each in gathers:
         place = trace.spread(each.places, common)
         extent = shadow.shape[each.axis]
         olds[each.axis] = _wrap_negative(place, extent) if each.wraps else place
-    rest = [letter for k, letter in enumerate(shadow.letters) if k not in axes]
+    rest = [index for k, index in enumerate(shadow.indices) if k not in axes]
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     first = sum(1 for k in range(axes[0]) if k not in axes) if together else 0
     return [*rest[:first], *common, *rest[first:]], olds
@@ -162,13 +162,13 @@ def _set_masked(call: Call, mask: Shadow) -> Shadow:
     value = trace.shadow(call.get(2, "value"))
     if value.rank or mask.rank > target.rank:
         raise trace.refuse("lift-write", "a write of many values at a mask is not known")
-    letters = trace.like(*target.letters)
-    for own, letter in zip(mask.letters, letters, strict=False):
-        trace.unify(own.extent, letter.extent)
-    condition = trace.read(mask, [at(letter) for letter in letters[: mask.rank]])
-    old = trace.read_number(target, [at(letter) for letter in letters])
+    indices = trace.like(*target.indices)
+    for own, index in zip(mask.indices, indices, strict=False):
+        trace.unify(own.extent, index.extent)
+    condition = trace.read(mask, [at(index) for index in indices[: mask.rank]])
+    old = trace.read_number(target, [at(index) for index in indices])
     new = choose(condition, trace.read_number(value, ()), old)
-    write(trace, target, trace.make(letters, new, target.kind))
+    write(trace, target, trace.make(indices, new, target.kind))
     return target
 
 
@@ -178,10 +178,10 @@ def _set(call: Call) -> Shadow:
         return _set_masked(call, call.trace.shadow(key))
     target, gathers = subscript(call.trace, call.shadow(0), call.get(1, "index"))
     if gathers:
-        letters, olds = _find_gathered(call.trace, target, gathers)
+        indices, olds = _find_gathered(call.trace, target, gathers)
         if any(isinstance(part, Access) for place in olds for part in walk(place)):
             raise call.trace.refuse("lift-write", "a write at places of a tensor is not known")
-        target = remap(target, letters, olds)
+        target = remap(target, indices, olds)
     write(call.trace, target, call.trace.shadow(call.get(2, "value")))
     return call.shadow(0)
 
@@ -215,25 +215,25 @@ def join(trace: Trace, parts: Sequence[Shadow], axis: int) -> Shadow:
     for part in parts:
         starts.append(total)
         total = total + trace.to_int(part.shape[axis])
-    letters = list(trace.like(*parts[0].letters))
-    letters[axis] = trace.letter(trace.extent(total))
+    indices = list(trace.like(*parts[0].indices))
+    indices[axis] = trace.index(trace.extent(total))
     kind = _find_kind(parts)
     value: Expr | None = None
     end: int = 0
     for part, start in reversed(list(zip(parts, starts, strict=True))):
-        olds: list[Expr] = [at(letter) for letter in letters]
-        olds[axis] = subtract(at(letters[axis]), to_expr(start))
-        for k, letter in enumerate(letters):
+        olds: list[Expr] = [at(index) for index in indices]
+        olds[axis] = subtract(at(indices[axis]), to_expr(start))
+        for k, index in enumerate(indices):
             if k != axis:
-                trace.unify(part.shape[k], letter.extent)
+                trace.unify(part.shape[k], index.extent)
         here = trace.read(part, olds)
         here = here if kind == "bool" else to_number(here, part.kind)
         if value is not None:
-            inside = decide("<", at(letters[axis]), to_expr(end))
+            inside = decide("<", at(indices[axis]), to_expr(end))
             here = (choose_truth if kind == "bool" else choose)(inside, here, value)
         value, end = here, start
     assert value is not None
-    return trace.make(letters, value, kind)
+    return trace.make(indices, value, kind)
 
 
 def _find_kind(parts: Sequence[Shadow]) -> str:
@@ -275,16 +275,16 @@ def _gather(call: Call) -> Shadow:
     position, where = (1, 2) if call.name == "take_along_dim" else (2, 1)
     places = call.shadow(position, name)
     axis = find_axis(call.get(where, "dim"), shadow.rank)
-    letters = trace.like(*places.letters)
-    taken = trace.read(places, [at(letter) for letter in letters])
+    indices = trace.like(*places.indices)
+    taken = trace.read(places, [at(index) for index in indices])
     olds: list[Expr] = [
-        ZERO if shadow.shape[k] is ONE else at(letter) for k, letter in enumerate(letters)
+        ZERO if shadow.shape[k] is ONE else at(index) for k, index in enumerate(indices)
     ]
-    for k, letter in enumerate(letters):
+    for k, index in enumerate(indices):
         if k != axis:
-            trace.unify(shadow.shape[k], letter.extent)
+            trace.unify(shadow.shape[k], index.extent)
     olds[axis] = taken
-    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+    return trace.make(indices, trace.read(shadow, olds), shadow.kind)
 
 
 def _one_hot(call: Call) -> Shadow:
@@ -292,10 +292,10 @@ def _one_hot(call: Call) -> Shadow:
     count = call.get(1, "num_classes", -1)
     if plain(count) < 0:
         raise trace.refuse("lift-op", "one_hot without num_classes depends on data")
-    last = trace.letter(trace.extent(count))
-    letters = (*trace.like(*places.letters), last)
-    value = compare("==", trace.read(places, [at(i) for i in letters[:-1]]), at(last))
-    return trace.make(letters, choose(value, ONE, ZERO), "int")
+    last = trace.index(trace.extent(count))
+    indices = (*trace.like(*places.indices), last)
+    value = compare("==", trace.read(places, [at(i) for i in indices[:-1]]), at(last))
+    return trace.make(indices, choose(value, ONE, ZERO), "int")
 
 
 def _repeat(call: Call) -> Shadow:
@@ -305,16 +305,16 @@ def _repeat(call: Call) -> Shadow:
     while shadow.rank < len(counts):
         shadow = insert_axis(trace, shadow, 0)
     counts = [1] * (shadow.rank - len(counts)) + counts
-    letters, olds = [], []
-    for letter, count in zip(shadow.letters, counts, strict=True):
+    indices, olds = [], []
+    for index, count in zip(shadow.indices, counts, strict=True):
         if not is_symbolic(count) and count == 1:
-            letters.append(trace.letters.copy(letter))
-            olds.append(at(letters[-1]))
+            indices.append(trace.indices.copy(index))
+            olds.append(at(indices[-1]))
             continue
-        length = trace.to_int(letter.extent)
-        letters.append(trace.letter(trace.extent(length * count)))
-        olds.append(Function("mod", (letters[-1], letter.extent)))
-    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+        length = trace.to_int(index.extent)
+        indices.append(trace.index(trace.extent(length * count)))
+        olds.append(Function("mod", (indices[-1], index.extent)))
+    return trace.make(indices, trace.read(shadow, olds), shadow.kind)
 
 
 def _repeat_each(call: Call) -> Shadow:
@@ -324,23 +324,23 @@ def _repeat_each(call: Call) -> Shadow:
     if not isinstance(count, int) or asked is None:
         raise trace.refuse("lift-op", "repeat_interleave without a dimension is not known")
     axis = find_axis(asked, shadow.rank)
-    letters = list(trace.like(*shadow.letters))
-    olds: list[Expr] = [at(letter) for letter in letters]
+    indices = list(trace.like(*shadow.indices))
+    olds: list[Expr] = [at(index) for index in indices]
     length = trace.to_int(shadow.shape[axis])
-    letters[axis] = trace.letter(trace.extent(length * count))
-    olds[axis] = Function("floordiv", (letters[axis], to_expr(count)))
-    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+    indices[axis] = trace.index(trace.extent(length * count))
+    olds[axis] = Function("floordiv", (indices[axis], to_expr(count)))
+    return trace.make(indices, trace.read(shadow, olds), shadow.kind)
 
 
 def _flip(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     axes = {find_axis(k, shadow.rank) for k in call.spread_args(1, "dims")}
-    letters = trace.like(*shadow.letters)
+    indices = trace.like(*shadow.indices)
     olds = [
-        subtract(subtract(letter.extent, ONE), at(letter)) if k in axes else at(letter)
-        for k, letter in enumerate(letters)
+        subtract(subtract(index.extent, ONE), at(index)) if k in axes else at(index)
+        for k, index in enumerate(indices)
     ]
-    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+    return trace.make(indices, trace.read(shadow, olds), shadow.kind)
 
 
 def _roll(call: Call) -> Shadow:
@@ -353,23 +353,23 @@ def _roll(call: Call) -> Shadow:
         axes if isinstance(axes, (tuple, list)) else (axes,),
         strict=True,
     )
-    letters = trace.like(*shadow.letters)
-    olds: list[Expr] = [at(letter) for letter in letters]
+    indices = trace.like(*shadow.indices)
+    olds: list[Expr] = [at(index) for index in indices]
     for shift, axis in pairs:
         k = find_axis(axis, shadow.rank)
         moved = subtract(olds[k], to_expr(shift))
-        olds[k] = Function("mod", (moved, letters[k].extent))
-    return trace.make(letters, trace.read(shadow, olds), shadow.kind)
+        olds[k] = Function("mod", (moved, indices[k].extent))
+    return trace.make(indices, trace.read(shadow, olds), shadow.kind)
 
 
 def _roll_flat(trace: Trace, shadow: Shadow, shift: Any) -> Shadow:
     """The elements in order, moved on, and the last ones first."""
-    letters = trace.like(*shadow.letters)
-    shape = [letter.extent for letter in letters]
-    flat = subtract(ravel([at(letter) for letter in letters], shape).to_expr(), to_expr(shift))
+    indices = trace.like(*shadow.indices)
+    shape = [index.extent for index in indices]
+    flat = subtract(ravel([at(index) for index in indices], shape).to_expr(), to_expr(shift))
     total = math.prod(map(Polynomial.of, shape), start=Polynomial.of(1))
     places = unravel(Function("mod", (flat, total.to_expr())), shape)
-    return trace.make(letters, trace.read(shadow, [p.to_expr() for p in places]), shadow.kind)
+    return trace.make(indices, trace.read(shadow, [p.to_expr() for p in places]), shadow.kind)
 
 
 def _pad(call: Call) -> Shadow:
@@ -379,8 +379,8 @@ def _pad(call: Call) -> Shadow:
     if call.get(2, "mode", "constant") != "constant":
         raise trace.refuse("lift-op", "only a constant border is known")
     value = call.get(3, "value")
-    letters = list(trace.like(*shadow.letters))
-    olds: list[Expr] = [at(letter) for letter in letters]
+    indices = list(trace.like(*shadow.indices))
+    olds: list[Expr] = [at(index) for index in indices]
     inside: list[Expr] = []
     for number in range(len(widths) // 2):
         before, after = widths[2 * number], widths[2 * number + 1]
@@ -388,26 +388,26 @@ def _pad(call: Call) -> Shadow:
         if not is_symbolic(before) and not is_symbolic(after) and before == 0 == after:
             continue
         length = trace.to_int(shadow.shape[k]) + before + after
-        letters[k] = trace.letter(trace.extent(length))
-        olds[k] = subtract(at(letters[k]), to_expr(before))
+        indices[k] = trace.index(trace.extent(length))
+        olds[k] = subtract(at(indices[k]), to_expr(before))
         inside.append(within(olds[k], shadow.shape[k]))
     border = to_expr(0 if value is None else value)
     found = trace.read_number(shadow, olds)
-    return trace.make(letters, choose(all_of(*inside), found, border), shadow.kind)
+    return trace.make(indices, choose(all_of(*inside), found, border), shadow.kind)
 
 
 def _triangle(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     offset = call.get(1, "diagonal", 0)
-    letters = trace.like(*shadow.letters)
-    places = [at(letter) for letter in letters]
+    indices = trace.like(*shadow.indices)
+    places = [at(index) for index in indices]
     gap = subtract(places[-1], places[-2])
     relation = "<=" if call.name == "tril" else ">="
     inside = decide(relation, gap, to_expr(offset))
     value = trace.read(shadow, places)
     if shadow.kind == "bool":
-        return trace.make(letters, all_of(inside, value), "bool")
-    return trace.make(letters, choose(inside, value, ZERO), shadow.kind)
+        return trace.make(indices, all_of(inside, value), "bool")
+    return trace.make(indices, choose(inside, value, ZERO), shadow.kind)
 
 
 def _read_choice(call: Call) -> tuple[Any, Any, Any]:
@@ -445,29 +445,29 @@ def _gives(given: tuple[Any, Any, Any], out: Any) -> bool:
 def _where(call: Call) -> Shadow:
     trace = call.trace
     parts = [trace.shadow(each) for each in _read_choice(call)]
-    letters = trace.broadcast(*parts)
-    condition = to_condition(trace.spread(parts[0], letters), parts[0].kind)
-    return _choose(call, letters, condition, parts[1:])
+    indices = trace.broadcast(*parts)
+    condition = to_condition(trace.spread(parts[0], indices), parts[0].kind)
+    return _choose(call, indices, condition, parts[1:])
 
 
 def _choose(
-    call: Call, letters: Sequence[Index], condition: Expr, parts: Sequence[Shadow]
+    call: Call, indices: Sequence[Index], condition: Expr, parts: Sequence[Shadow]
 ) -> Shadow:
     trace = call.trace
-    values = [trace.spread(part, letters) for part in parts]
+    values = [trace.spread(part, indices) for part in parts]
     if call.kind == "bool":
-        return trace.make(letters, choose_truth(condition, *values), "bool")
+        return trace.make(indices, choose_truth(condition, *values), "bool")
     one, other = (to_number(v, p.kind) for v, p in zip(values, parts, strict=True))
-    return trace.make(letters, choose(condition, one, other), call.kind)
+    return trace.make(indices, choose(condition, one, other), call.kind)
 
 
 def _masked_fill(call: Call) -> Shadow:
     trace = call.trace
     shadow, mask = call.shadow(0), call.shadow(1, "mask")
     value = trace.shadow(call.get(2, "value"))
-    letters = trace.broadcast(shadow, mask)
-    condition = to_condition(trace.spread(mask, letters), mask.kind)
-    return _choose(call, letters, condition, [value, shadow])
+    indices = trace.broadcast(shadow, mask)
+    condition = to_condition(trace.spread(mask, indices), mask.kind)
+    return _choose(call, indices, condition, [value, shadow])
 
 
 def _mesh(call: Call) -> tuple[Shadow, ...]:
@@ -477,12 +477,12 @@ def _mesh(call: Call) -> tuple[Shadow, ...]:
     order = list(range(len(parts)))
     if call.named.get("indexing") == "xy":
         order[:2] = [1, 0]
-    axes = [parts[k].letters[0] for k in order]
+    axes = [parts[k].indices[0] for k in order]
     found = []
     for number, part in enumerate(parts):
-        letters = trace.like(*axes)
-        own = letters[order.index(number)]
-        found.append(trace.make(letters, trace.read(part, [at(own)]), part.kind))
+        indices = trace.like(*axes)
+        own = indices[order.index(number)]
+        found.append(trace.make(indices, trace.read(part, [at(own)]), part.kind))
     return tuple(found)
 
 
@@ -492,26 +492,26 @@ def _add_at(call: Call) -> Shadow:
     axis = find_axis(axis_at, shadow.rank)
     places = call.shadow(2, "index")
     source = call.shadow(3, "src" if call.name.startswith("scatter") else "source")
-    letters = trace.like(*shadow.letters)
-    inner = list(trace.like(*source.letters))
+    indices = trace.like(*shadow.indices)
+    inner = list(trace.like(*source.indices))
     if call.name.startswith("index"):
         taken = trace.read(places, [at(inner[axis])])
         bound, kept = [inner[axis]], [k for k in range(shadow.rank) if k != axis]
     else:
-        inner = list(trace.like(*places.letters))
-        taken = trace.read(places, [at(letter) for letter in inner])
+        inner = list(trace.like(*places.indices))
+        taken = trace.read(places, [at(index) for index in inner])
         bound, kept = [inner[axis]], [k for k in range(shadow.rank) if k != axis]
     for k in kept:
-        trace.unify(letters[k].extent, inner[k].extent)
-    own = [at(inner[k]) if k == axis else at(letters[k]) for k in range(shadow.rank)]
+        trace.unify(indices[k].extent, inner[k].extent)
+    own = [at(inner[k]) if k == axis else at(indices[k]) for k in range(shadow.rank)]
     value = put(trace.read_number(source, own), (), ())
-    taken = put(taken, [inner[k] for k in kept], [at(letters[k]) for k in kept])
-    arrives = choose(compare("==", taken, at(letters[axis])), value, ZERO)
-    bound = [letter for letter in bound if letter.extent is not ONE]
+    taken = put(taken, [inner[k] for k in kept], [at(indices[k]) for k in kept])
+    arrives = choose(compare("==", taken, at(indices[axis])), value, ZERO)
+    bound = [index for index in bound if index.extent is not ONE]
     total = Reduce("sum", tuple(bound), TRUE, arrives) if bound else arrives
     factor = to_expr(call.named.get("alpha", 1))
-    old = trace.read_number(shadow, [at(letter) for letter in letters])
-    return trace.make(letters, add(old, multiply(factor, total)), call.kind)
+    old = trace.read_number(shadow, [at(index) for index in indices])
+    return trace.make(indices, add(old, multiply(factor, total)), call.kind)
 
 
 def _diagonal_matrix(call: Call) -> Shadow:
@@ -520,10 +520,10 @@ def _diagonal_matrix(call: Call) -> Shadow:
     axes = (call.get(2, "dim1", -2), call.get(3, "dim2", -1))
     if int(call.get(1, "offset", 0)) or axes != (-2, -1):
         raise trace.refuse("lift-op", "diag_embed beside the diagonal is not known")
-    letters = (*trace.like(*shadow.letters), trace.letters.copy(shadow.letters[-1]))
-    same = compare("==", at(letters[-2]), at(letters[-1]))
-    value = trace.read_number(shadow, [at(letter) for letter in letters[:-1]])
-    return trace.make(letters, choose(same, value, ZERO), call.kind)
+    indices = (*trace.like(*shadow.indices), trace.indices.copy(shadow.indices[-1]))
+    same = compare("==", at(indices[-2]), at(indices[-1]))
+    value = trace.read_number(shadow, [at(index) for index in indices[:-1]])
+    return trace.make(indices, choose(same, value, ZERO), call.kind)
 
 
 def _diagonal(input: Any, diagonal: int = 0) -> Any:

@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 _MOST_PARTS = 8  # sizes in a list that is written out
 
 
-def _letters(trace: Trace, shape: Sequence[Any]) -> tuple[Index, ...]:
-    return tuple(trace.letter(trace.extent(length)) for length in shape)
+def _indices(trace: Trace, shape: Sequence[Any]) -> tuple[Index, ...]:
+    return tuple(trace.index(trace.extent(length)) for length in shape)
 
 
 def _fill(call: Call) -> Shadow:
     """zeros, ones, full, empty and their like."""
     trace, name = call.trace, call.name
     if name.endswith("_like"):
-        letters = trace.like(*call.shadow(0).letters)
+        indices = trace.like(*call.shadow(0).indices)
         value = call.get(1, "fill_value")
     elif name.startswith("new_"):
         asked = call.get(1, "size") if name == "new_full" else call.spread_args(1, "size")
-        letters = _letters(trace, asked)
+        indices = _indices(trace, asked)
         value = call.get(2, "fill_value")
     else:
         asked = call.get(0, "size") if name == "full" else call.spread_args(0, "size")
-        letters = _letters(trace, asked)
+        indices = _indices(trace, asked)
         value = call.get(1, "fill_value")
     if not name.startswith(("full", "new_full")):
         value = 1 if "ones" in name else 0
-    return trace.make(letters, _to_value(call, value), call.kind)
+    return trace.make(indices, _to_value(call, value), call.kind)
 
 
 def _to_value(call: Call, value: Any) -> Expr:
@@ -77,7 +77,7 @@ def _read_value(call: Call, shadow: Shadow) -> Expr:
 
 
 def _count(call: Call) -> Shadow:
-    """arange: start + step * letter."""
+    """arange: start + step * index."""
     trace = call.trace
     start, end, step = bounds = _read_bounds(call)
     whole = all(isinstance(each, int) for each in bounds)
@@ -88,9 +88,9 @@ def _count(call: Call) -> Shadow:
         length = gap if not is_symbolic(step) and step == 1 else -(-gap // step)
     else:
         length = math.ceil(gap if not is_symbolic(step) and step == 1 else gap / step)
-    letter = trace.letter(trace.extent(length))
-    value = add(multiply(to_expr(step), at(letter)), to_expr(start))
-    return trace.make((letter,), value, call.kind)
+    index = trace.index(trace.extent(length))
+    value = add(multiply(to_expr(step), at(index)), to_expr(start))
+    return trace.make((index,), value, call.kind)
 
 
 def _read_bounds(call: Call) -> tuple[Any, Any, Any]:
@@ -111,23 +111,23 @@ def _space(call: Call) -> Shadow:
     start, end, steps = (call.get(k, name) for k, name in enumerate(("start", "end", "steps")))
     if call.kind == "int":
         raise trace.refuse("lift-op", "linspace of integers is not known")
-    letter = trace.letter(trace.extent(steps))
+    index = trace.index(trace.extent(steps))
     if steps < 2:
-        return trace.make((letter,), to_expr(start), call.kind)
-    part = divide(at(letter), subtract(to_expr(steps), ONE))
+        return trace.make((index,), to_expr(start), call.kind)
+    part = divide(at(index), subtract(to_expr(steps), ONE))
     value = add(to_expr(start), multiply(subtract(to_expr(end), to_expr(start)), part))
-    return trace.make((letter,), value, call.kind)
+    return trace.make((index,), value, call.kind)
 
 
 def _identity(call: Call) -> Shadow:
     trace = call.trace
     rows = call.get(0, "n")
     columns = call.get(1, "m", rows)
-    letters = _letters(trace, (rows, columns if isinstance(columns, int) else rows))
-    same = compare("==", at(letters[0]), at(letters[1]))
+    indices = _indices(trace, (rows, columns if isinstance(columns, int) else rows))
+    same = compare("==", at(indices[0]), at(indices[1]))
     if call.kind == "bool":
-        return trace.make(letters, same, "bool")
-    return trace.make(letters, choose(same, ONE, ZERO), call.kind)
+        return trace.make(indices, same, "bool")
+    return trace.make(indices, choose(same, ONE, ZERO), call.kind)
 
 
 def _literal(call: Call) -> Shadow:
@@ -149,12 +149,12 @@ def _literal(call: Call) -> Shadow:
     if call.out.dim() != 1 or len(parts) > _MOST_PARTS:
         trace.watch.lose(*map(to_expr, parts))
         return trace.shadow(call.out)
-    letter = trace.letter(trace.extent(len(parts)))
+    index = trace.index(trace.extent(len(parts)))
     *before, found = [_to_value(call, each) for each in parts]
     for number, each in reversed(list(enumerate(before))):
-        here = compare("==", at(letter), to_expr(number))
+        here = compare("==", at(index), to_expr(number))
         found = (choose_truth if call.kind == "bool" else choose)(here, each, found)
-    return trace.make((letter,), found, call.kind)
+    return trace.make((index,), found, call.kind)
 
 
 def _open(value: Any) -> Iterator[Any]:

@@ -40,10 +40,10 @@ def apply(call: Call, act: Act, *values: Any) -> Shadow:
     """A function of the elements of tensors and numbers, under broadcasting, as numbers."""
     trace = call.trace
     shadows = [trace.shadow(value) for value in values]
-    letters = trace.broadcast(*shadows)
-    elements = [to_number(trace.spread(s, letters), s.kind) for s in shadows]
+    indices = trace.broadcast(*shadows)
+    elements = [to_number(trace.spread(s, indices), s.kind) for s in shadows]
     found = act(*elements)
-    return trace.make(letters, found, call.kind)
+    return trace.make(indices, found, call.kind)
 
 
 def _map(act: Act, count: int = 1) -> Callable[[Call], Shadow]:
@@ -93,15 +93,15 @@ def _compare(call: Call) -> Shadow:
     relation = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[call.name]
     trace = call.trace
     shadows = [trace.shadow(call.get(k, name)) for k, name in enumerate(("input", "other"))]
-    letters = trace.broadcast(*shadows)
-    parts = [(trace.spread(s, letters), s.kind) for s in shadows]
+    indices = trace.broadcast(*shadows)
+    parts = [(trace.spread(s, indices), s.kind) for s in shadows]
     kinds = {kind for _, kind in parts}
     if kinds == {"bool"} and relation in {"==", "!="}:
         one, other = parts[0][0], parts[1][0]
         same = any_of(all_of(one, other), all_of(negate_truth(one), negate_truth(other)))
-        return trace.make(letters, same if relation == "==" else negate_truth(same), "bool")
+        return trace.make(indices, same if relation == "==" else negate_truth(same), "bool")
     values = [to_number(*part) for part in parts]
-    return trace.make(letters, compare(relation, *values), "bool")
+    return trace.make(indices, compare(relation, *values), "bool")
 
 
 def _logic(call: Call) -> Shadow:
@@ -110,40 +110,40 @@ def _logic(call: Call) -> Shadow:
     shadows = [trace.shadow(call.get(k, name)) for k, name in enumerate(("input", "other"))]
     if not call.name.startswith("logical") and any(s.kind != "bool" for s in shadows):
         raise trace.refuse("lift-op", f"{call.name} of integers is not known")
-    letters = trace.broadcast(*shadows)
-    one, other = (to_condition(trace.spread(s, letters), s.kind) for s in shadows)
+    indices = trace.broadcast(*shadows)
+    one, other = (to_condition(trace.spread(s, indices), s.kind) for s in shadows)
     if call.name.endswith("and"):
         found = all_of(one, other)
     elif call.name.endswith("xor"):
         found = any_of(all_of(one, negate_truth(other)), all_of(negate_truth(one), other))
     else:
         found = any_of(one, other)
-    return trace.make(letters, found, "bool")
+    return trace.make(indices, found, "bool")
 
 
 def _invert(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     if call.name != "logical_not" and shadow.kind != "bool":
         raise trace.refuse("lift-op", f"{call.name} of integers is not known")
-    letters = trace.like(*shadow.letters)
-    value = trace.read(shadow, [at(letter) for letter in letters])
-    return trace.make(letters, negate_truth(to_condition(value, shadow.kind)), "bool")
+    indices = trace.like(*shadow.indices)
+    value = trace.read(shadow, [at(index) for index in indices])
+    return trace.make(indices, negate_truth(to_condition(value, shadow.kind)), "bool")
 
 
 def _to_truth(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
-    letters = trace.like(*shadow.letters)
-    value = trace.read(shadow, [at(letter) for letter in letters])
-    return trace.make(letters, to_condition(value, shadow.kind), "bool")
+    indices = trace.like(*shadow.indices)
+    value = trace.read(shadow, [at(index) for index in indices])
+    return trace.make(indices, to_condition(value, shadow.kind), "bool")
 
 
 def _to_integer(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     if shadow.kind == "real":
         raise trace.refuse("lift-op", "real numbers cut to integers are not known")
-    letters = trace.like(*shadow.letters)
-    value = trace.read(shadow, [at(letter) for letter in letters])
-    return trace.make(letters, to_number(value, shadow.kind), "int")
+    indices = trace.like(*shadow.indices)
+    value = trace.read(shadow, [at(index) for index in indices])
+    return trace.make(indices, to_number(value, shadow.kind), "int")
 
 
 def _convert(call: Call) -> Shadow:
@@ -155,9 +155,9 @@ def _convert(call: Call) -> Shadow:
     if call.kind == "int":
         return _to_integer(call)
     trace, shadow = call.trace, call.shadow(0)
-    letters = trace.like(*shadow.letters)
-    value = trace.read_number(shadow, [at(letter) for letter in letters])
-    return trace.make(letters, value, "real")
+    indices = trace.like(*shadow.indices)
+    value = trace.read_number(shadow, [at(index) for index in indices])
+    return trace.make(indices, value, "real")
 
 
 def _clamp(call: Call) -> Shadow:
@@ -183,16 +183,16 @@ def _clamp(call: Call) -> Shadow:
 def _is_infinite(call: Call) -> Shadow:
     """isinf, isposinf, isneginf, isfinite: nan is neither infinite nor finite."""
     trace, shadow = call.trace, call.shadow(0)
-    letters = trace.like(*shadow.letters)
-    value = trace.read_number(shadow, [at(letter) for letter in letters])
+    indices = trace.like(*shadow.indices)
+    value = trace.read_number(shadow, [at(index) for index in indices])
     if shadow.kind != "real":
-        return trace.make(letters, Truth(call.name == "isfinite"), "bool")
+        return trace.make(indices, Truth(call.name == "isfinite"), "bool")
     if call.name == "isfinite":
         below, above = compare("<", value, Infinity()), compare(">", value, Infinity(True))
-        return trace.make(letters, all_of(below, above), "bool")
+        return trace.make(indices, all_of(below, above), "bool")
     signs = {"isneginf": (True,), "isposinf": (False,), "isinf": (True, False)}[call.name]
     relations = (compare("==", value, Infinity(negative)) for negative in signs)
-    return trace.make(letters, any_of(*relations), "bool")
+    return trace.make(indices, any_of(*relations), "bool")
 
 
 def _mix(call: Call) -> Shadow:

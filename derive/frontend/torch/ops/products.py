@@ -22,30 +22,30 @@ def contract(
     trace: Trace, parts: Sequence[Shadow], names: Sequence[Sequence[str]], out: Sequence[str]
 ) -> Shadow:
     """Sum over the names that are not in `out` of the product; a name is one index."""
-    letters: dict[str, Index] = {}
+    indices: dict[str, Index] = {}
     for part, own in zip(parts, names, strict=True):
-        for name, letter in zip(own, part.letters, strict=True):
-            known = letters.get(name)
-            if known is None or (known.extent is ONE and letter.extent is not ONE):
-                letters[name] = trace.letters.copy(letter)
-            elif letter.extent is not ONE:
-                trace.unify(known.extent, letter.extent)
+        for name, index in zip(own, part.indices, strict=True):
+            known = indices.get(name)
+            if known is None or (known.extent is ONE and index.extent is not ONE):
+                indices[name] = trace.indices.copy(index)
+            elif index.extent is not ONE:
+                trace.unify(known.extent, index.extent)
     factors = [
         trace.read_number(
-            part, [_place(letters[n], old) for n, old in zip(own, part.letters, strict=True)]
+            part, [_place(indices[n], old) for n, old in zip(own, part.indices, strict=True)]
         )
         for part, own in zip(parts, names, strict=True)
     ]
     bound = [
-        letters[name] for name in letters if name not in out and letters[name].extent is not ONE
+        indices[name] for name in indices if name not in out and indices[name].extent is not ONE
     ]
     value = fold("sum", bound, multiply(*factors))
     kind = "real" if any(part.kind == "real" for part in parts) else "int"
-    return trace.make([letters[name] for name in out], value, kind)
+    return trace.make([indices[name] for name in out], value, kind)
 
 
-def _place(letter: Index, own: Index) -> Expr:
-    return at(own) if own.extent is ONE else at(letter)
+def _place(index: Index, own: Index) -> Expr:
+    return at(own) if own.extent is ONE else at(index)
 
 
 def matmul(trace: Trace, one: Shadow, other: Shadow) -> Shadow:
@@ -95,12 +95,12 @@ def _add_product(call: Call) -> Shadow:
     product = matmul(trace, call.shadow(1, names[0]), call.shadow(2, names[1]))
     added = call.shadow(0)
     beta, alpha = call.named.get("beta", 1), call.named.get("alpha", 1)
-    letters = trace.broadcast(product, added)
-    total = multiply(to_expr(alpha), trace.spread(product, letters))
+    indices = trace.broadcast(product, added)
+    total = multiply(to_expr(alpha), trace.spread(product, indices))
     if beta:
-        own = to_number(trace.spread(added, letters), added.kind)
+        own = to_number(trace.spread(added, indices), added.kind)
         total = add(multiply(to_expr(beta), own), total)
-    return trace.make(letters, total, "real")
+    return trace.make(indices, total, "real")
 
 
 def _linear(call: Call) -> Shadow:
@@ -113,9 +113,9 @@ def _linear(call: Call) -> Shadow:
     if bias is None:
         return product
     added = trace.shadow(bias)
-    letters = trace.broadcast(product, added)
+    indices = trace.broadcast(product, added)
     return trace.make(
-        letters, add(trace.spread(product, letters), trace.spread(added, letters)), "real"
+        indices, add(trace.spread(product, indices), trace.spread(added, indices)), "real"
     )
 
 
@@ -133,9 +133,9 @@ def _bilinear(call: Call) -> Shadow:
     if bias is None:
         return product
     added = trace.shadow(bias)
-    letters = trace.broadcast(product, added)
+    indices = trace.broadcast(product, added)
     return trace.make(
-        letters, add(trace.spread(product, letters), trace.spread(added, letters)), "real"
+        indices, add(trace.spread(product, indices), trace.spread(added, indices)), "real"
     )
 
 
@@ -150,7 +150,7 @@ def _einsum(call: Call) -> Shadow:
 
 
 def _read_einsum(call: Call) -> tuple[str, list[Any]]:
-    """The equation and the operands; lists of numbers are letters."""
+    """The equation and the operands; lists of numbers are indices."""
     first = call.get(0, "equation")
     if isinstance(first, str):
         rest = call.args[1:]

@@ -35,17 +35,17 @@ HALF = Number(Fraction(1, 2))
 def open_axes(
     trace: Trace, shadow: Shadow, axes: Sequence[int], keepdim: bool
 ) -> tuple[tuple[Index, ...], tuple[Index, ...], Expr]:
-    """Fresh letters of the result, the letters that are bound, and the element."""
-    fresh = trace.like(*shadow.letters)
+    """Fresh indices of the result, the indices that are bound, and the element."""
+    fresh = trace.like(*shadow.indices)
     bound = tuple(fresh[k] for k in axes if fresh[k].extent is not ONE)
-    value = trace.read_number(shadow, [at(letter) for letter in fresh])
-    letters: list[Index] = []
-    for k, letter in enumerate(fresh):
+    value = trace.read_number(shadow, [at(index) for index in fresh])
+    indices: list[Index] = []
+    for k, index in enumerate(fresh):
         if k not in axes:
-            letters.append(letter)
+            indices.append(index)
         elif keepdim:
-            letters.append(trace.letter(ONE))
-    return tuple(letters), bound, value
+            indices.append(trace.index(ONE))
+    return tuple(indices), bound, value
 
 
 def fold(kind: str, bound: Sequence[Index], value: Expr) -> Expr:
@@ -58,8 +58,8 @@ def _reduce(call: Call, kind: str, position: int = 1) -> Shadow:
     axes = call.axes(position, shadow.rank)
     keepdim = call.flag(position + 1, "keepdim")
     _refuse_cut(call)
-    letters, bound, value = open_axes(trace, shadow, axes, keepdim)
-    return trace.make(letters, fold(kind, bound, value), call.kind)
+    indices, bound, value = open_axes(trace, shadow, axes, keepdim)
+    return trace.make(indices, fold(kind, bound, value), call.kind)
 
 
 def _refuse_cut(call: Call) -> None:
@@ -73,29 +73,29 @@ def _extreme(call: Call, kind: str) -> Any:
     trace, shadow = call.trace, call.shadow(0)
     other = call.get(1, "other" if "other" in call.named else "dim")
     if hasattr(other, "dtype"):
-        letters = trace.broadcast(shadow, trace.shadow(other))
+        indices = trace.broadcast(shadow, trace.shadow(other))
         values = [
-            to_number(trace.spread(s, letters), s.kind) for s in (shadow, trace.shadow(other))
+            to_number(trace.spread(s, indices), s.kind) for s in (shadow, trace.shadow(other))
         ]
-        return trace.make(letters, Function(kind, tuple(values)), call.kind)
+        return trace.make(indices, Function(kind, tuple(values)), call.kind)
     if other is None:
-        letters, bound, value = open_axes(trace, shadow, range(shadow.rank), False)
-        return trace.make(letters, fold(kind, bound, value), call.kind)
+        indices, bound, value = open_axes(trace, shadow, range(shadow.rank), False)
+        return trace.make(indices, fold(kind, bound, value), call.kind)
     axis = find_axis(other, shadow.rank)
     keepdim = call.flag(2, "keepdim")
-    letters, bound, value = open_axes(trace, shadow, (axis,), keepdim)
-    found = trace.make(letters, fold(kind, bound, value), shadow.kind)
+    indices, bound, value = open_axes(trace, shadow, (axis,), keepdim)
+    found = trace.make(indices, fold(kind, bound, value), shadow.kind)
     return found, _find_place(trace, shadow, f"arg{kind}", (axis, keepdim))
 
 
 def _find_place(trace: Trace, shadow: Shadow, name: str, along: tuple[int, bool]) -> Shadow:
     """The place of the largest; of the smallest, that of the largest of the contrary."""
     axis, keepdim = along
-    letters, bound, value = open_axes(trace, shadow, (axis,), keepdim)
+    indices, bound, value = open_axes(trace, shadow, (axis,), keepdim)
     if not bound:
-        return trace.make(letters, ZERO, "int")
+        return trace.make(indices, ZERO, "int")
     value = value if name == "argmax" else flip_sign(value)
-    return trace.make(letters, Reduce("argmax", bound, TRUE, value), "int")
+    return trace.make(indices, Reduce("argmax", bound, TRUE, value), "int")
 
 
 def _arg(call: Call) -> Shadow:
@@ -110,18 +110,18 @@ def _logic(call: Call) -> Shadow:
     """Any, all: of 1 and 0 the largest, the smallest is 1."""
     trace, shadow = call.trace, call.shadow(0)
     axes, keepdim = call.axes(1, shadow.rank), call.flag(2, "keepdim")
-    letters, bound, value = open_axes(trace, shadow, axes, keepdim)
+    indices, bound, value = open_axes(trace, shadow, axes, keepdim)
     truth = value if shadow.kind == "bool" else to_number(to_condition(value, "real"), "bool")
     found = fold("max" if call.name == "any" else "min", bound, truth)
-    return trace.make(letters, compare(">", found, ZERO), "bool")
+    return trace.make(indices, compare(">", found, ZERO), "bool")
 
 
 def _count(call: Call) -> Shadow:
     """How many elements are not 0."""
     trace, shadow = call.trace, call.shadow(0)
-    letters, bound, value = open_axes(trace, shadow, call.axes(1, shadow.rank), False)
+    indices, bound, value = open_axes(trace, shadow, call.axes(1, shadow.rank), False)
     truth = value if shadow.kind == "bool" else to_number(to_condition(value, "real"), "bool")
-    return trace.make(letters, fold("sum", bound, truth), "int")
+    return trace.make(indices, fold("sum", bound, truth), "int")
 
 
 def _spread(call: Call) -> Any:
@@ -130,21 +130,21 @@ def _spread(call: Call) -> Any:
     first = call.get(1, "dim")
     axes = tuple(range(shadow.rank)) if isinstance(first, bool) else call.axes(1, shadow.rank)
     correction, keepdim = _read_correction(call, first)
-    letters, bound, value = open_axes(trace, shadow, axes, keepdim)
+    indices, bound, value = open_axes(trace, shadow, axes, keepdim)
     found = fold("var", bound, value) if bound else subtract(value, value)
     if correction:
         count = Polynomial.of(1)
-        for letter in bound:
-            count = count * Polynomial.of(letter.extent)
+        for index in bound:
+            count = count * Polynomial.of(index.extent)
         whole = count.to_expr()
         found = multiply(found, divide(whole, subtract(whole, to_expr(correction))))
     if call.name.startswith("std"):
         found = power(found, HALF)
-    spread = trace.make(letters, found, "real")
+    spread = trace.make(indices, found, "real")
     if not call.name.endswith("_mean"):
         return spread
-    letters, bound, value = open_axes(trace, shadow, axes, keepdim)
-    return spread, trace.make(letters, fold("mean", bound, value), "real")
+    indices, bound, value = open_axes(trace, shadow, axes, keepdim)
+    return spread, trace.make(indices, fold("mean", bound, value), "real")
 
 
 def _read_correction(call: Call, first: Any) -> tuple[float, bool]:
@@ -164,19 +164,19 @@ def _norm(call: Call) -> Shadow:
     axes = call.axes(2, shadow.rank)
     if call.name == "linalg_norm" and told not in {None, "fro"} and len(axes) > 1:
         raise trace.refuse("lift-op", f"a norm of matrices of order {told} is not known")
-    letters, bound, value = open_axes(trace, shadow, axes, call.flag(3, "keepdim"))
+    indices, bound, value = open_axes(trace, shadow, axes, call.flag(3, "keepdim"))
     if isinstance(order, (str, SymbolicFloat)) or not order > 0:
         raise trace.refuse("lift-op", f"a norm of order {order} is not known")
     if order == 2:
         square = fold("sum", bound, power(value, Number(Fraction(2))))
-        return trace.make(letters, power(square, HALF), "real")
+        return trace.make(indices, power(square, HALF), "real")
     size = Function("abs", (value,))
     if order == math.inf:
-        return trace.make(letters, fold("max", bound, size), "real")
+        return trace.make(indices, fold("max", bound, size), "real")
     if order == 1:
-        return trace.make(letters, fold("sum", bound, size), "real")
+        return trace.make(indices, fold("sum", bound, size), "real")
     total = fold("sum", bound, power(size, to_expr(order)))
-    return trace.make(letters, power(total, power(to_expr(order), MINUS_ONE)), "real")
+    return trace.make(indices, power(total, power(to_expr(order), MINUS_ONE)), "real")
 
 
 def _along(call: Call, kind: str) -> Shadow:
@@ -184,31 +184,31 @@ def _along(call: Call, kind: str) -> Shadow:
     if call.get(1, "dim") is None:
         raise trace.refuse("lift-op", f"{call.name} without a dimension is not known")
     axis = find_axis(call.get(1, "dim"), shadow.rank)
-    letters = trace.like(*shadow.letters)
-    value = trace.read_number(shadow, [at(letter) for letter in letters])
-    index = letters[axis]
+    indices = trace.like(*shadow.indices)
+    value = trace.read_number(shadow, [at(each) for each in indices])
+    index = indices[axis]
     if kind == "softmax" and trace.may_be_empty(value):
         trace.empty_rows["zeros" if call.name.startswith("_safe") else "nan"] = None
     _refuse_cut(call)
     if index.extent is ONE:
-        return trace.make(letters, _alone(kind, value), call.kind)
-    return trace.make(letters, Along(kind, index, TRUE, value), call.kind)
+        return trace.make(indices, _alone(kind, value), call.kind)
+    return trace.make(indices, Along(kind, index, TRUE, value), call.kind)
 
 
 def _running(call: Call, kind: str) -> Shadow:
     """A reduction over the places up to each place."""
     trace, shadow = call.trace, call.shadow(0)
     axis = find_axis(call.get(1, "dim"), shadow.rank)
-    letters = trace.like(*shadow.letters)
-    places = [at(letter) for letter in letters]
+    indices = trace.like(*shadow.indices)
+    places = [at(index) for index in indices]
     _refuse_cut(call)
-    if letters[axis].extent is ONE:
-        return trace.make(letters, trace.read_number(shadow, places), call.kind)
-    inner = trace.letters.copy(letters[axis])
+    if indices[axis].extent is ONE:
+        return trace.make(indices, trace.read_number(shadow, places), call.kind)
+    inner = trace.indices.copy(indices[axis])
     places[axis] = inner
-    upto = compare("<=", inner, letters[axis])
+    upto = compare("<=", inner, indices[axis])
     found = Reduce(kind, (inner,), upto, trace.read_number(shadow, places))
-    return trace.make(letters, found, call.kind)
+    return trace.make(indices, found, call.kind)
 
 
 def _alone(kind: str, value: Expr) -> Expr:

@@ -113,25 +113,22 @@ def _like(call: Call) -> Shadow:
 
 
 def reshape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
-    """The elements in order under other axes; letters that stay stay themselves."""
+    """The elements in order under other axes; indices that stay stay themselves."""
     extents = _fill_shape(trace, shadow, shape)
     kept = _match_axes(shadow, extents)
-    letters: list[Index] = []
+    indices: list[Index] = []
     olds: dict[Index, Expr] = {}
     for own, new in kept:
         if len(own) == 1 and len(new) == 1:
-            letters.append(own[0])
+            indices.append(own[0])
             olds[own[0]] = own[0]
             continue
-        if len(new) == 1:
-            fresh = [trace.letter(new[0])]
-        else:
-            fresh = [trace.letter(extent) for extent in new]
-        letters += fresh
-        flat = ravel([at(letter) for letter in fresh], [letter.extent for letter in fresh])
-        places = unravel(flat, [letter.extent for letter in own])
-        olds |= {letter: place.to_expr() for letter, place in zip(own, places, strict=True)}
-    return remap(shadow, letters, [olds[letter] for letter in shadow.letters])
+        fresh = [trace.index(new[0])] if len(new) == 1 else [trace.index(extent) for extent in new]
+        indices += fresh
+        flat = ravel([at(index) for index in fresh], [index.extent for index in fresh])
+        places = unravel(flat, [index.extent for index in own])
+        olds |= {index: place.to_expr() for index, place in zip(own, places, strict=True)}
+    return remap(shadow, indices, [olds[index] for index in shadow.indices])
 
 
 def _fill_shape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> list[Expr]:
@@ -158,7 +155,7 @@ def _match_axes(
 ) -> list[tuple[tuple[Index, ...], tuple[Expr, ...]]]:
     """Groups of old and new axes with the same product, as small as they can be seen to be."""
     groups: list[tuple[tuple[Index, ...], tuple[Expr, ...]]] = []
-    old, new = list(shadow.letters), list(extents)
+    old, new = list(shadow.indices), list(extents)
     while old or new:
         best = _find_group(old, new)
         groups.append((tuple(old[: best[0]]), tuple(new[: best[1]])))
@@ -170,8 +167,8 @@ def _find_group(old: Sequence[Index], new: Sequence[Expr]) -> tuple[int, int]:
     for total in range(1, len(old) + len(new) + 1):
         for one in range(max(0, total - len(new)), min(len(old), total) + 1):
             left = right = Polynomial.of(1)
-            for letter in old[:one]:
-                left = left * Polynomial.of(letter.extent)
+            for index in old[:one]:
+                left = left * Polynomial.of(index.extent)
             for extent in new[: total - one]:
                 right = right * Polynomial.of(extent)
             if not (left - right).terms:
@@ -191,7 +188,7 @@ def _unflatten(call: Call) -> Shadow:
     shadow = call.shadow(0)
     axis = find_axis(call.get(1, "dim"), shadow.rank)
     sizes = call.spread_args(2, "sizes")
-    part = Shadow((shadow.letters[axis],), (), shadow.buffer)
+    part = Shadow((shadow.indices[axis],), (), shadow.buffer)
     extents = _fill_shape(call.trace, part, sizes)
     return reshape(call.trace, shadow, [*shadow.shape[:axis], *extents, *shadow.shape[axis + 1 :]])
 
@@ -215,12 +212,12 @@ def _diagonal(call: Call) -> Shadow:
     one = find_axis(call.get(2, "dim1", 0 if call.name != "diagonal_last" else -2), shadow.rank)
     other = find_axis(call.get(3, "dim2", 1), shadow.rank)
     length = trace.to_int(trace.unify(shadow.shape[one], shadow.shape[other])) - abs(offset)
-    fresh = trace.letter(trace.extent(length))
-    olds: list[Expr] = list(shadow.letters)
+    fresh = trace.index(trace.extent(length))
+    olds: list[Expr] = list(shadow.indices)
     olds[one] = add(at(fresh), to_expr(max(-offset, 0)))
     olds[other] = add(at(fresh), to_expr(max(offset, 0)))
-    letters = [letter for k, letter in enumerate(shadow.letters) if k not in {one, other}]
-    return remap(shadow, [*letters, fresh], olds)
+    indices = [index for k, index in enumerate(shadow.indices) if k not in {one, other}]
+    return remap(shadow, [*indices, fresh], olds)
 
 
 def _unfold(call: Call) -> Shadow:
@@ -228,12 +225,12 @@ def _unfold(call: Call) -> Shadow:
     axis = find_axis(call.get(1, "dimension"), shadow.rank)
     size, step = call.get(2, "size"), call.get(3, "step")
     count = (trace.to_int(shadow.shape[axis]) - size) // step + 1
-    outer, inner = trace.letter(trace.extent(count)), trace.letter(trace.extent(size))
-    olds: list[Expr] = list(shadow.letters)
+    outer, inner = trace.index(trace.extent(count)), trace.index(trace.extent(size))
+    olds: list[Expr] = list(shadow.indices)
     olds[axis] = add(multiply(to_expr(step), at(outer)), at(inner))
-    letters = list(shadow.letters)
-    letters[axis] = outer
-    return remap(shadow, [*letters, inner], olds)
+    indices = list(shadow.indices)
+    indices[axis] = outer
+    return remap(shadow, [*indices, inner], olds)
 
 
 def _split(call: Call) -> tuple[Shadow, ...]:
@@ -308,10 +305,10 @@ def _stride(call: Call) -> Shadow:
     start = call.get(3, "storage_offset", 0) or 0
     if not tensor.is_contiguous() or tensor.storage_offset():
         raise trace.refuse("lift-op", "as_strided of a view is not known")
-    letters = [trace.letter(trace.extent(length)) for length in size]
-    terms = [multiply(to_expr(s), at(i)) for s, i in zip(steps, letters, strict=True)]
+    indices = [trace.index(trace.extent(length)) for length in size]
+    terms = [multiply(to_expr(s), at(i)) for s, i in zip(steps, indices, strict=True)]
     places = unravel(add(*terms, to_expr(start)), shadow.shape)
-    return remap(shadow, letters, [place.to_expr() for place in places])
+    return remap(shadow, indices, [place.to_expr() for place in places])
 
 
 def _unbind(call: Call) -> tuple[Shadow, ...]:

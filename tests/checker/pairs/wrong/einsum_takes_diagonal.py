@@ -1,4 +1,4 @@
-"""A channel mixing whose string repeats the letter of the weight: only its diagonal is read."""
+"""A channel mixing whose string repeats the index of the weight: only its diagonal is read."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""One letter in the second einsum: the values are summed over the queries, not the keys."""
+"""One index in the second einsum: the values are summed over the queries, not the keys."""
 
 import torch
 
