@@ -1,12 +1,7 @@
-"""The judge over random fields, on the corpus of pairs and on gradients written by hand."""
-
-import tempfile
-from functools import cache
-from pathlib import Path
+"""The judge over random fields, on gradients written by hand and on what it refuses."""
 
 import pytest
 import torch
-from pairs.corpus import load_pairs
 
 from derive import check, parse
 from derive.checker.judge import judge_fields
@@ -14,45 +9,12 @@ from derive.checker.load import load
 from derive.checker.pick import pick_program
 from derive.frontend.system import to_system
 
-RIGHT = load_pairs(right=True)
-WRONG = load_pairs(right=False)
-LARGER = {"blocks_without_rescale", "distance_capped", "long_inputs_take_another_path"}
-LEAST = 68  # right pairs that are the same over fields; the others are not modelled
-
 
 def judge_code(code, formula, bind=None, sizes=None, backward=False):
     """What fields say, and nothing else."""
     system = to_system(formula)
     picked = pick_program(load(code, system.name), system, dict(bind or {}), dict(sizes or {}))
     return judge_fields(picked.program, picked.draws, backward=backward)
-
-
-@cache
-def judge(pair):
-    """The same of a pair, found once for all tests."""
-    with tempfile.TemporaryDirectory() as folder:
-        return judge_code(pair.write(Path(folder)), pair.formula, pair.bind, pair.sizes)
-
-
-@pytest.mark.parametrize("pair", WRONG, ids=str)
-def test_no_wrong_code_is_the_same(pair):
-    found = judge(pair)
-    if str(pair) in LARGER:
-        assert {"SHOWN_AT", "SHOWN_BY"} & set(pair.constants)
-    else:
-        assert found.same is False
-        assert found.difference
-
-
-@pytest.mark.parametrize("pair", RIGHT, ids=str)
-def test_no_right_code_is_another(pair):
-    found = judge(pair)
-    assert found.same is not False, found.difference
-    assert found.same or found.reason
-
-
-def test_right_code_is_the_same():
-    assert sum(bool(judge(pair).same) for pair in RIGHT) >= LEAST
 
 
 class Square(torch.autograd.Function):

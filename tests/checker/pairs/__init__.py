@@ -1,1 +1,0 @@
-"""Code beside the formulas that it should compute: right in unusual ways, wrong in usual ones."""
