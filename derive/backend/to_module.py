@@ -29,6 +29,7 @@ from derive.backend.to_torch import ATOM, Printer, to_python
 from derive.ir.nodes import Call, Expr, Number, Pow, Scalar, ScalarInput, Size, System, Tensor
 from derive.ir.text import to_declaration, to_lines, to_text
 from derive.ir.walk import walk
+from derive.plan.cost import Storage, find_copies
 from derive.plan.lower.number import find_positive
 from derive.plan.meaning import to_step_equation
 from derive.plan.ops import VIEWS, Fill, Num, NumTensor, Source, axes_of, find_reads, walk_ops
@@ -133,10 +134,14 @@ def _write_shape(tensor: Tensor) -> str:
 def _find_views(plan: Plan) -> str:
     """The arguments that a result is a view of: whoever writes to it writes to them."""
     made = {step.name: step.op for step in plan.steps}
+    memory = Storage(plan.complete(plan.sizes))
+    memory.note(made.items())
     found: dict[str, None] = {}
     waiting = [op for op in plan.results if isinstance(op, VIEWS)]
     while waiting:
         op = waiting.pop()
+        if find_copies(op, memory):
+            continue
         if isinstance(op, Source) and op.name not in made:
             found[op.name] = None
             continue

@@ -117,13 +117,16 @@ def find_true_axes(op: Op) -> tuple[Index, ...]:
 def find_kept(op: Op) -> Polynomial:
     """Elements that the result keeps alive: none where it is a view.
 
-    An integer is as long as two. Numbers that are cast from a wider dtype, to spare half precision,
-    are in float32 what they are.
+    Numbers that are cast from a wider dtype, to spare half precision, are in float32 what they are.
     """
     if isinstance(op, (*VIEWS, Num)) or (isinstance(op, Cast) and _is_wide(op.arg)):
         return Polynomial({})
-    each = 2 if is_integral(op) else 1
-    return count_elements(find_true_axes(op)) * Polynomial.of(each)
+    return count_elements(find_true_axes(op)) * _find_width(op)
+
+
+def _find_width(op: Op) -> Polynomial:
+    """In elements: an integer is as long as two."""
+    return Polynomial.of(2 if is_integral(op) else 1)
 
 
 def _is_wide(op: Op) -> bool:
@@ -374,10 +377,20 @@ def _time_product(
     return 2 * memory.count(spanned) / rate + batch * machine.product
 
 
-def find_peak(steps: Sequence[Step], tile: Tile | None, sizes: Mapping[str, int]) -> Polynomial:
-    """Elements alive together at the fullest moment of a plan; the sizes have those of blocks."""
+def find_peak(
+    steps: Sequence[Step],
+    tile: Tile | None,
+    sizes: Mapping[str, int],
+    results: Iterable[Op] = (),
+) -> Polynomial:
+    """Elements alive together at the fullest moment of a plan; the sizes have those of blocks.
+
+    `results` are made of the steps when all of these are there.
+    """
     counter = _Counter(steps, Storage(sizes))
-    counter.count_steps((0, len(steps) - 1), tile, Amount((), 0))
+    alive = counter.count_steps((0, len(steps) - 1), tile, Amount((), 0))
+    for op in results:
+        alive = counter.compute(op, alive)
     return add_all(counter.fullest.parts)
 
 
@@ -406,14 +419,14 @@ class _Counter:
         held = alive
         for arg in args_of(op):
             held = self.compute(arg, held)
-        copies = list_copies(op, self.memory)
-        made = [*find_scratch(op), *self._find_negated(op)]
+        copies = [count_elements(axes) for axes in list_copies(op, self.memory)]
+        made = [count_elements(axes) for axes in (*find_scratch(op), *self._find_negated(op))]
         if isinstance(op, VIEWS):
-            held += self.weigh(*map(count_elements, copies))
+            held += self.weigh(*(count * _find_width(op) for count in copies))
             self._note(held)
             return held
         kept = self._keep(op)
-        self._note(held + kept + self.weigh(*map(count_elements, (*copies, *made))))
+        self._note(held + kept + self.weigh(*copies, *made))
         return alive + kept
 
     def _note(self, alive: Amount) -> None:

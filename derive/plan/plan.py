@@ -125,7 +125,7 @@ class Plan:
         running values, and of everything else one block, which stays alive while the next turn
         begins. Views and the arguments count for nothing.
         """
-        return find_peak(self.steps, self.tile, self.complete(self.sizes))
+        return find_peak(self.steps, self.tile, self.complete(self.sizes), self.results)
 
     @property
     def peak(self) -> int:

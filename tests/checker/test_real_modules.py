@@ -81,7 +81,9 @@ def test_the_module_is_called_identical_to_its_formula_at_least(real):
     assert verdict.grade in {"proved", "identical"}, str(verdict)
     if verdict.grade == "identical":
         rests = ("whatever erf may be",) if real.name in WITH_ERF else ()
-        assert verdict.reasons == rests
+        assert verdict.reasons[: len(rests)] == rests
+        rest = verdict.reasons[len(rests) :]  # how far a size could go, where that is not far
+        assert all(reason.startswith("not tried beyond") for reason in rest)
 
 
 @pytest.mark.parametrize(("real", "mistake"), MISTAKES)

@@ -68,7 +68,10 @@ def test_a_budget_too_small_for_one_loop_is_kept_by_a_loop_in_a_loop(mebibytes):
 
 
 class Live(TorchDispatchMode):
-    """The bytes of all storages that are alive at once, those given aside."""
+    """The bytes of all storages that are alive at once, those given aside.
+
+    Single numbers are not counted: torch makes a tensor of each number beside one.
+    """
 
     def __init__(self, given):
         super().__init__()
@@ -81,6 +84,8 @@ class Live(TorchDispatchMode):
             key = _root(tensor)
             if key not in self.given and key not in self.alive:
                 storage = tensor.untyped_storage()
+                if storage.nbytes() == tensor.itemsize:
+                    continue
                 self.alive[key] = storage.nbytes()
                 weakref.finalize(storage, self.alive.pop, key, None)
         self.most = max(self.most, sum(self.alive.values()))
