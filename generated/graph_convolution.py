@@ -25,7 +25,7 @@ def graph_convolution(A: Tensor, X: Tensor, W: Tensor) -> Tensor:
     Cost: 4*F*G*N + 2*G*N**2 + F*N + 5*G*N + N**2 + 3*N operations; 6*G*N + 3*N elements alive at
         once.
     By split_delta: sum_j (a_ij + [i == j]) * x_j = sum_j a_ij * x_j + sum_j [i == j] * x_j.
-    By sift_letter: sum_j [i == j] * f_j = f_i where i and j have one extent.
+    By sift_index: sum_j [i == j] * f_j = f_i where i and j have one extent.
     Planned for N=2048, F=256, G=64; another order takes fewer operations where F < 64, G > 256.
     """
     _check_shapes(A, X, W)
