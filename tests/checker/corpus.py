@@ -46,10 +46,11 @@ from derive.judge.samples import choose_sizes, draw_inputs
 
 HERE = Path(__file__).resolve().parent / "pairs"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-HEADING = re.compile(r"## (right|wrong)(, slow)?: (\w+)")
-ENTRY = re.compile(
-    r"    (verdict|edit|line|bind|sizes|code|shown at|shown by|single|empty row|says|fields): (.*)"
-)
+HEADING = re.compile("^## (.*)$", re.MULTILINE)
+ENTRIES = {
+    *("verdict", "edit", "line", "says", "bind", "sizes", "code", "fields"),
+    *("shown at", "shown by", "single", "empty row"),
+}
 CLOSE = 1e-9  # relative to the largest element; what is wrong is off by far more
 CLOSE_IN_SINGLE = 1e-5
 FAR = 1e-7
@@ -127,24 +128,46 @@ def load_pairs(pattern: str = "*.md") -> tuple[Pair, ...]:
     return tuple(pair for path in sorted(HERE.glob(pattern)) for pair in _read(path))
 
 
-def _read(path: Path) -> Iterator[Pair]:
-    text, formula, start = path.read_text(encoding="utf-8"), "", 0
+@dataclass(frozen=True)
+class Section:
+    """What stands between two marks, and above it: a title, a story, and entries by their names."""
+
+    kind: str
+    text: str
+    title: str = ""
+    story: str = ""
+    entries: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_sections(path: Path) -> Iterator[Section]:
+    """The parts of a file between marks; an entry that stands several times has several lines."""
+    text, start = path.read_text(encoding="utf-8"), 0
     for fence in FENCE.finditer(text):
         above, start = text[start : fence.start()], fence.end()
-        if fence[1] == "formula":
-            formula = fence[2].strip()
-            continue
         heading = HEADING.search(above)
-        assert heading, f"{path.name}: code under no heading: {above}"
-        story, *entries = re.split(r"\n(?=    \w)", above[heading.end() :].strip("\n"))
-        found = [ENTRY.fullmatch(" ".join(each.split("\n")).rstrip()) for each in entries]
-        assert all(found), f"{path.name}: {heading[3]}: {entries}"
-        assert story.strip(), f"{path.name}: {heading[3]} tells no story"
-        told: dict[str, str] = {}
-        for each in found:
-            told[each[1]] = f"{told[each[1]]}\n{each[2]}" if each[1] in told else each[2]
-        right, slow = heading[1] == "right", bool(heading[2])
-        yield Pair(heading[3], right, slow, formula, fence[2], told)
+        if heading is None:
+            yield Section(fence[1], fence[2].strip())
+            continue
+        story, *told = re.split(r"\n {4}(?=\w)", above[heading.end() :].rstrip())
+        entries: dict[str, str] = {}
+        for each in told:
+            name, value = re.sub(r"\s*\n\s*", " ", each).strip().split(": ", 1)
+            entries[name] = f"{entries[name]}\n{value}" if name in entries else value
+        yield Section(fence[1], fence[2], heading[1], story.strip(), entries)
+
+
+def _read(path: Path) -> Iterator[Pair]:
+    formula = ""
+    for section in read_sections(path):
+        if section.kind == "formula":
+            formula = section.text
+            continue
+        known = re.fullmatch(r"(right|wrong)(, slow)?: (\w+)", section.title)
+        assert known, f"{path.name}: code under {section.title or 'no heading'}"
+        assert section.story, f"{path.name}: {section.title} tells no story"
+        assert {*section.entries} <= ENTRIES, f"{path.name}: {section.title}: {section.entries}"
+        right, slow, name = known[1] == "right", bool(known[2]), known[3]
+        yield Pair(name, right, slow, formula, section.text, section.entries)
 
 
 def read_binds(bind: str) -> Iterator[tuple[str, str]]:

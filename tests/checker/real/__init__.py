@@ -1,20 +1,24 @@
 """Modules that others wrote, each with a formula of ours for what it computes.
 
-A `Real` says how the module is made, which of its arguments and parameters is which tensor of the
-formula, and at which small sizes. Its mistakes are edits of the formula that a reader could make;
-the module must not be taken for any of them.
+A text of this folder says of each module how it is made (`make`; what takes more words stands in
+the Python file beside it), which of its arguments and parameters is which tensor of the formula
+(`bind`), at which small sizes (`sizes`; it is made for all but those that are `free`), and mistakes
+that a reader could make in the formula (`not: what stands there -> what is put there`): the module
+must not be taken for any of them. The rest is as in the corpus of pairs.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
-
-ROOMS = ("torch_attention", "torch_layers", "torch_cells", "bert", "gpt2", "t5", "llama", "swin")
+from corpus import flatten, read_binds, read_sections
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,9 @@ class Real:
     bind: str
     sizes: Mapping[str, int]
     mistakes: tuple[tuple[str, str], ...]  # a part of the formula's text, and what is put there
-    empty_row: str = "nan"
-    free: str = field(default="B S", kw_only=True)  # sizes that the module is not made for
-    single: bool = field(default=False, kw_only=True)  # it computes in float32 along the way
+    empty_row: str
+    free: str  # sizes that the module is not made for
+    single: bool  # it computes in float32 along the way
 
     def __str__(self) -> str:
         return self.name
@@ -48,18 +52,30 @@ class Real:
 
 def load_reals() -> tuple[Real, ...]:
     """All of them; a library that is not installed is an ImportError when a module is made."""
-    return tuple(real for room in ROOMS for real in import_module(f"real.{room}").REALS)
+    paths = sorted(Path(__file__).parent.glob("*.md"))
+    return tuple(real for path in paths for real in _read(path))
 
 
-def read_binds(bind: str) -> Iterator[tuple[str, str]]:
-    """The names and sources of `query=Q, key=cat((K, L))`."""
-    depth, start = 0, 0
-    for place, sign in enumerate(bind + ","):
-        depth += (sign in "([") - (sign in ")]")
-        if sign == "," and not depth:
-            name, _, source = bind[start:place].partition("=")
-            yield name.strip(), source.strip()
-            start = place + 1
+def _read(path: Path) -> Iterator[Real]:
+    words = {"torch": torch, "nn": torch.nn, "DOUBLE": torch.float64}
+    if path.with_suffix(".py").exists():
+        words |= vars(import_module(f"real.{path.stem}"))
+
+    for section in read_sections(path):
+        if section.kind != "formula":
+            continue
+        told = section.entries
+        yield Real(
+            section.title,
+            partial(eval, told["make"], words),
+            section.text,
+            told["bind"],
+            {name: int(size) for name, size in read_binds(told["sizes"])},
+            tuple(re.findall("^(.*) ->(?: (.*))?$", told["not"], re.MULTILINE)),
+            told.get("empty row", "nan"),
+            told.get("free", "B S"),
+            "single" in told,
+        )
 
 
 def call(code: Any, bind: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -73,11 +89,3 @@ def call(code: Any, bind: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
     assert set(parameters) == set(owned), f"not bound: {sorted(set(owned) - set(parameters))}"
     arguments = {name: value for name, value in given.items() if name not in owned}
     return flatten(torch.func.functional_call(code, parameters, (), arguments))
-
-
-def flatten(result: Any) -> tuple[Any, ...]:
-    """The tensors of a nest of tuples, in order."""
-    if isinstance(result, torch.Tensor):
-        return (result,)
-    parts = result if isinstance(result, (tuple, list)) else ()
-    return tuple(tensor for part in parts for tensor in flatten(part))
