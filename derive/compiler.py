@@ -14,15 +14,17 @@ from derive.backend.to_torch import write_cell
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
 from derive.frontend.system import refuse_depth, to_system
-from derive.ir.nodes import Index, Number, Tensor
-from derive.ir.walk import find_sizes, walk
+from derive.ir.nodes import Call, Index, Number, Size, Tensor
+from derive.ir.polynomial import Polynomial, evaluate_extent
+from derive.ir.text import to_text
+from derive.ir.walk import find_all_indices, find_sizes, walk
 from derive.plan.machine import DEFAULT, WIDTH, Machine, parse_memory
 from derive.plan.search import Request, find_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from derive.ir.nodes import System
+    from derive.ir.nodes import Expr, System
     from derive.judge.compare import Judgement
     from derive.notation.formula import Formula
     from derive.plan.derivation import Derivation
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 LONGEST = 1 << 63  # what torch counts positions in ends there
 TYPICAL = 64  # the extent that a plan assumes where the formula says nothing
+SHORT = 4  # the same of a window, whose extent another one is shortened by
 
 
 @dataclass(frozen=True)
@@ -188,4 +191,31 @@ def _find_typical(
             help="leave it out, or correct its name",
         )
     defaults = {entry.name: entry.default for entry in system.sizes if entry.default}
-    return {size: wanted.get(size, defaults.get(size, TYPICAL)) for size in known}
+    found = {size: wanted.get(size, defaults.get(size, TYPICAL)) for size in known}
+    for index in find_all_indices(system):
+        for size in _find_shortening(index.extent):
+            if size not in wanted and size not in defaults:
+                found[size] = SHORT
+    for index in find_all_indices(system):
+        sizes_in = [part.name for part in walk(index.extent) if isinstance(part, Size)]
+        if evaluate_extent(index.extent, found) < 0:
+            at = ", ".join(f"{size}={found[size]}" for size in dict.fromkeys(sizes_in))
+            raise refuse(
+                "sizes-range",
+                f"index {index.name} < {to_text(index.extent)} ends below 0 at {at}",
+                help="give larger sizes, or smaller ones where they are taken away",
+            )
+    return found
+
+
+def _find_shortening(extent: Expr) -> set[str]:
+    """The sizes that are taken away from others, K in L - K + 1 or in (L - K)//2 + 1."""
+    found: set[str] = set()
+    for monomial, number in Polynomial.of(extent).terms.items():
+        for atom, _ in monomial:
+            match atom:
+                case Size(name) if number < 0:
+                    found.add(name)
+                case Call("floordiv", (over, _)) if number > 0:
+                    found |= _find_shortening(over)
+    return found

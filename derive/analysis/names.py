@@ -6,7 +6,6 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING
 
 from derive.analysis.extents import find_extent_mistakes, find_size_mistakes
-from derive.analysis.places import find_unplanned
 from derive.analysis.reads import find_read_mistakes
 from derive.analysis.scopes import find_scope_mistakes
 from derive.errors import DeriveError, Diagnostic, suggest
@@ -332,7 +331,17 @@ def _no_number(expr: Expr, equation: Equation) -> Diagnostic:
 # names, definitions, indices and places, kinds of values, extents, reads, sizes
 
 
-__all__ = ["check_system", "find_mistakes", "find_unplanned"]
+def find_unplanned(system: System) -> Diagnostic | None:
+    """The refusal of a result that has a meaning but no code yet, or nothing."""
+    for equation in system.equations:
+        if equation.target.tensor.kind == "bool":
+            return Diagnostic(
+                "not-yet",
+                f"{equation.target.tensor.name} is a result of truth values, which has no code yet",
+                find_marks(equation, equation.target),
+                help=f"define it as numbers, {to_text(equation.target)} = [...]",
+            )
+    return None
 
 
 def check_system(system: System) -> None:

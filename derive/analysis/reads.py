@@ -22,10 +22,12 @@ from derive.analysis.facts import (
 from derive.errors import Diagnostic, Mark
 from derive.ir.nodes import (
     ONE,
+    TRUE,
     ZERO,
     Access,
     Along,
     And,
+    Compare,
     Equation,
     Expr,
     Index,
@@ -267,3 +269,12 @@ def _propose_extent(read: Read, starts: bool) -> str:
             again = " instead" if is_declared else ""
             return f", or declare index {to_text(index)} < {less}{again}"
     return ""
+
+
+def find_guard(place: Expr, extent: Expr) -> Expr:
+    """The condition under which a place is inside, without what always holds."""
+    value, length = Polynomial.of(place), Polynomial.of(extent)
+    parts: list[Expr] = [] if is_nonnegative(value) else [Compare(">=", place, ZERO)]
+    if not is_nonnegative(length - _ONE - value):
+        parts.append(Compare("<", place, extent))
+    return And(tuple(parts)) if len(parts) > 1 else parts[0] if parts else TRUE

@@ -38,11 +38,15 @@ SizeSource: TypeAlias = FromShape | FromEquation
 
 
 def write_check(
-    system: System, is_used: Callable[[str], bool], positive: Sequence[str] = ()
+    system: System,
+    is_used: Callable[[str], bool],
+    positive: Sequence[str] = (),
+    counted: Sequence[tuple[Index, int]] = (),
 ) -> tuple[list[str], str]:
     """(the sizes it returns, its text): those that are used, or nothing where nothing is to check.
 
-    The `positive` sizes have to be 1 at least. Raises DeriveError where no shape tells some size.
+    The `positive` sizes have to be 1 at least, the extents of the `counted` indices the number
+    beside them. Raises DeriveError where no shape tells some size.
     """
     tensors = [t for t in system.inputs if isinstance(t, Tensor)]
     if not tensors:
@@ -55,7 +59,7 @@ def write_check(
     words = "Read the sizes from the shapes, and compare" if sizes else "Compare the shapes"
     body = [
         f'"""{words}; ValueError where they do not fit."""',
-        *_write_body(system, known_sizes, sizes, positive),
+        *_write_body(system, known_sizes, sizes, positive, counted),
     ]
     if sizes:
         body.append(f"return {', '.join(sizes)}")
@@ -109,6 +113,7 @@ def _write_body(
     known_sizes: Sequence[SizeSource],
     returned: Sequence[str],
     positive: Sequence[str],
+    counted: Sequence[tuple[Index, int]],
 ) -> list[str]:
     """Ranks and sizes tensor by tensor, then the shapes that are left to compare."""
     tensors = [t for t in system.inputs if isinstance(t, Tensor)]
@@ -121,6 +126,7 @@ def _write_body(
     fixed = _find_fixed(system)
     needed |= {s for access, k in fixed for s in _sizes_in(access.tensor.shape[k])}
     needed |= {s for access, k in fixed for s in _sizes_in(access.places[k])}
+    needed |= {s for index, _ in counted for s in _sizes_in(index.extent)}
     lines: list[str] = []
     ranked: list[Tensor] = []
     for tensor, group in groupby(known_sizes, key=lambda source: source.tensor):
@@ -146,6 +152,11 @@ def _write_body(
             f"if {size} < 1:",
             *_write_raise(f"{size} must be at least 1, ", f"got {{{size}}}"),
         ]
+    for index, least in counted:
+        extent = to_python(index.extent)
+        must = f"index {index.name} must have an extent of {least} at least, "
+        got = f"{to_text(index.extent).replace(' * ', '*')}={{{extent}}}"
+        lines += [f"if {extent} < {least}:", *_write_raise(must, f"got {got}")]
     return lines
 
 

@@ -30,7 +30,7 @@ from derive.ir.nodes import Call, Expr, Number, Pow, Scalar, ScalarInput, Size, 
 from derive.ir.text import to_declaration, to_lines, to_text
 from derive.ir.walk import walk
 from derive.plan.cost import Storage, find_copies
-from derive.plan.lower.number import find_positive
+from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.meaning import to_step_equation
 from derive.plan.ops import VIEWS, Fill, Num, NumTensor, Source, axes_of, find_reads, walk_ops
 from derive.plan.plan import find_subscripts
@@ -313,6 +313,7 @@ def to_module(plan: Plan, name: str, header: Header, *, dispatch: bool = False) 
         system,
         lambda size: re.search(rf"\b{size}\b", code) is not None,
         sorted({size for each in plans for size in find_positive(each)}),
+        find_counted(plans),
     )
     if check:
         arguments = [argument for argument, _ in list_arguments(system)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from derive.analysis.affine import to_affine
 from derive.errors import refuse
 from derive.ir.functions import ROWS, find_call
 from derive.ir.nodes import Add, Call, Expr, Index, Infinity, Mul, Number, Pow, Scalar, Size
@@ -22,6 +23,7 @@ from derive.plan.plan import to_equation
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+ONE = Polynomial.of(1)
 INTEGERS = 2**63  # torch takes no larger ones
 OR, AND, COMPARE, ADD, MUL, SIGN, POWER, ATOM = range(8)
 
@@ -210,8 +212,25 @@ class Printer:
         match op:
             case ops.Select(arg, place, at):
                 return f"{self.text(arg, ATOM)}[{':, ' * place}{to_python(at)}]"
-            case ops.Slice(arg, place, index):
-                return f"{self.text(arg, ATOM)}[{':, ' * place}:{to_python(index.extent)}]"
+            case ops.Slice(arg, place):
+                return f"{self.text(arg, ATOM)}[{':, ' * place}{_write_slice(op)}]"
+            case ops.Flip(arg, place):
+                return f"{self.text(arg, ATOM)}.flip({place})"
+            case ops.Unfold(arg, place, _, inner, step):
+                sizes = f"{to_python(inner.extent)}, {to_python(step)}"
+                return f"{self.text(arg, ATOM)}.unfold({place}, {sizes})"
+            case ops.Pad():
+                return self._pad(op)
+            case ops.Take(arg, places, by):
+                first, count = by[0], len(axes_of(arg))
+                if len(by) == 1 and len(axes_of(first)) == 1:
+                    return f"{self.text(arg, ATOM)}.index_select({places[0]}, {self.text(first)})"
+                if places == (0,) and count == 2 and not ops.is_boolean(arg):
+                    given = f"{self.text(first)}, {self.text(arg)}"
+                    return f"torch.nn.functional.embedding({given})"
+                told = dict(zip(places, map(self.text, by), strict=True))
+                where = ", ".join(told.get(k, ":") for k in range(places[-1] + 1))
+                return f"{self.text(arg, ATOM)}[{where}]"
             case ops.Unflatten(arg, place, parts):
                 sizes = ", ".join(to_python(i.extent) for i in parts)
                 return f"{self.text(arg, ATOM)}.unflatten({place}, ({sizes}))"
@@ -227,6 +246,19 @@ class Printer:
                 return f"{text}.expand({', '.join(map(self._extent, axes))})"
             case _:
                 raise TypeError(f"no text for {type(op).__name__}")
+
+    def _pad(self, op: Op) -> str:
+        """Zeros around the places of one tensor, in one call; torch counts places from the last."""
+        pairs: dict[int, tuple[str, str]] = {}
+        while isinstance(op, ops.Pad) and op.place not in pairs:
+            here = Polynomial.of(axes_of(op.arg)[op.place].extent)
+            after = Polynomial.of(op.index.extent) - here - Polynomial.of(op.before)
+            pairs[op.place] = to_python(op.before), to_python(after.to_expr())
+            op = op.arg
+        count = len(axes_of(op))
+        each = (pairs.get(place, ("0", "0")) for place in reversed(range(min(pairs), count)))
+        amounts = ", ".join(", ".join(pair) for pair in each)
+        return f"torch.nn.functional.pad({self.text(op)}, ({amounts}))"
 
     def _extent(self, index: Index) -> str:
         """The extent an axis is expanded to; a block keeps its own."""
@@ -314,6 +346,18 @@ class Printer:
             return f"torch.where({self.text(mask)}, {', '.join(parts if where else parts[::-1])})"
         chosen = self.text(mask) if where else f"~{self.text(mask, SIGN)}"
         return f"{self.text(arg, ATOM)}.masked_fill({chosen}, {to_python(value.value)})"
+
+
+def _write_slice(op: ops.Slice) -> str:
+    """`start:stop:step`; what torch takes by itself is left out."""
+    length = Polynomial.of(axes_of(op.arg)[op.place].extent)
+    start, step = Polynomial.of(op.start), Polynomial.of(op.step)
+    stop = start + step * Polynomial.of(op.index.extent)
+    count = Call("floordiv", ((length - start + step - ONE).to_expr(), op.step))
+    is_last = to_affine(count) == to_affine(op.index.extent)
+    first = to_python(op.start) if start.terms else ""
+    end = "" if is_last else to_python(stop.to_expr())
+    return f"{first}:{end}" + (f":{to_python(op.step)}" if step != ONE else "")
 
 
 def write_call(

@@ -148,6 +148,21 @@ def _shrink(sizes: Sizes, demands: Demands) -> Sizes:
         sizes[name] = min(range(sizes[name] - 1, 1, -1), key=lambda n: times[n], default=1)
         for k in demands.changed_by.get(name, ()):
             lengths[k] = _find_length(demands.loops[k], sizes)
+    return _fill_extents(sizes, demands)
+
+
+def _fill_extents(sizes: Sizes, demands: Demands) -> Sizes:
+    """The sizes with those that are taken away, K in L - K + 1, small enough to leave something."""
+    for extent in demands.extents:
+        taken = [
+            atom.name
+            for monomial, number in extent.terms.items()
+            for atom, _ in monomial
+            if number < 0 and isinstance(atom, Size) and atom.name not in demands.fixed
+        ]
+        for name in taken:
+            while sizes[name] > 1 and _evaluate(extent, sizes) < 1:
+                sizes[name] -= 1
     return sizes
 
 

@@ -44,6 +44,7 @@ from derive.plan.ops import (
     Source,
     Triangle,
     Unflatten,
+    Unfold,
     args_of,
     axes_of,
     find_reads,
@@ -200,8 +201,15 @@ def find_strides(op: Op, memory: Storage) -> Strides:
         case Select(arg, place):
             strides = find_strides(arg, memory)
             return strides[:place] + strides[place + 1 :]
-        case Slice(arg):
-            return find_strides(arg, memory)
+        case Slice(arg, place, _, _, step):
+            strides = find_strides(arg, memory)
+            times = evaluate_extent(step, memory.sizes)
+            return (*strides[:place], times * strides[place], *strides[place + 1 :])
+        case Unfold(arg, place, _, _, step):
+            strides = find_strides(arg, memory)
+            times = evaluate_extent(step, memory.sizes)
+            outer = times * strides[place]
+            return (*strides[:place], outer, *strides[place + 1 :], strides[place])
         case Unflatten(arg, place, parts):
             strides = find_strides(arg, memory)
             inner = tuple(s * strides[place] for s in memory.find_dense(parts))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from derive.analysis.affine import simplify_place, to_affine
+from derive.analysis.reads import find_guard
 from derive.ir import nodes
 from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Access, Equation, Expr, Number, Tensor
 from derive.ir.walk import find_accesses, map_children, substitute
@@ -42,8 +44,23 @@ def to_expr(op: Op) -> Expr:
             return nodes.Compare(">=" if is_upper else "<=", columns, shifted)
         case ops.Select(arg, place, position):
             return substitute(to_expr(arg), {axes_of(arg)[place]: position})
-        case ops.Slice(arg, place, index):
-            return substitute(to_expr(arg), {axes_of(arg)[place]: index})
+        case ops.Slice(arg, place, index, start, step):
+            return _read_at(arg, place, nodes.Add((nodes.Mul((step, index)), start)))
+        case ops.Flip(arg, place, index):
+            back = (index.extent, nodes.Mul((MINUS_ONE, index)), MINUS_ONE)
+            return _read_at(arg, place, nodes.Add(back))
+        case ops.Unfold(arg, place, outer, inner, step):
+            return _read_at(arg, place, nodes.Add((nodes.Mul((step, outer)), inner)))
+        case ops.Pad(arg, place, index, before):
+            position = to_affine(nodes.Add((index, nodes.Mul((MINUS_ONE, before))))).to_expr()
+            length = axes_of(arg)[place].extent
+            inside = find_guard(position, length)
+            read = _read_at(arg, place, position)
+            return nodes.Where(inside, read, ZERO) if inside is not TRUE else read
+        case ops.Take(arg, places, by):
+            taken = [axes_of(arg)[k] for k in places]
+            told: dict[Expr, Expr] = dict(zip(taken, map(to_expr, by), strict=True))
+            return substitute(to_expr(arg), told)
         case ops.Unflatten(arg, place, parts):
             return substitute(to_expr(arg), {axes_of(arg)[place]: ops.to_place(parts)})
         case ops.Diagonal(arg) | ops.Arrange(arg) | ops.Expand(arg) | ops.Flatten(arg):
@@ -72,6 +89,26 @@ def to_expr(op: Op) -> Expr:
             meaning = to_expr(whole)
             tensors = {access.tensor.name for access in find_accesses(meaning)}
             return _rename_apart(meaning, tensors | {index.name for index in axes})
+
+
+def _read_at(arg: Op, place: int, position: Expr) -> Expr:
+    """What stands at a position of one place."""
+
+    def sort_terms(expr: Expr) -> Expr:
+        """What is added before what is taken away: N - n."""
+        whole = map_children(expr, sort_terms)
+        match whole:
+            case nodes.Add(terms):
+                return nodes.Add(tuple(sorted(terms, key=_is_taken_away)))
+        return whole
+
+    value = substitute(to_expr(arg), {axes_of(arg)[place]: position})
+    return sort_terms(simplify_place(value))
+
+
+def _is_taken_away(term: Expr) -> bool:
+    factors = term.factors if isinstance(term, nodes.Mul) else (term,)
+    return any(isinstance(each, Number) and each.value < 0 for each in factors)
 
 
 def _apply(function: str, *args: Expr) -> Expr:

@@ -4,8 +4,10 @@
        | Num(value)                        a Python number over sizes and scalars
        | NumTensor(value, wide)            the same as a 0-d tensor
        | Iota(index) | Triangle(rows, columns, offset, upper)
-       | Select(arg, place, at) | Slice(arg, place, index) | Unflatten(arg, place, parts)
-       | Diagonal(arg, first, second)
+       | Select(arg, place, at) | Slice(arg, place, index, start, step) | Flip(arg, place, index)
+       | Pad(arg, place, index, before) | Unfold(arg, place, outer, inner, step)
+       | Unflatten(arg, place, parts) | Diagonal(arg, first, second)
+       | Take(arg, places, by, axes)       the positions of some places are told by tensors
        | Flatten(arg, start, end, index) | Arrange(arg, axes) | Expand(arg, axes)
        | Einsum(args, axes) | Apply(function, args, axes)
        | Reduction(kind, arg, over) | Along(kind, arg, index)
@@ -18,6 +20,7 @@ name axes that its argument lacks; they have size 1 there and broadcast.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -94,11 +97,59 @@ class Select:
 
 @node
 class Slice:
-    """The first positions of one place: as many as its index has."""
+    """Positions of one place, from `start` on in steps: as many as its index has."""
 
     arg: Op
     place: int
     index: Index
+    start: Expr = Number(Fraction(0))
+    step: Expr = Number(Fraction(1))
+
+
+@node
+class Flip:
+    """One place counted from its end."""
+
+    arg: Op
+    place: int
+    index: Index
+
+
+@node
+class Pad:
+    """One place with zeros `before` it, and after it up to the extent of the index.
+
+    Where there are fewer than none, positions are cut off.
+    """
+
+    arg: Op
+    place: int
+    index: Index
+    before: Expr
+
+
+@node
+class Unfold:
+    """The windows of one place: `outer` counts them, a `step` apart; `inner`, last, runs in one."""
+
+    arg: Op
+    place: int
+    outer: Index
+    inner: Index
+    step: Expr
+
+
+@node
+class Take:
+    """The positions of some places told by integers, which are over one order of axes.
+
+    As in torch their axes stand where the places are, or first where these are no neighbours.
+    """
+
+    arg: Op
+    places: tuple[int, ...]
+    by: tuple[Op, ...]
+    axes: tuple[Index, ...]
 
 
 @node
@@ -295,6 +346,10 @@ Op: TypeAlias = (
     | Triangle
     | Select
     | Slice
+    | Flip
+    | Pad
+    | Unfold
+    | Take
     | Unflatten
     | Diagonal
     | Flatten
@@ -311,7 +366,7 @@ Op: TypeAlias = (
 )
 
 OPS = get_args(Op)
-VIEWS = (Source, Select, Slice, Unflatten, Diagonal, Flatten, Arrange, Expand)
+VIEWS = (Source, Select, Slice, Unfold, Unflatten, Diagonal, Flatten, Arrange, Expand)
 
 
 def count_given(call: Operand, place: int) -> int:
@@ -336,6 +391,8 @@ def axes_of(op: Op) -> tuple[Index, ...]:
             return axes
         case Einsum(_, axes) | Apply(_, _, axes) | Choose(_, _, _, axes) | Cell(_, _, _, axes):
             return axes
+        case Take(axes=axes):
+            return axes
         case Num() | NumTensor():
             return ()
         case Iota(index):
@@ -345,9 +402,12 @@ def axes_of(op: Op) -> tuple[Index, ...]:
         case Select(arg, place, _):
             axes = axes_of(arg)
             return axes[:place] + axes[place + 1 :]
-        case Slice(arg, place, index):
+        case Slice(arg, place, index) | Flip(arg, place, index) | Pad(arg, place, index):
             axes = axes_of(arg)
             return (*axes[:place], index, *axes[place + 1 :])
+        case Unfold(arg, place, outer, inner):
+            axes = axes_of(arg)
+            return (*axes[:place], outer, *axes[place + 1 :], inner)
         case Unflatten(arg, place, parts):
             axes = axes_of(arg)
             return axes[:place] + parts + axes[place + 1 :]
@@ -387,6 +447,8 @@ def args_of(op: Op) -> tuple[Op, ...]:
             return (condition, then, other)
         case Fill(arg, mask, _, _):
             return (arg, mask)
+        case Take(arg, _, by):
+            return (arg, *by)
         case Source() | Num() | NumTensor() | Iota() | Triangle():
             return ()
         case _:
@@ -408,6 +470,8 @@ def with_args(op: Op, args: tuple[Op, ...]) -> Op:
             values |= zip(("condition", "then", "other"), args, strict=True)
         case Fill():
             values |= zip(("arg", "mask"), args, strict=True)
+        case Take():
+            values |= {"arg": args[0], "by": args[1:]}
         case _:
             values["arg"] = args[0]
     return type(op)(*values.values())
@@ -542,7 +606,7 @@ def is_boolean(op: Op) -> bool:
             return function in BOOLEANS
         case Cast() | Reduction():
             return False
-        case Arrange(arg, _):
+        case Arrange(arg, _) | Take(arg):
             return is_boolean(arg)
         case _:
             return any(is_boolean(a) for a in args_of(op)) if len(args_of(op)) == 1 else False

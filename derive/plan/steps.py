@@ -20,9 +20,11 @@ from derive.plan.ops import (
     Choose,
     Einsum,
     Fill,
+    Flip,
     Iota,
     Num,
     Op,
+    Pad,
     Reduction,
     Source,
     Triangle,
@@ -153,6 +155,10 @@ def _find_words(op: Op) -> str:
             return _join([kind, _describe(arg)])
         case Fill(arg, _, _, _):
             return _join([_describe(arg), "masked"])
+        case Pad(arg):
+            return _join([_describe(arg), "padded"])
+        case Flip(arg):
+            return _join([_describe(arg), "reversed"])
         case Cell(_, _, whole):
             return _describe(whole)
         case Choose():

@@ -17,19 +17,8 @@ from derive.analysis.extents import (
     find_size_sources,
 )
 from derive.analysis.facts import find_facts, find_range, is_nonnegative
-from derive.analysis.names import find_mistakes, find_unplanned
-from derive.analysis.places import (
-    AffinePlace,
-    ClippedPlace,
-    CyclicPlace,
-    DividedPlace,
-    FixedPlace,
-    GatheredPlace,
-    MergedPlace,
-    PlainPlace,
-    fills_once,
-    find_place,
-)
+from derive.analysis.names import find_mistakes
+from derive.analysis.places import fills_once, split_merged
 from derive.analysis.roles import find_roles
 from derive.frontend.from_sympy import from_sympy
 from derive.ir.nodes import (
@@ -231,37 +220,6 @@ def test_inequalities_of_sizes(text, expected):
 # --- places ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("place", "kind"),
-    [
-        ("h", PlainPlace),
-        ("0", FixedPlace),
-        ("S - 1", FixedPlace),
-        ("h*D + d", MergedPlace),
-        ("d + D*h", MergedPlace),
-        ("h*D + d + 1", AffinePlace),
-        ("d*H + d", AffinePlace),
-        ("i + h", AffinePlace),
-        ("2*i", AffinePlace),
-        ("i // 2", DividedPlace),
-        ("i % 2", CyclicPlace),
-        ("clip(i, 0, 2)", ClippedPlace),
-        ("t[i]", GatheredPlace),
-        ("t[i] + i", GatheredPlace),
-    ],
-)
-def test_kinds_of_places(place, kind):
-    text = f"""
-    x[H*D]; int t[S] < 2; size H
-    index i < S; index h < H; index d < D
-    y[i,h,d] = x[{place}]"""
-    (access,) = (system(text).equations[0].value,)
-    found = find_place(access.places[0], access.tensor.shape[0])
-    assert isinstance(found, kind)
-    is_built = kind in {PlainPlace, FixedPlace, MergedPlace}
-    assert (find_unplanned(system(text)) is None) == is_built
-
-
 indices = tuple(Index(name, extent) for name, extent in zip("abc", (N, M, number(3)), strict=True))
 steps = st.sampled_from((number(1), number(3), N, M, Mul((N, M)), Mul((number(3), M)), number(2)))
 merged = st.lists(
@@ -274,13 +232,13 @@ def test_a_merged_place_meets_every_position_once_in_the_order_of_its_parts(part
     place = Add((*(Mul(part) for part in parts), offset))
     used = [index for index, _ in parts]
     extent = Mul(tuple(index.extent for index in used)) if exact else Mul((N, M))
-    found = find_place(place, extent)
+    parts = split_merged(place, extent)
     shapes = list(product(range(1, 4), repeat=2))
-    if isinstance(found, MergedPlace):
+    if parts:
         for shape in shapes:
             at = dict(zip("NM", shape, strict=True))
-            ranges = [range(int(value_of(part.extent, at))) for part in found.parts]
-            names = [part.name for part in found.parts]
+            ranges = [range(int(value_of(part.extent, at))) for part in parts]
+            names = [part.name for part in parts]
             met = [
                 value_of(place, at | dict(zip(names, values, strict=True)))
                 for values in product(*ranges)

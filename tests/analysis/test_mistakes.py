@@ -7,7 +7,7 @@ import sympy
 from sympy import Eq, Idx, IndexedBase, Integral, Piecewise, Sum, Symbol, sqrt
 
 from derive import DeriveError, Formula, mean, parse, softmax
-from derive.analysis.names import check_system, find_unplanned
+from derive.analysis.names import check_system
 from derive.frontend.from_sympy import from_sympy
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
@@ -367,29 +367,3 @@ def test_what_is_right_beside_a_mistake_is_accepted_and_has_a_value(text):
     check_system(system)
     for drawn in choose_sizes(system, count=2):  # the loops refuse any read outside a tensor
         evaluate_loops(formula, draw_inputs(system, drawn, seed=0))
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("x[T]; index t < T - 1\ny[t] = x[t + 1]", "the place t + 1 of x is shifted"),
-        ("x[2*H]; index h < H\ny[h] = x[2*h]", "the place 2*h of x is strided"),
-        ("x[N]\ny[i] = x[i] * x[i // 2]", "the place i//2 of x is divided"),
-        ("x[N]\ny[i] = x[i] * x[(i + 1) % N]", "the place (i + 1)%N of x is cyclic"),
-        ("x[N]\ny[i] = x[i] * x[clip(i, 0, 0)]", "the place clip(i, 0, 0) of x is clipped"),
-        ("E[V]; int t[N] < V\ny[i] = E[t[i]]", "the place t[i] of E is gathered"),
-    ],
-)
-def test_places_with_a_meaning_and_no_code_are_named(text, says):
-    found = find_unplanned(from_sympy(parse(text)))
-    assert found is not None and found.code == "not-yet"
-    assert found.says == f"{says}, which has a meaning but no code yet"
-    assert len(found.marks) == 1 and found.help
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["A[N, N]; x[N]\nt = sum[i](A[i,i] * x[0])", "W[H*D]; v[H, D]\nz[h,d] = v[h,d] * W[h*D + d]"],
-)
-def test_places_that_are_built_are_not_refused(text):
-    assert find_unplanned(from_sympy(parse(text))) is None

@@ -15,7 +15,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
-from derive.ir.nodes import MINUS_ONE, Index, Pow, Size
+from derive.ir.nodes import Index, Size
 from derive.ir.polynomial import Polynomial
 from derive.plan.blocks.body import Body, find_body
 from derive.plan.blocks.members import Region
@@ -28,7 +28,7 @@ from derive.plan.cost import (
     find_true_axes,
 )
 from derive.plan.machine import WIDTH, round_up, to_bytes
-from derive.plan.ops import args_of, axes_of, find_reads, walk_ops
+from derive.plan.ops import args_of, axes_of, find_reads, is_integral, walk_ops
 from derive.plan.steps import Tile, free_name
 
 if TYPE_CHECKING:
@@ -239,15 +239,17 @@ def _find_unit(body: Body, plan: Plan) -> Polynomial | None:
     None where nothing is made.
     """
     memory = Storage(plan.complete(plan.sizes))
-    one = Polynomial.of(Pow(body.index.extent, MINUS_ONE))
     for step in (*body.before, *body.inside):
         memory.strides[step.name] = find_strides(step.op, memory)
     work = [op for step in body.inside for op in walk_ops(step.op)]
-    kept = [find_kept(op) for op in work if body.index in find_true_axes(op)]
-    kept = [count for count in kept if count.terms]
-    copied = [arg for op in work for arg in find_copied(op, memory)]
-    kept += [count_elements(axes_of(arg)) for arg in copied if body.index in axes_of(arg)]
-    return max(kept, key=plan.at_sizes) * one if kept else None
+    kept = [(find_true_axes(op), 1 + is_integral(op)) for op in work if find_kept(op).terms]
+    kept += [(axes_of(arg), 1) for op in work for arg in find_copied(op, memory)]
+    units = [
+        count_elements(i for i in axes if i is not body.index) * Polynomial.of(each)
+        for axes, each in kept
+        if body.index in axes
+    ]
+    return max(units, key=plan.at_sizes, default=None)
 
 
 def check_memory(plan: Plan, most: int) -> None:

@@ -27,6 +27,7 @@ from derive.plan.ops import (
     Op,
     Reduction,
     Source,
+    Take,
     args_of,
     axes_of,
     exchange,
@@ -349,6 +350,12 @@ def find_leaves(op: Op, index: Index, inside: Mapping[str, int]) -> tuple[Op, ..
         return ()
     if isinstance(op, Cell):
         return _find_given(op, index, inside)
+    if (
+        isinstance(op, Take)
+        and index in axes_of(op.arg)
+        and any(index in axes_of(b) for b in op.by)
+    ):
+        raise BoundError  # the positions are those in the whole, and a block has others
     is_made_here = all(index not in axes_of(arg) for arg in args_of(op))
     if isinstance(op, Arrange) and is_made_here:
         return find_leaves(op.arg, index, inside)  # size 1 along the index, whatever the block

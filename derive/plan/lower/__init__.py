@@ -10,8 +10,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from derive.analysis.facts import is_nonnegative
-from derive.errors import refuse
+from derive.analysis.places import find_reversed, split_merged
 from derive.ir.definitions import PLAIN, Maker, bind
 from derive.ir.definitions import read as read_definition
 from derive.ir.functions import FUNCTIONS, ROWS, find_call
@@ -42,34 +41,25 @@ from derive.ir.nodes import (
     Truth,
     Where,
 )
-from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.text import to_text
 from derive.ir.walk import find_free, map_children, substitute, walk
 from derive.plan.lower.condition import fill, lower_choice, lower_condition, lower_index
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.number import is_steady, is_wide, lower_number
+from derive.plan.lower.places import read, take_places
 from derive.plan.lower.product import lower_product, lower_sum
-from derive.plan.ops import Along as AlongOp
 from derive.plan.ops import (
+    VIEWS,
     Apply,
     Cast,
-    Cell,
     Choose,
-    Diagonal,
     Einsum,
     Expand,
-    Flatten,
-    Given,
+    Flip,
     Num,
     NumTensor,
     Op,
-    Operand,
     Reduction,
-    Select,
-    Slice,
     Source,
-    TorchCall,
-    Unflatten,
     align,
     arrange,
     axes_of,
@@ -79,9 +69,11 @@ from derive.plan.ops import (
     is_integer,
     is_integral,
     is_number,
+    rename_indices,
     sort_axes,
     strip_casts,
 )
+from derive.plan.ops import Along as AlongOp
 from derive.rewrite.finite import is_finite, is_positive
 from derive.rewrite.rules.products import rename_bound
 
@@ -110,14 +102,21 @@ def lower_equation(equation: Equation, context: Context) -> Source:
     if is_integral(op):
         context.integers.add(target.tensor.name)
     op = Expand(op, order) if set(axes_of(op)) != set(flat) else arrange(op, order)
+    for place, extent in zip(target.places, target.tensor.shape, strict=True):
+        back = find_reversed(place, extent)
+        if back is not None:
+            counted = Index(f"{back.name}-", back.extent)
+            op = op if isinstance(op, VIEWS) else context.add_step(op)
+            op = Flip(rename_indices(op, {back: counted}), axes_of(op).index(back), back)
     context.stored[target.tensor.name] = tuple(places)
     return context.add_step(op, target.tensor.name)
 
 
 def _parts(target: Access, position: int) -> tuple[Index, ...]:
     """The indices that fill one place of a left side."""
-    place = target.places[position]
-    return split_merged(place, target.tensor.shape[position])
+    place, extent = target.places[position], target.tensor.shape[position]
+    back = find_reversed(place, extent)
+    return split_merged(place, extent) if back is None else (back,)
 
 
 def lower(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
@@ -174,7 +173,7 @@ def lower_node(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
     """One node, by its kind."""
     match expr:
         case Access():
-            return lower_access(expr, context)
+            return lower_access(expr, context, order)
         case Index():
             return Cast(lower_index(expr, context))
         case Add(terms):
@@ -201,11 +200,13 @@ def lower_node(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
             return Num(expr)
 
 
-def lower_access(access: Access, context: Context) -> Op:
+def lower_access(access: Access, context: Context, order: tuple[Index, ...]) -> Op:
     """A tensor read through its places, from the order and the indices in which it is stored."""
     layout = layout_of(access.tensor, context)
     stored = context.stored.get(access.tensor.name)
-    op = read(access, layout, stored)
+    op, left = read(access, layout, stored)
+    if left:
+        op = take_places(op, dict(left), context, order)
     name = access.tensor.name
     return Cast(op) if access.tensor.kind == "int" or name in context.integers else op
 
@@ -309,127 +310,6 @@ def _make_ops(order: tuple[Index, ...]) -> Maker:
         call,
     )
     return make
-
-
-@lru_cache(maxsize=1 << 14)
-def read(
-    access: Access, layout: tuple[int, ...], stored: tuple[tuple[Index, ...], ...] | None
-) -> Op:
-    """The tensor as a chain of views whose axes are distinct indices.
-
-    `layout` is the order of its places in storage. A tensor that an equation defines keeps indices
-    that its left side merges apart; `stored` has them, place by place.
-    """
-    shape = access.tensor.shape
-    places = [access.places[k] for k in layout]
-    extents = [shape[k] for k in layout]
-    parts = [stored[k] for k in layout] if stored else [()] * len(places)
-    axes: list[Index] = []
-    merge: list[tuple[int, int, int]] = []  # place, first and last axis
-    for k, (place, extent, indices) in enumerate(zip(places, extents, parts, strict=True)):
-        if len(indices) < 2:
-            axes.append(_hold_place(k, place, extent))
-            continue
-        found = split_merged(place, extent)
-        if [i.extent for i in found] == [i.extent for i in indices]:
-            places[k] = found[0]
-            axes += found
-        else:
-            merge.append((k, len(axes), len(axes) + len(indices) - 1))
-            axes += (Index(f"#{k}.{n}", i.extent) for n, i in enumerate(indices))
-    op: Op = Source(access.tensor.name, tuple(axes), access.tensor.kind)
-    for k, start, end in reversed(merge):
-        op = Flatten(op, start, end, _hold_place(k, places[k], extents[k]))
-    return _take_diagonals(_take_places(op, places, access))
-
-
-def _take_places(op: Op, places: list[Expr], access: Access) -> Op:
-    """Views for the places that are no plain index: their stand-ins are named by position."""
-    for k in reversed(range(len(places))):
-        place = places[k]
-        names = [axis.name for axis in axes_of(op)]
-        if f"#{k}" not in names:
-            continue
-        at = names.index(f"#{k}")
-        if isinstance(place, Index):
-            op = _cut(op, at, place)
-            continue
-        parts = split_merged(place, axes_of(op)[at].extent)
-        if parts:
-            op = Unflatten(op, at, parts)
-        elif not find_free(place):
-            op = Select(op, at, place)
-        else:
-            raise _not_yet(access, place)
-    return op
-
-
-def _cut(op: Op, at: int, index: Index) -> Op:
-    """The first positions of a place, as many as the index has.
-
-    Where there may be fewer, zeros follow: a condition leaves them out.
-    """
-    cut = Slice(op, at, index)
-    axes = axes_of(op)
-    missing = Polynomial.of(index.extent) - Polynomial.of(axes[at].extent)
-    if is_nonnegative(missing * Polynomial.of(MINUS_ONE)):
-        return cut
-    pairs: tuple[Operand, ...] = (*[0, 0] * (len(axes) - 1 - at), 0, Given(1))
-    call = TorchCall("torch.nn.functional.pad", (Given(0), pairs))
-    return Cell(call, (op, Num(missing.to_expr())), cut, axes_of(cut))
-
-
-def _hold_place(position: int, place: Expr, extent: Expr) -> Index:
-    """The index of a plain place, or a stand-in for a place that a view takes apart or cuts."""
-    if isinstance(place, Index) and is_same_extent(place.extent, extent):
-        return place
-    return Index(f"#{position}", extent)
-
-
-def _take_diagonals(op: Op) -> Op:
-    while True:
-        axes = axes_of(op)
-        twice = next((k for k, a in enumerate(axes) if a in axes[:k]), None)
-        if twice is None:
-            return op
-        op = Diagonal(op, axes.index(axes[twice]), twice)
-
-
-@lru_cache(maxsize=1 << 12)
-def split_merged(place: Expr, extent: Expr) -> tuple[Index, ...]:
-    """The indices of a merged place, slowest first, or () where it is no mixed-radix number.
-
-    `h*D + d` is one if d runs over D and the whole over H*D, so that every position is met once.
-    """
-    parts: list[tuple[Index, Polynomial]] = []
-    rest = Polynomial.of(place)
-    for index in find_free(place):
-        halves = rest.split(index)
-        if halves is None or any(isinstance(a, Index) for a in halves[0].atoms):
-            return ()
-        parts.append((index, halves[0]))
-        rest = halves[1]
-    if rest.terms:
-        return ()
-    ordered: list[Index] = []
-    stride = Polynomial.of(1)
-    while parts:
-        found = next((p for p in parts if p[1] == stride), None)
-        if found is None:
-            return ()
-        parts.remove(found)
-        ordered.insert(0, found[0])
-        stride = stride * Polynomial.of(found[0].extent)
-    return tuple(ordered) if stride == Polynomial.of(extent) else ()
-
-
-def _not_yet(access: Access, place: Expr) -> Exception:
-    return refuse(
-        "not-yet",
-        f"the position {to_text(place)} in {to_text(access)} has a meaning but no code yet",
-        help="plain, fixed, repeated and fully merged positions are built; shifted, strided, "
-        "divided, cyclic, clipped and gathered ones come later",
-    )
 
 
 TWO = Number(Fraction(2))

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import reduce
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import ONE, Add, Call, Expr, Mul, Number, Pow, Scalar, Size
-from derive.ir.walk import find_children, walk
+from derive.analysis.facts import is_nonnegative
+from derive.ir.nodes import ONE, Add, Call, Expr, Index, Mul, Number, Pow, Scalar, Size
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_all_indices, find_children, walk
 from derive.plan.cost import find_inner
 from derive.plan.ops import (
     Apply,
@@ -23,6 +26,7 @@ from derive.plan.ops import (
     NumTensor,
     Op,
     Reduction,
+    Unfold,
     args_of,
     walk_ops,
 )
@@ -159,6 +163,23 @@ def find_positive(plan: Plan) -> tuple[str, ...]:
             if not is_above_zero(number):
                 found |= dict.fromkeys(p.name for p in walk(number) if isinstance(p, Size))
     return tuple(size for size in plan.sizes if size in found)
+
+
+def find_counted(plans: Sequence[Plan]) -> tuple[tuple[Index, int], ...]:
+    """The indices whose extents may be too small, L - K + 1, and what they are at least.
+
+    No extent is below 0, and torch has no windows but where there is one.
+    """
+    found: dict[Polynomial, tuple[Index, int]] = {}
+    every = [(index, 0) for index in find_all_indices(plans[0].system)]
+    made = [step.op for plan in plans for step in plan.steps]
+    made += [op for plan in plans for tile in plan.tiles for _, op in tile.sliced]
+    every += [(op.outer, 1) for each in made for op in walk_ops(each) if isinstance(op, Unfold)]
+    for index, least in every:
+        extent = Polynomial.of(index.extent)
+        if not is_nonnegative(extent - Polynomial.of(least)):
+            found[extent] = max(found.get(extent, (index, 0)), (index, least), key=itemgetter(1))
+    return tuple(found.values())
 
 
 def _open(op: Op) -> Sequence[Op]:

@@ -1,0 +1,340 @@
+"""Places of a tensor read through index arithmetic, without a copy where torch has such a view.
+
+A place that is affine in its indices, offset + sum of step * index, is read as
+
+    pad, cut         to the positions from the least to the largest one that is read
+    flip             where an index counts down
+    slice            one index, start:stop:step
+    unflatten        steps that are the products of the extents behind them, h*D + d
+    unfold           other steps, z*t + k: windows
+
+A function of one affine form, clip(j - i, -c, c), is first taken for every value of that form, by
+as many integers, and the form is read as above. What is left, and every place that integer tensors
+tell, is taken by a tensor of integers.
+
+Outside of its tensor a view reads zeros, and integers are kept inside: a condition around the read
+says that no one asks for these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from typing import TYPE_CHECKING
+
+from derive.analysis.affine import Affine, find_range, to_affine
+from derive.analysis.facts import is_never_negative, is_positive, negate
+from derive.analysis.places import split_merged
+from derive.analysis.reads import find_guard
+from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Access, Add, Call, Expr, Index
+from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.walk import find_accesses, find_children, find_free, map_children
+from derive.plan.lower.condition import lower_index
+from derive.plan.ops import (
+    Apply,
+    Cell,
+    Diagonal,
+    Flatten,
+    Flip,
+    Given,
+    Num,
+    Op,
+    Pad,
+    Select,
+    Slice,
+    Source,
+    Take,
+    TorchCall,
+    Unflatten,
+    Unfold,
+    arrange,
+    axes_of,
+    find_union,
+    rename_indices,
+    strip_casts,
+)
+from derive.plan.steps import free_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from derive.plan.lower.context import Context
+
+_ONE = Polynomial.of(1)
+Left = tuple[tuple[Index, Expr], ...]  # stand-ins for places, and what these are
+
+
+@lru_cache(maxsize=1 << 14)
+def read(
+    access: Access, layout: tuple[int, ...], stored: tuple[tuple[Index, ...], ...] | None
+) -> tuple[Op, Left]:
+    """The tensor as a chain of views whose axes are distinct indices, and the places left over.
+
+    `layout` is the order of its places in storage. A tensor that an equation defines keeps indices
+    that its left side merges apart; `stored` has them, place by place. For a place that no view can
+    read the axes have a stand-in.
+    """
+    shape = access.tensor.shape
+    places = [access.places[k] for k in layout]
+    extents = [shape[k] for k in layout]
+    parts = [stored[k] for k in layout] if stored else [()] * len(places)
+    axes: list[Index] = []
+    merge: list[tuple[int, int, int]] = []  # place, first and last axis
+    for k, (place, extent, indices) in enumerate(zip(places, extents, parts, strict=True)):
+        if len(indices) < 2:
+            axes.append(_hold_place(k, place, extent))
+            continue
+        found = split_merged(place, extent)
+        if [i.extent for i in found] == [i.extent for i in indices]:
+            places[k] = found[0]
+            axes += found
+        else:
+            merge.append((k, len(axes), len(axes) + len(indices) - 1))
+            axes += (Index(f"#{k}.{n}", i.extent) for n, i in enumerate(indices))
+    op: Op = Source(access.tensor.name, tuple(axes), access.tensor.kind)
+    for k, start, end in reversed(merge):
+        op = Flatten(op, start, end, _hold_place(k, places[k], extents[k]))
+    left: dict[Index, Expr] = {}
+    forms: dict[Index, _Form] = {}
+    for k, place in reversed(list(enumerate(places))):
+        axis = next((axis for axis in axes_of(op) if axis.name == f"#{k}"), None)
+        if axis is None:
+            continue
+        at = axes_of(op).index(axis)
+        if not find_free(place) and not find_accesses(place):
+            op = Select(op, at, place)
+        elif (form := _find_form(place, axis.extent)) is None:
+            left = {axis: place, **left}
+        else:
+            op = _cut(op, at, form)
+            forms[axes_of(op)[at]] = form
+    for axis, form in forms.items():
+        op = _read_form(op, axes_of(op).index(axis), form)
+    return _take_diagonals(op), tuple(left.items())
+
+
+def _hold_place(position: int, place: Expr, extent: Expr) -> Index:
+    """The index of a plain place, or a stand-in for a place that a view takes apart or cuts."""
+    if isinstance(place, Index) and is_same_extent(place.extent, extent):
+        return place
+    return Index(f"#{position}", extent)
+
+
+def _take_diagonals(op: Op) -> Op:
+    while True:
+        axes = axes_of(op)
+        twice = next((k for k, a in enumerate(axes) if a in axes[:k]), None)
+        if twice is None:
+            return op
+        op = Diagonal(op, axes.index(axes[twice]), twice)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A place as steps of its indices, the largest first, from the least position on."""
+
+    steps: tuple[tuple[Index, Polynomial], ...]
+    down: tuple[Index, ...]  # those that are counted down
+    low: Polynomial
+    length: Polynomial  # positions from the least to the largest, or as many as it is read from
+
+
+def _find_form(place: Expr, extent: Expr) -> _Form | None:
+    """The place as one affine form, if it is one whose steps have a sign that is known."""
+    parts = split_merged(place, extent)
+    if parts:
+        strides = [to_stride(parts[k + 1 :]) for k in range(len(parts))]
+        steps = tuple(zip(parts, strides, strict=True))
+        return _Form(steps, (), Polynomial.of(0), Polynomial.of(extent))
+    position = to_affine(place)
+    known = {atom: step for atom, step in position.terms.items() if isinstance(atom, Index)}
+    if find_accesses(place) or not known or len(known) < len(position.terms):
+        return None
+    down = tuple(index for index, step in known.items() if is_positive(negate(step)))
+    if not all(index in down or is_positive(step) for index, step in known.items()):
+        return None
+    sizes = {index: negate(step) if index in down else step for index, step in known.items()}
+    low = position.constant
+    for index in down:
+        low = low - sizes[index] * (Polynomial.of(index.extent) - _ONE)
+    steps = _sort_steps(sizes, place)
+    return _Form(steps, down, low, _find_length(steps))
+
+
+def to_stride(parts: tuple[Index, ...]) -> Polynomial:
+    """The product of the extents."""
+    return reduce(Polynomial.__mul__, (Polynomial.of(i.extent) for i in parts), _ONE)
+
+
+def _sort_steps(
+    sizes: Mapping[Index, Polynomial], written: Expr
+) -> tuple[tuple[Index, Polynomial], ...]:
+    """The largest step first; equal ones as they are written."""
+    left, found = [i for i in find_free(written) if i in sizes], []
+    while left:
+        largest = (i for i in left if all(is_never_negative(sizes[i] - sizes[j]) for j in left))
+        first = next(largest, left[0])
+        left.remove(first)
+        found.append((first, sizes[first]))
+    return tuple(found)
+
+
+def _find_length(steps: tuple[tuple[Index, Polynomial], ...]) -> Polynomial:
+    """As many positions as are met; for windows, what they are told to fit into.
+
+    (L - K)//z + 1 windows of K, a step z apart, are those of L positions.
+    """
+    length = _ONE
+    for index, step in steps:
+        length = length + step * (Polynomial.of(index.extent) - _ONE)
+    (outer, apart), *inner = steps
+    count = Polynomial.of(outer.extent) - _ONE
+    for atom in count.atoms if inner else ():
+        match atom:
+            case Call("floordiv", (over, under)) if Polynomial.of(under) == apart:
+                rest = count - Polynomial.of(atom)
+                if atom not in rest.atoms:
+                    return length + Polynomial.of(over) + rest * apart - count * apart
+    return length
+
+
+def _cut(op: Op, at: int, form: _Form) -> Op:
+    """The positions that are read, with zeros where the tensor has none."""
+    axis = axes_of(op)[at]
+    length = Polynomial.of(axis.extent)
+    if form.low == Polynomial.of(0) and form.length == length:
+        return op
+    index = Index(f"{axis.name}'", form.length.to_expr())
+    if is_never_negative(form.low) and is_never_negative(length - form.low - form.length):
+        return Slice(op, at, index, form.low.to_expr())
+    return Pad(op, at, index, negate(form.low).to_expr())
+
+
+def _read_form(op: Op, at: int, form: _Form) -> Op:
+    """The positions of a place under the indices of its form."""
+    down = form.down
+    if len(down) == len(form.steps):
+        axis = axes_of(op)[at]
+        op, down = Flip(op, at, Index(f"{axis.name}-", axis.extent)), ()
+    made = {i: Index(f"{i.name}-", i.extent) if i in down else i for i, _ in form.steps}
+    op = _unfold(op, at, [(made[i], step) for i, step in form.steps])
+    for index in down:
+        op = Flip(op, axes_of(op).index(made[index]), index)
+    return op
+
+
+def _unfold(op: Op, at: int, steps: list[tuple[Index, Polynomial]]) -> Op:
+    """One place that holds just the positions of positive steps from 0 on."""
+    (index, step), *inner = steps
+    if not inner:
+        return (
+            _rename(op, at, index) if step == _ONE else Slice(op, at, index, ZERO, step.to_expr())
+        )
+    size = _ONE
+    for each, by in inner:
+        size = size + by * (Polynomial.of(each.extent) - _ONE)
+    (last, by), *more = inner
+    is_whole = not more and by == _ONE
+    window = last if is_whole else Index(f"{axes_of(op)[at].name}.", size.to_expr())
+    if size == step and Polynomial.of(axes_of(op)[at].extent) == step * Polynomial.of(index.extent):
+        op, at = Unflatten(op, at, (index, window)), at + 1
+    else:
+        op = Unfold(op, at, index, window, step.to_expr())
+        at = len(axes_of(op)) - 1
+    return op if is_whole else _unfold(op, at, inner)
+
+
+def _rename(op: Op, at: int, index: Index) -> Op:
+    """The same place under an index."""
+    return rename_indices(op, {axes_of(op)[at]: index})
+
+
+def take_places(
+    op: Op, left: Mapping[Index, Expr], context: Context, order: tuple[Index, ...]
+) -> Op:
+    """The places that no view reads, taken by tensors of integers."""
+    by: dict[Index, Op] = {}
+    for axis, place in left.items():
+        rolled = _roll(op, axis, place, context)
+        form = _find_core(place)
+        low, high = find_range(to_affine(form)) if form is not None else (None, None)
+        if rolled is not None:
+            op = rolled
+        elif form is None or low is None or high is None:
+            by[axis] = _lower_position(place, axis.extent, context, order)
+        else:
+            taken = {*context.names, *(index.name for index in find_free(place))}
+            run = Index(free_name("shift", taken), (high - low + _ONE).to_expr())
+            along = exchange_part(place, form, Affine({run: _ONE}, low).to_expr())
+            at = axes_of(op).index(axis)
+            op = take(op, {axis: _lower_position(along, axis.extent, context, (run,))}, order)
+            rest = Add((form, negate(low).to_expr()))
+            found = _find_form(rest, run.extent)
+            assert found is not None
+            op = _read_form(_cut(op, at, found), at, found)
+    if not by:
+        return _take_diagonals(op)
+    told = {i for each in by.values() for i in axes_of(each)}
+    by |= {axis: lower_index(axis, context) for axis in axes_of(op) if axis in told}
+    return take(op, by, order)
+
+
+def take(op: Op, by: Mapping[Index, Op], order: tuple[Index, ...]) -> Op:
+    """The positions of some axes told by integers."""
+    axes = axes_of(op)
+    places = tuple(k for k, axis in enumerate(axes) if axis in by)
+    union = find_union([by[axes[k]] for k in places], order)
+    told = tuple(arrange(by[axes[k]], union) for k in places)
+    kept = [axis for axis in axes if axis not in by]
+    is_one_block = places[-1] - places[0] + 1 == len(places)
+    start = places[0] if is_one_block else 0
+    return Take(op, places, told, (*kept[:start], *union, *kept[start:]))
+
+
+def _find_core(place: Expr) -> Expr | None:
+    """The affine form over several indices that alone tells the position, if there is one."""
+    while True:
+        parts = [part for part in find_children(place) if find_free(part) or find_accesses(part)]
+        if len(parts) != 1:
+            break
+        place = parts[0]
+    form = to_affine(place)
+    is_affine = all(isinstance(atom, Index) for atom in form.terms)
+    signs = [is_positive(step) or is_positive(negate(step)) for step in form.terms.values()]
+    return place if len(form.terms) > 1 and is_affine and all(signs) else None
+
+
+def exchange_part(expr: Expr, part: Expr, new: Expr) -> Expr:
+    """The expression with another part."""
+    if expr is part:
+        return new
+    return map_children(expr, lambda child: exchange_part(child, part, new))
+
+
+def _lower_position(place: Expr, extent: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+    """Positions as integers; what a condition leaves out is kept inside."""
+    op = strip_casts(context.lower(place, order))
+    if find_guard(place, extent) is TRUE:
+        return op
+    last = to_affine(Add((extent, MINUS_ONE))).to_expr()
+    return Apply("clip", (op, Num(ZERO), Num(last)), axes_of(op))
+
+
+def _roll(op: Op, axis: Index, place: Expr, context: Context) -> Op | None:
+    """A whole place that is read from some position on and then from its start: torch.roll."""
+    match place:
+        case Call("mod", (over, under)) if is_same_extent(under, axis.extent):
+            form = to_affine(over)
+        case _:
+            return None
+    (index, step), *more = form.terms.items() or [(ONE, _ONE)]
+    if more or step != _ONE or not isinstance(index, Index):
+        return None
+    if not is_same_extent(index.extent, axis.extent):
+        return None
+    at = axes_of(op).index(axis)
+    by = _lower_position(place, axis.extent, context, (index,))
+    whole = take(op, {axis: by}, (index,))
+    shift = negate(form.constant).to_expr()
+    call = TorchCall(".roll", (Given(0), Given(1), at))
+    return Cell(call, (op, Num(shift)), whole, axes_of(whole))
