@@ -48,6 +48,8 @@ def _check_shapes(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor, alpha: float | T
         raise ValueError(f"B[o,r] must be [O={O}, R={R}], got {list(B.shape)}")
     if torch.is_tensor(alpha) and alpha.ndim != 0:
         raise ValueError(f"alpha is a scalar, got {list(alpha.shape)}")
+    if isinstance(alpha, float) and not abs(alpha) < torch.inf:
+        raise ValueError(f"alpha must be finite, got {alpha}")
     if R < 1:
         raise ValueError(f"R must be at least 1, got {R}")
     return R

@@ -2,9 +2,10 @@
 
 First every size is read, where `analysis.extents` says where it stands; then every shape that was
 not unpacked whole is compared. Integers and truth values must be such, a fixed place such as x[0]
-must be there, and a size that the code divides by, or takes a largest entry over, is not 0. The
-values of integers are looked at only where the caller asks for it by the keyword `validate`: that
-waits for the device, and a compiler cannot trace it.
+must be there, and a size that the code divides by, or takes a largest entry over, is not 0. A
+number that is multiplied or added up is finite: what 0 * inf gives is told by the order of work,
+which is not that of the formula. The values of integers are looked at only where the caller asks
+for it by the keyword `validate`: that waits for the device, and a compiler cannot trace it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,27 @@ from typing import TYPE_CHECKING, TypeAlias
 from derive.analysis.extents import FromEquation, FromShape, find_size_sources
 from derive.backend.lines import INDENT, WIDTH, fit_signature
 from derive.backend.to_torch import ADD, SIGN, to_python
-from derive.ir.nodes import Access, Expr, Index, ScalarInput, System, Tensor
+from derive.ir.nodes import (
+    Access,
+    Add,
+    Along,
+    Compare,
+    Expr,
+    Index,
+    Mul,
+    Number,
+    Pow,
+    Reduce,
+    Scalar,
+    ScalarInput,
+    System,
+    Tensor,
+)
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
-from derive.ir.walk import find_accesses, walk
+from derive.ir.walk import find_accesses, find_children, walk
 from derive.plan.steps import free_name
+from derive.rewrite.guards import is_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -143,8 +160,9 @@ def _write_body(
         lines += _write_comparison(tensor, system)
     for tensor in tensors:
         lines += _write_kind(tensor, system)
+    finite = find_finite(system)
     for scalar in _find_scalars(system):
-        lines += _write_scalar(scalar)
+        lines += _write_scalar(scalar, scalar.name in finite)
     for access, place in fixed:
         lines += _write_fixed(access, place)
     for size in positive:
@@ -164,11 +182,51 @@ def _find_scalars(system: System) -> list[ScalarInput]:
     return [entry for entry in system.inputs if isinstance(entry, ScalarInput)]
 
 
-def _write_scalar(scalar: ScalarInput) -> list[str]:
+def find_finite(system: System) -> set[str]:
+    """The scalars of which an infinity would reach a product or a sum.
+
+    It may stand in a comparison, a bound, a divisor or the exponent of a softmax: there it means
+    the same in whatever order the work is done.
+    """
+    found: set[str] = set()
+    reached: dict[Tensor, set[str]] = {}  # the scalars with which a tensor is infinite
+
+    def ask(expr: Expr) -> set[str]:
+        inside = [ask(child) for child in find_children(expr)]
+        inner: set[str] = set().union(*inside)
+        match expr:
+            case Scalar(name):
+                return {name}
+            case Access(tensor, _):
+                return reached.get(tensor, set())
+            case Mul(parts) if sum(map(is_variable, parts)) > 1:
+                found.update(inner)
+            case Add() if sum(map(len, inside)) > len(inner):
+                found.update(inner)  # it may cancel
+            case Reduce("sum" | "mean" | "var" | "sample_var" | "prod") | Along("cumsum"):
+                found.update(inner)
+            case Pow(_, Number(value)) if value < 0:
+                return set()
+            case Along("softmax") | Compare():
+                return set()
+        return inner
+
+    for equation in system.equations:
+        reached[equation.target.tensor] = ask(equation.value)
+    return found
+
+
+def _write_scalar(scalar: ScalarInput, is_finite: bool) -> list[str]:
     """A tensor of one number may stand for it, and no other: that would broadcast."""
     name = scalar.name
-    test = f"if torch.is_tensor({name}) and {name}.ndim != 0:"
-    return [test, *_write_raise(f"{name} is a scalar, ", f"got {{list({name}.shape)}}")]
+    lines = [
+        f"if torch.is_tensor({name}) and {name}.ndim != 0:",
+        *_write_raise(f"{name} is a scalar, ", f"got {{list({name}.shape)}}"),
+    ]
+    if is_finite:
+        lines.append(f"if isinstance({name}, float) and not abs({name}) < torch.inf:")
+        lines += _write_raise(f"{name} must be finite, ", f"got {{{name}}}")
+    return lines
 
 
 def _find_fixed(system: System) -> list[tuple[Access, int]]:

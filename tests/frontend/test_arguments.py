@@ -8,6 +8,7 @@ from examples import EXAMPLES, LOGSUMEXP, MULTI_HEAD, RELATIVE
 
 from derive.compiler import build
 from derive.frontend.from_text import parse
+from derive.judge.loops import evaluate_loops
 
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
 
@@ -141,6 +142,35 @@ def test_a_scalar_may_be_a_tensor_of_one_number_and_no_other():
     for wrong in (torch.ones(4), torch.ones(1), torch.ones(3, 1)):
         with pytest.raises(ValueError, match="c is a scalar, got"):
             function(x, wrong)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_told"),
+    [
+        ("sum[j, x[i,j] > 0](x[i,j]*c)", True),
+        ("mean[j](where(m[i,j], x[i,j], c))", True),
+        ("x[i,0] + c - c", True),
+        ("prod[j](x[i,j] + c)", True),
+        ("x[i,0]/c", False),
+        ("clip(x[i,0], 0, c)", False),
+        ("max[j](softmax[j](where(m[i,j], x[i,j], -c)))", False),
+        ("sum[j]([x[i,j] < c]*x[i,j])", False),
+        ("exp(-x[i,0]**2/c**2)", False),
+    ],
+)
+def test_an_infinite_scalar_means_what_the_formula_says_or_is_refused(value, is_told):
+    """What 0 * inf gives is told by the order of work, which is not that of the formula."""
+    made = build(parse(f"x[N, M]; bool m[N, M]; scalar c\nz[i] = {value}"))
+    used = {tensor.name for tensor in made.system.inputs}
+    x = torch.randn(3, 4, dtype=torch.float64)
+    given = {"x": x, "m": torch.eye(3, 4, dtype=torch.bool), "c": torch.inf}
+    given = {name: each for name, each in given.items() if name in used}
+    if is_told:
+        with pytest.raises(ValueError, match="c must be finite, got inf"):
+            made.function(**given)
+    else:
+        expected = torch.as_tensor(evaluate_loops(made.formula, given), dtype=torch.float64)
+        torch.testing.assert_close(made.function(**given), expected)
 
 
 SEGMENTS = "size G; x[N]; int s[N] < G; index g < G; y[g] = sum[n](x[n]*[s[n] == g])"
