@@ -10,6 +10,7 @@ each the pairs that are judged against it:
         verdict: proved                     of a right one: the least that is said of it
         edit: scale|factor; 1/sqrt(d)       of a wrong one: words of the edit, `|` parts choices
         line: scores =                      of a wrong one: a part of the line at fault
+        missed: edit, line                  which of the two is not found yet
 
     and the code between ```python marks. Where names and defaults do not tell, also
 
@@ -48,7 +49,7 @@ HERE = Path(__file__).resolve().parent / "pairs"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 HEADING = re.compile("^## (.*)$", re.MULTILINE)
 ENTRIES = {
-    *("verdict", "edit", "line", "says", "bind", "sizes", "code", "fields"),
+    *("verdict", "edit", "line", "missed", "says", "bind", "sizes", "code", "fields"),
     *("shown at", "shown by", "single", "empty row"),
 }
 CLOSE = 1e-9  # relative to the largest element; what is wrong is off by far more

@@ -54,14 +54,19 @@ def test_the_verdict_is_the_one_on_record(pair, tmp_path):
         return
     assert verdict.same is False, report
     assert verdict.grade == "different"
-    assert pair.is_edited_by(verdict.edit), report
-    assert pair.line in {None, verdict.line}, report
+    missed = pair.entries.get("missed", "")
+    assert pair.is_edited_by(verdict.edit) or "edit" in missed, report
+    assert pair.line in {None, verdict.line} or "line" in missed, report
 
 
 @pytest.mark.parametrize("pair", list_pairs(slow=False))
 def test_neither_fields_nor_a_proof_take_the_wrong_for_the_right(pair, tmp_path):
     path, system = pair.write(tmp_path), pair.system
-    picked = pick_program(load(path, system.name), system, pair.bind, pair.sizes)
+    try:
+        picked = pick_program(load(path, system.name), system, pair.bind, pair.sizes)
+    except CannotRunError:
+        assert not pair.right
+        return
     found = judge_fields(picked.program, picked.draws)
     if pair.right:
         assert found.same or ("fields" in pair.entries and found.reason), found
@@ -70,7 +75,7 @@ def test_neither_fields_nor_a_proof_take_the_wrong_for_the_right(pair, tmp_path)
     job = Job(path, pair.formula, system, pair.bind, pair.sizes, False, 30)
     try:
         proof = find_proof(job, picked)
-    except (DeriveError, CannotRunError):  # code that does not run at all is never the same
+    except DeriveError:
         return
     assert bool(proof) is (pair.name in PROVED_AS_FAR), proof
     assert (proof.words if proof else "").startswith(PROVED_AS_FAR.get(pair.name, ""))
