@@ -1,13 +1,32 @@
-"""What all tests share: one thread, and hypothesis without clocks or luck."""
+"""What all tests share: one thread, and two measures of the effort of properties."""
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 # One thread, so that runs are alike on any machine; set before torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# The same examples in every run; `--hypothesis-profile=explore` looks for new ones.
-settings.register_profile("house", derandomize=True, deadline=None, database=None)
-settings.register_profile("explore", deadline=None, max_examples=1000)
-settings.load_profile("house")
+# The same examples in every run, without clocks or luck: a few of each property in the fast suite,
+# many in the slow one, and `--hypothesis-profile=explore` looks for new ones.
+calm = settings(deadline=None, suppress_health_check=list(HealthCheck))
+settings.register_profile("explore", calm, max_examples=1000)
+settings.register_profile("slow", calm, derandomize=True, database=None, max_examples=300)
+settings.register_profile("fast", settings.get_profile("slow"), max_examples=25)
+settings.load_profile("fast")
+
+
+def is_slow(config):
+    """Are the slow tests asked for, and they alone?"""
+    return config.getoption("markexpr") == "slow"
+
+
+def pytest_configure(config):
+    if is_slow(config) and not config.getoption("--hypothesis-profile"):
+        settings.load_profile("slow")
+
+
+def pytest_itemcollected(item):
+    """A property is a fast test, and a slow one of more examples."""
+    if is_slow(item.config) and is_hypothesis_test(getattr(item, "obj", None)):
+        item.add_marker("slow")

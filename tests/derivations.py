@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from derive import build, parse
 from derive.formulas import find_families, find_formula
@@ -15,13 +14,6 @@ from derive.rewrite.naming import settle_indices
 LIBRARY = tuple(find_families())
 SOFTMAX = "x[M, N]; y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))"
 
-calm = settings(
-    suppress_health_check=[
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-        HealthCheck.filter_too_much,
-    ]
-)
 every_formula = pytest.mark.parametrize("name", LIBRARY)
 
 

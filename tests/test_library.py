@@ -1,4 +1,4 @@
-"""Every formula of the library against the code its field writes, which is in tests/references.
+"""Every formula of the library against code by hand, which is in tests/benchmarks.
 
 The loops say what a formula means, the built function is what people run: both are compared with
 the reference, at pairwise distinct sizes, one of them 1, and where a mask leaves nothing in a row.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib import import_module
-from inspect import getmembers, isfunction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,6 +31,7 @@ from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 from derive.notation.formula import Formula
+from tests.benchmarks.by_hand import load_by_hand
 
 NAMES = tuple(find_families())  # read, not loaded, when tests are collected
 WRITTEN = {
@@ -42,6 +41,7 @@ WRITTEN = {
 }
 SOFTMAX = [name for name in NAMES if re.search("softmax|logsumexp", WRITTEN[name])]
 MASKED = [name for name in NAMES if 'empty_row="zeros"' in WRITTEN[name]]
+BY_HAND = load_by_hand()
 DRAWS = range(3)  # the second has a size 1
 
 every_formula = pytest.mark.parametrize("name", NAMES)
@@ -58,13 +58,6 @@ def draw_from(name: str, draw: int, *, empty_row: bool = False) -> dict[str, Any
     system = built(name).system
     sizes = choose_sizes(system, count=len(DRAWS))[draw]
     return draw_inputs(system, sizes, draw, empty_row=empty_row)
-
-
-def find_reference(name: str) -> Any:
-    family = family_of(name)
-    module = import_module(f"references.{family}")
-    assert hasattr(module, name), f"write {name}(...) in torch into tests/references/{family}.py"
-    return getattr(module, name)
 
 
 def to_tuple(results: Any) -> tuple[torch.Tensor, ...]:
@@ -104,7 +97,7 @@ def find_gradients(function: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor,
 @every_formula
 def test_the_loops_agree_with_the_reference(name: str, draw: int) -> None:
     inputs = draw_from(name, draw)
-    assert_equal(evaluate_loops(find_formula(name), inputs), find_reference(name)(**inputs))
+    assert_equal(evaluate_loops(find_formula(name), inputs), BY_HAND[name](**inputs))
 
 
 @one_sample
@@ -112,7 +105,7 @@ def test_the_loops_agree_with_the_reference(name: str, draw: int) -> None:
 @every_formula
 def test_the_built_function_agrees_with_the_reference(name: str, draw: int) -> None:
     inputs = draw_from(name, draw)
-    assert_equal(built(name).function(**inputs), find_reference(name)(**inputs))
+    assert_equal(built(name).function(**inputs), BY_HAND[name](**inputs))
 
 
 @one_sample
@@ -120,7 +113,7 @@ def test_the_built_function_agrees_with_the_reference(name: str, draw: int) -> N
 @every_formula
 def test_its_gradients_are_those_of_the_reference(name: str, draw: int) -> None:
     inputs = draw_from(name, draw)
-    expected = find_gradients(find_reference(name), inputs)
+    expected = find_gradients(BY_HAND[name], inputs)
     assert_equal(find_gradients(built(name).function, inputs), expected, 1e-8)
 
 
@@ -143,16 +136,29 @@ def test_its_gradients_are_the_slopes(name: str) -> None:
 
 @every_formula
 def test_large_inputs(name: str) -> None:
-    """At logits of 1e4 and more the function is finite wherever the reference is."""
+    """At logits of 1e4 and more it is finite wherever code by hand is, and right.
+
+    That is what code by hand gives, or the loops: either may lose its digits there.
+    """
     inputs = {
         argument: value * 100
         if isinstance(value, torch.Tensor) and value.is_floating_point()
         else value
         for argument, value in draw_from(name, 0).items()
     }
-    expected = find_reference(name)(**inputs)
-    assert all(bool(result.isfinite().any()) for result in to_tuple(expected))
-    assert_equal(built(name).function(**inputs), expected)
+    found, loops, by_hand = (
+        to_tuple(results)
+        for results in (
+            built(name).function(**inputs),
+            evaluate_loops(find_formula(name), inputs),
+            BY_HAND[name](**inputs),
+        )
+    )
+    for one, known, other in zip(found, loops, by_hand, strict=True):
+        assert bool(other.isfinite().any())
+        largest = max(1e-3, float(other[other.isfinite()].abs().max()))
+        near = [torch.isclose(one, right, 1e-9, 1e-9 * largest) for right in (other, known)]
+        assert bool((near[0] | near[1] | ~other.isfinite()).all())
 
 
 def test_every_attention_but_the_linear_one_has_a_softmax() -> None:
@@ -204,7 +210,7 @@ def test_an_empty_row(name: str) -> None:
     (mask,) = (v for v in inputs.values() if isinstance(v, torch.Tensor) and v.dtype == torch.bool)
     assert not bool(mask.any(dim=-1).all())
     assert bool(mask.any(dim=-1).any())
-    reference, function = find_reference(name), built(name).function
+    reference, function = BY_HAND[name], built(name).function
     expected = reference(**inputs)
     assert_equal(evaluate_loops(find_formula(name), inputs), expected)
     assert_equal(function(**inputs), expected)
@@ -245,13 +251,6 @@ def test_its_text_reads_back(name: str) -> None:
 def test_families_are_the_files() -> None:
     here = Path(derive.formulas.__file__).parent
     assert sorted(FAMILIES) == sorted(p.stem for p in here.glob("*.py") if p.stem != "__init__")
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_no_reference_is_left_over(family: str) -> None:
-    module = import_module(f"references.{family}")
-    own = [n for n, f in getmembers(module, isfunction) if f.__module__ == module.__name__]
-    assert sorted(own) == sorted(name for name in NAMES if family_of(name) == family)
 
 
 def test_a_formula_is_found_by_its_name() -> None:

@@ -4,7 +4,7 @@ from fractions import Fraction
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.analysis.affine import (
@@ -226,7 +226,6 @@ def indices_of(expr):
 
 
 @given(PLACES, st.tuples(*[st.integers(1, 4)] * 3))
-@settings(max_examples=400, deadline=None)
 def test_simplified_places_have_the_same_values_and_keep_their_range(expr, extents):
     sizes = dict(zip("SDH", extents, strict=True))
     held = indices_of(expr)
@@ -246,7 +245,6 @@ def test_simplified_places_have_the_same_values_and_keep_their_range(expr, exten
 
 
 @given(EXTENTS, EXTENTS, st.integers(-5, 5))
-@settings(max_examples=100, deadline=None)
 def test_division_of_sizes_leaves_a_rest(over, under, extra):
     whole, divisor = Polynomial.of(over) + Polynomial.of(extra), Polynomial.of(under)
     quotient, rest = divide_sizes(whole, divisor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.errors import DeriveError
@@ -117,7 +117,6 @@ def test_only_text_is_read():
 
 
 @given(st.text(st.sampled_from("ijkAB,->. \n=1"), max_size=12))
-@settings(max_examples=300, deadline=None)
 def test_any_string_is_read_or_refused(equation):
     try:
         from_einsum(equation)
@@ -137,7 +136,6 @@ def equations(draw):
 
 
 @given(equations())
-@settings(max_examples=60, deadline=None)
 def test_the_meaning_is_torch_einsum(equation):
     lengths = {"i": 2, "j": 3, "k": 1, "B": 4}
     generator = torch.Generator().manual_seed(0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sympy import Add, And, Eq, Idx, Mod, Mul, Piecewise, Pow, Rational, S, Sum, floor
 from text_round_trips import ROUND_TRIPS
@@ -339,7 +339,6 @@ PARTS = st.sampled_from([*WORDS.split(), *"()[]{}=<>!+-*/%,;.#\n :@'\"\\^&~", " 
 
 
 @given(st.text())
-@settings(max_examples=300, deadline=None)
 @example("a[")
 @example("return")
 def test_any_text_is_read_or_refused(text):
@@ -347,13 +346,11 @@ def test_any_text_is_read_or_refused(text):
 
 
 @given(st.lists(PARTS, max_size=20).map("".join))
-@settings(max_examples=300, deadline=None)
 def test_any_words_are_read_or_refused(text):
     read("x[N]; " + text)
 
 
 @given(st.sampled_from(ROUND_TRIPS), st.randoms(use_true_random=False), st.lists(PARTS, max_size=3))
-@settings(max_examples=500, deadline=None)
 def test_any_change_of_a_formula_is_read_or_refused(text, random, parts):
     tokens = re.findall(r"\w+|\*\*|//|[<>=!]=|\s+|[^\w\s]", text)
     for part in parts:

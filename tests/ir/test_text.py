@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import floor
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from derive.frontend.from_sympy import from_sympy, show
@@ -281,7 +281,6 @@ def evaluate_text(text: str) -> Fraction:
 
 
 @given(EXPRESSIONS)
-@settings(max_examples=400, deadline=None)
 def test_the_text_means_what_the_tree_means(expr):
     try:
         expected = evaluate(expr)
@@ -291,7 +290,6 @@ def test_the_text_means_what_the_tree_means(expr):
 
 
 @given(EXPRESSIONS)
-@settings(max_examples=300, deadline=None)
 def test_the_text_is_read_back(expr):
     text = f"scalar a, b, c\ny = {to_text(expr)}"
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.errors import DeriveError
@@ -94,7 +94,6 @@ rational = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(rational, st.integers(0, 1000))
 def test_fractions_agree_with_floats(body: str, seed: int) -> None:
     formula = parse(f"x[N]; A[N, N]; scalar c; index i, j, k, l, o, p, q, r < N\ny[i,j] = {body}")
@@ -104,7 +103,6 @@ def test_fractions_agree_with_floats(body: str, seed: int) -> None:
     np.testing.assert_allclose(evaluate_loops(formula, values), exact, rtol=1e-12, atol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(rational, st.integers(0, 1000))
 def test_floats_agree_with_python(body: str, seed: int) -> None:
     """The notation's words given to Python itself: the same text, another reader."""

@@ -4,9 +4,9 @@ import weakref
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from strategies import formulas
-from test_random_formulas import calm, draw_inputs
+from test_random_formulas import draw_inputs
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -135,7 +135,6 @@ def test_a_call_takes_no_more_than_was_allowed(text, share):
 
 
 @pytest.mark.slow
-@settings(calm, max_examples=300, derandomize=True)
 @given(formulas())
 def test_random_formulas_take_no_more_than_was_allowed(drawn):
     free = build(parse(drawn.text, empty_row=drawn.empty_row))

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from derivations import LIBRARY, SOFTMAX, built, calm, every_formula, read, settle
-from hypothesis import given, settings
+from derivations import LIBRARY, SOFTMAX, built, every_formula, read, settle
+from hypothesis import given
 from strategies import formulas
 from test_random_formulas import check_close, draw_inputs
 
@@ -92,13 +92,11 @@ def test_uses_end_where_the_recipe_does(name):
     check_uses(built(name).system)
 
 
-@settings(calm, max_examples=60)
 @given(formulas(depth=4, equations=3))
 def test_uses_of_random_formulas_end_where_the_recipe_does(drawn):
     check_uses(read(drawn.text, drawn.empty_row))
 
 
-@settings(calm, max_examples=40)
 @given(formulas(depth=4, equations=2))
 def test_stages_of_random_formulas_have_equal_loops(drawn):
     system = read(drawn.text, drawn.empty_row)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from derivations import settle
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from strategies import formulas
 
 from derive.frontend.from_sympy import from_sympy
@@ -157,7 +157,6 @@ def test_fresh_indices_of_two_equations_have_one_extent():
     assert list(extents) == ["j", "k", "J", "l"]
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=60)
 @given(formulas(depth=4, equations=3))
 def test_what_the_rules_leave_can_be_read_back(drawn):
     prepared = settle(prepare(from_sympy(parse(drawn.text, empty_row=drawn.empty_row)))[0])
