@@ -1,14 +1,40 @@
-"""Runs of functions with cells beside the same without: values, gradients, sizes of 0 and 1."""
+"""Formulas with cells, and runs of their functions beside the same without: values, gradients."""
 
 import warnings
 from functools import cache
+from pathlib import Path
 
 import torch
+from texts import read_parts
 
 from derive import parse
 from derive.compiler import build
 from derive.frontend.system import to_system
 from derive.judge.samples import draw_inputs, find_sizes
+from derive.plan.cells import CELLS, attention
+
+HERE = Path(__file__).parent
+PLAIN, BIASED, MASKED, OTHERS = read_parts(HERE / "attention.txt").values()
+
+LAYER = "functional.layer_norm("
+RMS = "functional.rms_norm("
+LINEAR = "functional.linear("
+ADDMM = "torch.addmm("
+ENTROPY = "functional.cross_entropy("
+CDIST = "torch.cdist("
+SEGMENTS = ".index_add("
+TEXTS = read_parts(HERE / "cells.txt")
+ROWS = {
+    f"{row.call.removeprefix('torch.nn.')}(": row for row in CELLS if row not in attention.CELLS
+}
+FOUND = {call: (row.computes, *TEXTS.get(call, ())) for call, row in ROWS.items()}
+SPELLINGS = [(call, text) for call, texts in FOUND.items() for text in texts]
+IMPOSTORS = [
+    (call, text)
+    for call, row in ROWS.items()
+    for text in (row.refuses, *TEXTS.get(f"not {call}", ()))
+]
+SOFT = [(part[5:], texts) for part, texts in TEXTS.items() if part.startswith("soft ")]
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 

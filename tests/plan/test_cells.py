@@ -3,6 +3,17 @@
 import pytest
 import torch
 from cell_runs import (
+    ADDMM,
+    CDIST,
+    ENTROPY,
+    FOUND,
+    IMPOSTORS,
+    LAYER,
+    LINEAR,
+    RMS,
+    SEGMENTS,
+    SOFT,
+    SPELLINGS,
     assert_same,
     draw,
     find_error,
@@ -14,26 +25,13 @@ from cell_runs import (
     run,
     spread_out,
 )
-from cell_stock import (
-    ADDMM,
-    CDIST,
-    ENTROPY,
-    FOUND,
-    IMPOSTORS,
-    LAYER,
-    LINEAR,
-    LINES,
-    LOSS,
-    NORM,
-    RMS,
-    SEGMENTS,
-    SOFT,
-    SPELLINGS,
-)
 from torch.autograd import gradcheck, gradgradcheck
 
 from derive.plan.cells import CELLS
 
+NORM = "x[B, S, D]; gamma, beta[D]\n"
+LINES = "x[N, D]; W[O, D]; bias[O]\n"
+LOSS = "x[N, C]; p[N, C]\n"
 FIRST = [(call, texts[0]) for call, texts in FOUND.items()]
 
 

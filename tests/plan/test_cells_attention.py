@@ -2,12 +2,26 @@
 
 import pytest
 import torch
-from attention_stock import BIASED, HEADS, LOGITS, MASKED, OTHERS, PLAIN, SQUARE, attend
-from cell_runs import assert_same, draw, find_leaves, list_sizes, make, make_both, run, spread_out
+from cell_runs import (
+    BIASED,
+    MASKED,
+    OTHERS,
+    PLAIN,
+    assert_same,
+    draw,
+    find_leaves,
+    list_sizes,
+    make,
+    make_both,
+    run,
+    spread_out,
+)
 
 from derive import build, parse
 from derive.plan.ops import Cell, axes_of, walk_ops
 
+LOGITS = "sum[c](Q[b,h,i,c] * K[b,h,j,c]) / sqrt(D)"
+SQUARE = f"Q, K, V[B, H, N, D]\nz[b,h,i,d] = sum[j](softmax[@]({LOGITS}) * V[b,h,j,d])"
 CALL = "functional.scaled_dot_product_attention("
 EMPTY = [(text, "nan") for text in (*PLAIN, *BIASED)]
 EMPTY += [(text, "zeros") for text in (*PLAIN[::3], *BIASED[::2], *MASKED)]
@@ -31,12 +45,10 @@ def test_a_row_without_entries_that_is_nan_is_no_attention(text):
 
 
 def test_a_causal_mask_leaves_something_in_every_row():
-    text = attend(heads=SQUARE, range_="j, j <= i")
+    text = SQUARE.replace("@", "j, j <= i")
     assert "is_causal=True" in make(text).source
-    assert (
-        "is_causal" not in make(attend(heads=SQUARE, range_="j, j < i"), empty_row="zeros").source
-    )
-    later = attend(heads=SQUARE, range_="j, j >= i")
+    assert "is_causal" not in make(SQUARE.replace("@", "j, j < i"), empty_row="zeros").source
+    later = SQUARE.replace("@", "j, j >= i")
     assert "is_causal" not in make(later, empty_row="zeros").source
 
 
@@ -174,9 +186,9 @@ def test_an_attention_reads_queries_that_are_computed():
 
 
 def test_the_comment_is_the_formula():
-    comment = [line.strip() for line in make(attend()).source.splitlines() if "# z[" in line]
+    comment = [line.strip() for line in make(PLAIN[0]).source.splitlines() if "# z[" in line]
     assert comment[0].startswith("# z[b,h,i,d] = sum[j](softmax[j](sum[c](Q[b,h,i,c]")
-    assert HEADS.split(";", maxsplit=1)[0] in make(attend()).source
+    assert "Q[B, H, N, D]" in make(PLAIN[0]).source
 
 
 def test_the_longer_of_two_rows_is_that_of_the_queries():

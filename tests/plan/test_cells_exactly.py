@@ -1,9 +1,7 @@
 """Functions with cells against their formulas: proved, or identical over random fields."""
 
 import pytest
-from attention_stock import BIASED, MASKED, PLAIN
-from cell_runs import make
-from cell_stock import CDIST, FOUND
+from cell_runs import BIASED, CDIST, FOUND, MASKED, PLAIN, make
 from exactness import assert_exact
 
 from derive import parse

@@ -1,12 +1,15 @@
 """Folds: loops that sum compute the same, whatever the blocks, the logits and the dtype."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from fold_stock import FOLDS, build_loops
+from texts import read_parts
 
 from derive import build, parse
+from derive.backend.to_module import Header, to_module
+from derive.compiler import Built
 from derive.errors import DeriveError
 from derive.frontend.system import to_system
 from derive.ir.walk import find_sizes
@@ -16,6 +19,11 @@ from derive.plan.blocks.body import find_body
 from derive.plan.build import make_plan
 from derive.plan.machine import DEFAULT
 
+# name: (the formula, the summed indices that have a loop, each with the number of its peaks)
+FOLDS = {
+    part.split(": ")[0]: (text, part.split(": ")[1])
+    for part, (text,) in read_parts(Path(__file__).with_name("folds.txt")).items()
+}
 ADDITIVE = """
     q[B, N, D]; k[B, M, D]; v[B, M, E]; bias[N, M]
     s[b,i,j] = sum[d](tanh(q[b,i,d] + k[b,j,d])) + bias[i,j]
@@ -26,6 +34,24 @@ MANY = dict(B=2, N=1 << 10, M=1 << 12, D=64, E=64)  # the result, twice, is 1 Mi
 
 
 MASKED = ("masked", "softmax-under-its-own-guard")  # the third draw leaves a row empty
+
+
+def build_loops(text, indices, *, empty_row="nan", length=2):
+    """What is built with a loop over the first of these, and one in it over the next: "i", "j*".
+
+    Over an index with a star the loop sums.
+    """
+    formula = parse(text)
+    formula.empty_row = empty_row
+    system = to_system(formula)
+    plan = make_plan(system, dict.fromkeys(find_sizes(system), 64))
+    for index in indices:
+        scope = open_region(plan)
+        (each,) = [i for i in find_indices(plan) if i.name == index.removesuffix("*")]
+        group = find_body(scope, each, is_summed=index.endswith("*"), longest=True)
+        plan = make_tiled(plan, group, length)
+    source = to_module(plan, system.name, Header("", "", "a formula", "derive build"))
+    return Built(system.name, formula, system, plan, source)
 
 
 def find_folds(text):
