@@ -1,32 +1,38 @@
-"""What may be written otherwise at one place of the code: another part, or one less.
+"""The operators of edits at one place of the code.
 
-    another number, name, operator, or function     exchange two parts
-    drop a part                                     move a part out of or into another
+exchange    another number, name, operator, function, keyword, slice; two parts for each other
+leave out   an operand, a function, a keyword, an axis
+move        an operand out of a function, into it, to one term alone
+insert      a factor, a term, a function, a keyword; an order of the axes
 
 What is put in comes from the code around it and from the formula: its numbers, its functions, the
-sizes as the code can spell them. The cost says how likely a slip is; cheaper ones are tried first.
+sizes as the code can spell them. The costs follow the rule by which edits of the formula are
+ranked.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.code_edits.running import is_like, is_number
-from derive.ir.functions import FUNCTIONS, find_confused
+from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, SEVERAL
+from derive.ir.functions import FUNCTIONS, find_call, find_confused
 from derive.ir.nodes import Along, Call, Number, Reduce
 from derive.ir.walk import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from derive.checker.code_edits.sites import Rewrite, Site
     from derive.ir.nodes import System
+
+INSERTED = SEVERAL  # what is put in stands nowhere there
 
 # Functions that are taken for one another, but for the activations, which their rows tell; the
 # formula's own are tried in place of these and of the first two lines.
@@ -62,6 +68,7 @@ _OPERATORS = {
     ast.Mod: ("%", "//"),
     ast.BitAnd: ("&", "|"),
     ast.BitOr: ("|", "&"),
+    ast.MatMult: ("@", ""),
     ast.Lt: ("<", "<= > >="),
     ast.LtE: ("<=", "< >= >"),
     ast.Gt: (">", ">= < <="),
@@ -69,11 +76,29 @@ _OPERATORS = {
     ast.Eq: ("==", "!="),
     ast.NotEq: ("!=", "=="),
 }
+_BINDING = {"+": 0, "-": 0, "*": 1, "/": 1, "//": 1, "%": 1, "@": 1}
 _NAMES = {"amax": "max", "amin": "min", "maximum": "max", "minimum": "min"}
 _FILLED = {"masked_fill", "masked_fill_", "where", "full", "full_like", "fill_", "clamp"}
 _ROOTS = {"sqrt": "root", "rsqrt": "root"}
 _LIBRARIES = {"torch", "F", "nn", "math", "np", "numpy", "einops"}
 _TURNS = {"T", "mT", "transpose", "permute", "flip", "t", "swapaxes", "movedim"}
+_ALONG = {"softmax", "log_softmax", "logsumexp", "sum", "mean", "max", "min", "cumsum"}
+# What functions may be told that say no number; of numbers torch's signatures tell.
+_KEYWORDS = {
+    "var": ("correction=0", "correction=1"),
+    "std": ("correction=0", "correction=1"),
+    "scaled_dot_product_attention": ("scale=1.0", "is_causal=True"),
+    "sum": ("keepdim=True",),
+    "mean": ("keepdim=True",),
+    "norm": ("keepdim=True",),
+}
+_KEYWORDS |= {  # approximations
+    row.spellings: (f"{word}={told!r}",)
+    for row in FUNCTIONS.values()
+    if (call := find_call(row.name))
+    for word, told in call.keywords.items()
+    if isinstance(told, str)
+}
 
 
 @dataclass(frozen=True)
@@ -87,10 +112,9 @@ class Stock:
     @staticmethod
     def of(system: System, sizes: Mapping[str, int]) -> Stock:
         """The functions and numbers of the formula, in its order."""
-        nodes = [node for equation in system.equations for node in walk(equation.value)]
         functions: dict[str, None] = {}
         numbers: dict[Fraction, None] = {}
-        for node in nodes:
+        for node in (node for equation in system.equations for node in walk(equation.value)):
             match node:
                 case Call(name) | Along(name) | Reduce(name):
                     functions[name] = None
@@ -102,56 +126,12 @@ class Stock:
         return Stock(tuple(functions), tuple(n for n in numbers if n not in {0, 1}), sizes)
 
 
-def replace_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
-    """Another number: of the formula, another axis, one more or less, the contrary, the inverse."""
-    old = read_number(site.node)
-    if old is None or (isinstance(site.parent, ast.UnaryOp)):
-        return
-    tries: dict[Any, float] = {}
-    if isinstance(old, int):
-        tries |= {old + 1: 0.2, old - 1: 0.2}
-        tries |= {n: 0.0 if _is_axis(site) else 0.6 for n in (-1, -2, -3, -4, 0, 1, 2, 3, 4)}
-    for number in stock.numbers:
-        tries.setdefault(int(number) if number.denominator == 1 else float(number), 0.1)
-    tries.setdefault(-old, 0.1)
-    for number in (old * 2, old / 2, 1 / old if old else old):
-        tries.setdefault(number, 0.4)
-    if _is_axis(site):  # counted from the same end
-        tries = {n: cost + 0.02 * ((n < 0) != (old < 0)) for n, cost in tries.items()}
-    yield from _name_numbers(site, old)
-    beside = {read_number(each) for each in getattr(site.parent, "args", ())}
-    if _is_axis(site) and isinstance(site.parent, (ast.keyword, ast.Call)):
-        for axes in ("(0, 1)", "(1, 2)", "(2, 3)", "(-2, -1)", "(0, 2)", "(1, 3)"):
-            yield site.replace(axes, _say_number(site, axes, repr(old)), 1.6)
-    for number, extra in tries.items():
-        if number not in beside | {old} and not _does_nothing(site, number):
-            yield site.replace(
-                repr(number), _say_number(site, repr(number), repr(old)), 1.0 + extra
-            )
+def show_number(number: Fraction) -> str:
+    """A number as code has it."""
+    return str(number) if number.denominator == 1 else repr(float(number))
 
 
-def _does_nothing(site: Site, number: Any) -> bool:
-    """Would it be a factor or a power of 1, or a term of 0?"""
-    match site.parent:
-        case ast.BinOp(op=ast.Mult() | ast.Div() | ast.Pow()):
-            return bool(number == 1)
-        case ast.BinOp(op=ast.Add() | ast.Sub()):
-            return bool(number == 0)
-    return False
-
-
-def _name_numbers(site: Site, old: Any) -> Iterator[Rewrite]:
-    """What has a name instead of a number: a whole number that runs, minus infinity in a mask."""
-    for name, value in site.names.items():
-        if is_number(value) and type(value) is type(old):
-            yield site.replace(name, f"USE {name}, not {old}", 1.4)
-    call = site.parent
-    if isinstance(call, ast.Call) and find_name(call) in _FILLED:
-        for filled in ('float("-inf")', "0.0"):
-            yield site.replace(filled, f"FILL with {filled}, not {site.text}", 1.1)
-
-
-def read_number(node: ast.expr) -> Any:
+def read_number(node: ast.expr | None) -> Any:
     """The number that an expression is, its sign included; None for another."""
     match node:
         case ast.Constant(value=int() | float() as value) if is_number(value):
@@ -159,6 +139,64 @@ def read_number(node: ast.expr) -> Any:
         case ast.UnaryOp(ast.USub(), ast.Constant(value=int() | float() as value)):
             return -value
     return None
+
+
+def bracket(node: ast.expr, text: str) -> str:
+    """The text of a part, in brackets where it needs them beside another."""
+    return f"({text})" if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) else text
+
+
+def find_name(call: ast.AST) -> str:
+    """The last name of what is called."""
+    match call:
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+            return name
+        case ast.Call():
+            return "it"
+    return ""
+
+
+def find_receiver(call: ast.expr) -> ast.expr | None:
+    """The tensor that a call is of: what the method is called on, or the first argument."""
+
+    def is_library(node: ast.expr) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in _LIBRARIES
+        return isinstance(node, ast.Attribute) and is_library(node.value)
+
+    match call:
+        case ast.Call(func=ast.Attribute(value=owner)) if not is_library(owner):
+            return owner
+        case ast.Call(func=ast.Attribute() | ast.Name(), args=[first, *_]):
+            return first
+    return None
+
+
+def spell_free(name: str) -> str:
+    """A function of torch's as the code can call it."""
+    import torch
+
+    name = {"max": "amax", "min": "amin"}.get(name, name)
+    return f"torch.{name}" if hasattr(torch, name) else f"torch.nn.functional.{name}"
+
+
+def find_spelt_sizes(site: Site) -> Iterator[tuple[str, int]]:
+    """The sizes as the code can spell them: a name, else an axis of a tensor."""
+    met: set[int] = set()
+    for name, value in site.names.items():
+        if isinstance(value, int) and not isinstance(value, bool) and value > 1:
+            met.add(value)
+            yield name, value
+    for name, value in site.names.items():
+        for axis, extent in enumerate(getattr(value, "shape", ())):
+            if extent > 1 and extent not in met:
+                met.add(extent)
+                at = -1 if axis == value.dim() - 1 else axis
+                yield f"{name}.shape[{at}]", extent
+
+
+def _show_op(op: ast.operator | ast.cmpop) -> str:
+    return _OPERATORS.get(type(op), ("", ""))[0]
 
 
 def _is_axis(site: Site) -> bool:
@@ -170,73 +208,137 @@ def _is_axis(site: Site) -> bool:
     return False
 
 
-def _say_number(site: Site, new: str, old: str) -> str:
-    call = next((p for p in reversed(site.parents) if isinstance(p, ast.Call)), None)
-    name = "" if call is None else find_name(call)
-    if _is_axis(site) and name in _AXES:
-        return f"{name.upper()} over axis {new}, not {old}"
-    return f"the constant {new}, not {old}{name and f', in {name}'}"
+def _is_place(site: Site) -> bool:
+    """Is it a value that something may be put around, and no bare number, string or keyword?"""
+    if not site.is_value or isinstance(site.node, (ast.Constant, ast.Tuple, ast.List, ast.Slice)):
+        return False
+    if isinstance(site.node, ast.Name) and site.node.id not in site.names:
+        return False  # a module
+    return not isinstance(site.node, ast.UnaryOp) or read_number(site.node) is None
 
 
-def replace_names(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """Another name of a like value."""
+def _may_be_tensor(site: Site) -> bool:
+    """Is it a value that is not made of plain numbers alone?"""
+    if not _is_place(site):
+        return False
+    names = [n.id for n in ast.walk(site.node) if isinstance(n, ast.Name)]
+    is_tensor = any(hasattr(site.names.get(name), "shape") for name in names)
+    return is_tensor or not isinstance(site.node, (ast.Name, ast.BinOp, ast.Subscript))
+
+
+def exchange_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
+    """Another number: of the formula, another axis, one more or less, the contrary; a name."""
+    old, call = read_number(site.node), site.parent
+    if old is None or isinstance(call, ast.UnaryOp):
+        return
+    outer = next((find_name(p) for p in reversed(site.parents) if isinstance(p, ast.Call)), "")
+    is_axis = _is_axis(site)
+
+    def say(new: str) -> str:
+        if is_axis and outer in _AXES:
+            return f"{outer.upper()} over axis {new}, not {old!r}"
+        return f"the constant {new}, not {old!r}{outer and f', in {outer}'}"
+
+    for name, value in site.names.items():
+        if is_number(value) and type(value) is type(old):
+            yield site.replace(name, f"USE {name}, not {old}", MISPLACED)
+    for filled in ('float("-inf")', "0.0") if find_name(call) in _FILLED else ():
+        yield site.replace(filled, f"FILL with {filled}, not {site.text}", EXCHANGED + 0.1)
+    if is_axis and isinstance(call, (ast.keyword, ast.Call)):
+        for axes in ("(0, 1)", "(1, 2)", "(2, 3)", "(-2, -1)", "(0, 2)", "(1, 3)"):
+            yield site.replace(axes, say(axes), SEVERAL)
+    tries: dict[Any, float] = {}
+    if isinstance(old, int):
+        tries |= {old + 1: 0.2, old - 1: 0.2}
+        tries |= dict.fromkeys((-1, -2, -3, -4, 0, 1, 2, 3, 4), 0.0 if is_axis else 0.6)
+    for number in stock.numbers:
+        tries.setdefault(int(number) if number.denominator == 1 else float(number), 0.1)
+    tries.setdefault(-old, 0.1)
+    for number in (old * 2, old / 2, 1 / old if old else old):
+        tries.setdefault(number, 0.4)
+    idle: dict[type, int] = {ast.Mult: 1, ast.Div: 1, ast.Pow: 1, ast.Add: 0, ast.Sub: 0}
+    beside = {
+        old,
+        idle.get(type(getattr(call, "op", None))),
+        *map(read_number, getattr(call, "args", ())),
+    }
+    for number, extra in tries.items():
+        if number not in beside:  # axes are counted from the same end
+            other_end = 0.02 * (is_axis and (number < 0) != (old < 0))
+            yield site.replace(repr(number), say(repr(number)), EXCHANGED + extra + other_end)
+
+
+def exchange_names(site: Site, _: Stock) -> Iterator[Rewrite]:
+    """Another name of a like value; a name that is there already instead of an expression."""
     match site.node:
         case ast.Name(id=old) if old in site.names:
-            others: Mapping[str, Any] = site.names
-            prefix = ""
-        case ast.Attribute(ast.Name(id=owner), old) if owner in site.names:
-            members = site.names[owner]
-            others, prefix = (members if isinstance(members, dict) else {}), f"{owner}."
+            others, prefix = site.names, ""
+        case ast.Attribute(ast.Name(id=owner), old) if isinstance(site.names.get(owner), dict):
+            others, prefix = site.names[owner], f"{owner}."
+        case ast.BinOp() | ast.Call() | ast.Compare() | ast.Subscript() if _may_be_tensor(site):
+            read = {node.id for node in ast.walk(site.node) if isinstance(node, ast.Name)}
+            for name, value in site.names.items():
+                if hasattr(value, "shape") and name not in read:
+                    yield site.replace(name, f"USE {name}, not {site.text}", INSERTED + 0.3)
+            return
         case _:
             return
     value = others.get(old)
     for name, other in others.items():
         if name != old and value is not None and is_like(value, other):
             same = getattr(value, "shape", 0) == getattr(other, "shape", 0)
-            words = f"USE {prefix}{name}, not {prefix}{old}"
-            less = 0.5 if name in site.source.unused else 0.0
-            yield site.replace(prefix + name, words, (1.0 if same else 1.5) - less)
+            cost = (EXCHANGED if same else MISPLACED + 0.1) - 0.5 * (name in site.source.unused)
+            yield site.replace(prefix + name, f"USE {prefix}{name}, not {prefix}{old}", cost)
             if is_number(value) and is_number(other):
-                yield site.join(f"1 - {name}", f"USE 1 - {name}, not {old}", 1.6)
-    if is_number(value):
-        for text, number in find_spelt_sizes(site):
-            if number != value:
-                yield site.replace(text, f"USE {text}, not {prefix}{old}", 1.3)
+                yield site.join(f"1 - {name}", f"USE 1 - {name}, not {old}", SEVERAL)
+    for text, number in find_spelt_sizes(site) if is_number(value) else ():
+        if number != value:
+            yield site.replace(text, f"USE {text}, not {prefix}{old}", EXCHANGED + 0.3)
 
 
 def exchange_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """Two arguments, elements, places or operands in each other's place."""
-    match site.node:
+    """Two arguments, elements, operands or names in each other's place."""
+    get, node = site.source.get, site.node
+    parts: Sequence[ast.expr] = ()
+    match node:
         case ast.Call(args=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts):
             pass
         case ast.BinOp(left, ast.Sub() | ast.Div() | ast.MatMult() | ast.Pow(), right):
             parts = [left, right]
         case ast.Compare(left, _, [right]):
             parts = [left, right]
-        case _:
-            return
-    for one, two in combinations(parts, 2):
-        texts = site.source.get(one), site.source.get(two)
+    pairs = [*combinations(parts, 2)]
+    if isinstance(node, ast.BinOp) and site.is_open:  # of a sum of products, anywhere
+        pairs += combinations(_find_operands(node), 2)
+    for one, two in pairs:
+        texts = get(one), get(two)
         if texts[0] != texts[1] and not any(isinstance(p, ast.Starred) for p in (one, two)):
             words = f"EXCHANGE {' and '.join(sorted(texts))}"
-            yield site.replace(exchange(site, one, two), words, 1.1)
-
-
-def exchange_names(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """Two names in each other's place, wherever an expression has them."""
-    if not site.is_open or not isinstance(site.node, ast.BinOp):
+            yield site.replace(exchange(site, one, two), words, EXCHANGED + 0.1)
+    if not isinstance(node, ast.BinOp) or not site.is_open:
         return
-    found = [n for n in ast.walk(site.node) if isinstance(n, ast.Name) and n.id in site.names]
-    begin = site.source.span(site.node)[0]
-    for one, two in combinations(dict.fromkeys(node.id for node in found), 2):
-        text = site.text
-        if not is_like(site.names[one], site.names[two]):
-            continue
-        spans = sorted((site.source.span(n), n.id) for n in found if n.id in {one, two})
-        for (start, end), name in reversed(spans):
-            other = two if name == one else one
-            text = text[: start - begin] + other + text[end - begin :]
-        yield site.replace(text, f"EXCHANGE {' and '.join(sorted((one, two)))}", 1.2)
+    found = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in site.names]
+    begin = site.source.span(node)[0]
+    for one_name, two_name in combinations(dict.fromkeys(n.id for n in found), 2):
+        if is_like(site.names[one_name], site.names[two_name]):
+            text, turned = site.text, {one_name: two_name, two_name: one_name}
+            spans = sorted((site.source.span(n), n.id) for n in found if n.id in turned)
+            for (start, end), name in reversed(spans):
+                text = text[: start - begin] + turned[name] + text[end - begin :]
+            words = f"EXCHANGE {' and '.join(sorted(turned))}"
+            yield site.replace(text, words, EXCHANGED + 0.2)
+
+
+def _find_operands(node: ast.expr) -> Iterator[ast.expr]:
+    """What is multiplied in a sum of products, and what is a term by itself."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+        for side in (node.left, node.right):
+            inner = isinstance(side, ast.BinOp) and (
+                _BINDING.get(_show_op(side.op), 2) >= _BINDING[_show_op(node.op)]
+            )
+            yield from _find_operands(side) if inner else [side]
+    else:
+        yield node
 
 
 def exchange(site: Site, one: ast.expr, two: ast.expr) -> str:
@@ -246,16 +348,11 @@ def exchange(site: Site, one: ast.expr, two: ast.expr) -> str:
     text = site.source.text
     left, right = text[c:d], text[a:b]
     if isinstance(site.node, (ast.BinOp, ast.Compare)):
-        left, right = (bracket(each, t) for each, t in ((two, left), (one, right)))
+        left, right = bracket(two, left), bracket(one, right)
     return text[begin:a] + left + text[b:c] + right + text[d:end]
 
 
-def bracket(node: ast.expr, text: str) -> str:
-    """The text of a part, in brackets where it needs them beside another."""
-    return f"({text})" if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) else text
-
-
-def replace_operators(site: Site, _: Stock) -> Iterator[Rewrite]:
+def exchange_operators(site: Site, _: Stock) -> Iterator[Rewrite]:
     """Another operator between the same operands."""
     match site.node:
         case ast.BinOp(left, op, right) | ast.Compare(left, [op], [right]):
@@ -264,234 +361,417 @@ def replace_operators(site: Site, _: Stock) -> Iterator[Rewrite]:
             return
     old, others = _OPERATORS.get(type(op), ("", ""))
     gap = site.source.span(left)[1], site.source.span(right)[0]
-    text = site.source.text[slice(*gap)]
     begin, end = site.source.span(site.node)
-    one, two = site.source.get(left), site.source.get(right)
+    one, two, text = site.source.get(left), site.source.get(right), site.source.text
     for new in others.split():
         words = f"{new}, not {old}, between {one} and {two}"
-        if _rank(new) == _rank(old):
-            middle = text.replace(old, new, 1)
-            whole = site.source.text[begin : gap[0]] + middle + site.source.text[gap[1] : end]
-            yield site.replace(whole, words, 1.0)
+        if _BINDING.get(new, 2) == _BINDING.get(old, 2):
+            middle = text[slice(*gap)].replace(old, new, 1)
+            yield site.replace(text[begin : gap[0]] + middle + text[gap[1] : end], words, EXCHANGED)
         else:
             whole = f"{bracket(left, one)} {new} {bracket(right, two)}"
-            yield site.join(whole, words, 1.6)
+            yield site.join(whole, words, SEVERAL)
 
 
-def _rank(operator: str) -> int:
-    return {"+": 0, "-": 0, "*": 1, "/": 1, "//": 1, "%": 1}.get(operator, 2)
-
-
-def find_name(call: ast.Call) -> str:
-    """The last name of what is called."""
-    match call.func:
-        case ast.Attribute(attr=name) | ast.Name(id=name):
-            return name
-    return "it"
-
-
-def _is_composite(name: str) -> bool:
-    return name in FUNCTIONS and bool(FUNCTIONS[name].definition and FUNCTIONS[name].torch)
-
-
-def replace_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
+def exchange_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
     """Another function of the same arguments, or of the first alone."""
     if not isinstance(site.node, ast.Call):
         return
-    old = find_name(site.node)
-    groups = [each.split() for each in _ALIKE]
+    old, groups = find_name(site.node), [each.split() for each in _ALIKE]
+
+    def is_activation(name: str) -> bool:
+        return name in FUNCTIONS and bool(FUNCTIONS[name].definition and FUNCTIONS[name].torch)
+
     alike = [name for group in groups if old in group for name in group]
-    activations = [*filter(_is_composite, find_confused(old))] if _is_composite(old) else []
-    known = bool(activations) or old in {name for group in groups[:2] for name in group}
-    mine = [name for name in stock.functions if known]
+    activations = [*filter(is_activation, find_confused(old))] if is_activation(old) else []
+    known = bool(activations) or old in {*groups[0], *groups[1]}
     plain = {_NAMES.get(name, name) for name in stock.functions}
-    for name in dict.fromkeys((*alike, *activations, *mine)):
+    end, inside = site.source.span(site.node.func)[1], site.source.span(site.node)[1]
+    owner = site.source.get(site.node.func).removesuffix(old)
+    given = find_receiver(site.node)
+    for name in dict.fromkeys((*alike, *activations, *(stock.functions if known else ()))):
         if name == old:
             continue
-        cost = 1.0 if _NAMES.get(name, name) in plain or name in _UNWRITTEN else 1.6
+        cost = EXCHANGED if _NAMES.get(name, name) in plain or name in _UNWRITTEN else SEVERAL
         words = f"{name}, not {old}"
-        end, inside = site.source.span(site.node.func)[1], site.source.span(site.node)[1]
-        rest = site.source.text[end:inside]
-        given = find_receiver(site)
-        for call in _spell(site, name, old):
-            yield site.replace(call + rest, words, cost)
-        if given is not None:
-            for axis in ("", ", dim=-1", ", dim=-2", ", dim=0", ", dim=1"):
-                spelt = spell_free(name)
-                yield site.replace(f"{spelt}({given}{axis})", words, cost + 0.1)
+        yield site.replace(owner + name + site.source.text[end:inside], words, cost)
+        for axis in ("", ", dim=-1", ", dim=-2", ", dim=0", ", dim=1") if given else ():
+            inner = site.source.get(given)
+            yield site.replace(f"{spell_free(name)}({inner}{axis})", words, cost + 0.1)
 
 
-def _spell(site: Site, name: str, old: str) -> Iterator[str]:
-    text = site.source.get(site.node.func)  # type: ignore[attr-defined]
-    yield text[: -len(old)] + name
+def exchange_keywords(site: Site, stock: Stock) -> Iterator[Rewrite]:
+    """The contrary truth value; a keyword that has another default."""
+    match site.node:
+        case ast.Constant(value=bool() as value):
+            yield site.replace(repr(not value), f"{not value}, not {value}", EXCHANGED)
+        case ast.Call(keywords=keywords, args=args):
+            name = find_name(site.node)
+            given = {keyword.arg for keyword in keywords}
+            inner = site.text[:-1].rstrip().removesuffix(",")
+            comma = ", " if keywords or args else ""
+            numbers = [show_number(each) for each in stock.numbers]
+            numbers += [name for name, value in site.names.items() if isinstance(value, float)]
+            told = [(each, 0.1) for each in _KEYWORDS.get(name, ())]
+            for at, word in enumerate(_find_parameters(name)):
+                if word and at >= len(args):
+                    told += [(f"{word}={number}", 0.2) for number in numbers]
+            for each, extra in told:
+                if each.split("=")[0] not in given and not {"unbiased"} & given:
+                    text = f"{inner}{comma}{each})"
+                    yield site.replace(text, f"ADD {each} to {name}", EXCHANGED + extra)
 
 
-def spell_free(name: str) -> str:
-    """A function of torch's as the code can call it."""
+@cache
+def _list_signatures() -> dict[str, tuple[str, ...]]:
+    """The parameters of torch's functions and modules: "" but for numbers with a default."""
     import torch
+    from torch.overrides import get_testing_overrides
 
-    names = {"max": "amax", "min": "amin"}
-    name = names.get(name, name)
-    return f"torch.{name}" if hasattr(torch, name) else f"torch.nn.functional.{name}"
+    found: dict[str, tuple[str, ...]] = {}
+    known: dict[str, Any] = {f.__name__: like for f, like in get_testing_overrides().items()}
+    known |= {name: each for name, each in vars(torch.nn).items() if isinstance(each, type)}
+    for name, each in known.items():
+        parameters = inspect.signature(each).parameters.values()
+        found[name] = tuple(
+            p.name if is_number(p.default) and p.name not in {"dim", "axis"} else ""
+            for p in parameters
+        )
+    return found
 
 
-def find_receiver(site: Site) -> str | None:
-    """The text of the tensor that a call is of."""
-    node = _find_receiver_node(site.node) if isinstance(site.node, ast.Call) else None
-    return None if node is None else site.source.get(node)
+def _find_parameters(name: str) -> tuple[str, ...]:
+    """The parameters of a function or module of torch's that are numbers with a default."""
+    return _list_signatures().get(name, ())
 
 
-def _find_receiver_node(call: ast.Call) -> ast.expr | None:
-    """The tensor that a call is of: what the method is called on, or the first argument."""
-    match call.func:
-        case ast.Attribute(value=owner) if not _is_module(owner):
-            return owner
-        case ast.Attribute() | ast.Name() if call.args:
-            return call.args[0]
+def exchange_letters(site: Site, _: Stock) -> Iterator[Rewrite]:
+    """Another letter in the string of an einsum, or two exchanged."""
+    spec = site.node.value if isinstance(site.node, ast.Constant) else None
+    name = find_name(site.parent)
+    if not isinstance(spec, str) or name not in {"einsum", "rearrange", "reduce", "repeat"}:
+        return
+    is_letters = name == "einsum" and not re.search(r"[a-z]{1,2}\d|[a-z]{2} ", spec)
+    found = [*re.finditer(r"[A-Za-z]" if is_letters else r"[A-Za-z_]\w*", spec)]
+    letters = list(dict.fromkeys(m.group() for m in found))
+    new: dict[str, float] = {}
+    for m in found:
+        for other in letters:
+            new.setdefault(spec[: m.start()] + other + spec[m.end() :], 0.2)
+    for one, two in combinations(found, 2):
+        between = spec[one.end() : two.start()]
+        turned = spec[: one.start()] + two.group() + between + one.group() + spec[two.end() :]
+        new[turned] = min(new.get(turned, 9.0), 0.4 if re.search(r",|->", between) else 0.0)
+    left, arrow, right = spec.partition("->")
+    for letter in letters if arrow else ():
+        other = right.replace(letter, "", 1) if letter in right else right + letter
+        new.setdefault(f"{left}->{other}", 0.5)
+    new.pop(spec, None)
+    for text, extra in new.items():
+        quoted = f"{site.text[0]}{text}{site.text[0]}"
+        yield site.replace(quoted, f"READ {text!r}, not {spec!r}", EXCHANGED + extra)
+
+
+def exchange_slices(site: Site, _: Stock) -> Iterator[Rewrite]:
+    """The other end of a slice; one place before or behind; another block of its length."""
+    if not isinstance(site.node, ast.Subscript):
+        return
+    whole = site.node.slice
+    parts = whole.elts if isinstance(whole, ast.Tuple) else [whole]
+    owner = site.names.get(getattr(site.node.value, "id", ""))
+    begin = site.source.span(site.node)[0]
+    for at, each in enumerate(parts):
+        if not isinstance(each, ast.Slice) or each.step is not None:
+            continue
+        old, (start, end) = site.source.get(each), site.source.span(each)
+        from_end = any(isinstance(p, ast.Constant) and p.value is ... for p in parts[:at])
+        shape = getattr(owner, "shape", ())
+        axis = at - len(parts) if from_end else at
+        extent = shape[axis] if -len(shape) <= axis < len(shape) else 0
+        for new, extra in _find_slices(site, each, old, extent):
+            if new != old:
+                text = site.text[: start - begin] + new + site.text[end - begin :]
+                yield site.replace(text, f"READ [{new}], not [{old}]", LACKING + extra)
+
+
+def _find_slices(site: Site, part: ast.Slice, old: str, extent: int) -> Iterator[tuple[str, float]]:
+    """Other slices of an axis of this extent, and how much less likely each is."""
+    if (part.lower is None) != (part.upper is None):
+        yield f":-{old[:-1]}" if part.upper is None else f"{old[1:].lstrip('-')}:", 0.0
+    low, high = read_number(part.lower), read_number(part.upper)
+    is_plain = (low is None) == (part.lower is None) and (high is None) == (part.upper is None)
+    for step in (1, -1) if is_plain else ():
+        moved = (low or 0) + step, None if high is None and step > 0 else (high or 0) + step
+        if high == -1 and step > 0:
+            moved = moved[0], None
+        if moved[0] >= 0:
+            yield f"{moved[0] or ''}:{'' if moved[1] is None else moved[1]}", 0.1
+    first = 0 if part.lower is None else _evaluate(part.lower, site.names)
+    last = extent if part.upper is None else _evaluate(part.upper, site.names)
+    for size, length in find_spelt_sizes(site) if first is not None and last is not None else ():
+        if length == (last or 0) - (first or 0):
+            for block in range(extent // length):
+                one, two = (f"{n} * {size}" if n > 1 else size * n for n in (block, block + 1))
+                yield f"{one}:{two}" if (block + 1) * length < extent else f"{one}:", 0.1
+
+
+def _evaluate(node: ast.expr, names: Mapping[str, Any]) -> int | None:
+    """The whole number that an expression over names of such is; None for another."""
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name) if isinstance(names.get(name), int):
+            return int(names[name])
+        case ast.BinOp(left, op, right):
+            one, two = _evaluate(left, names), _evaluate(right, names)
+            if one is None or two is None:
+                return None
+            if isinstance(op, (ast.Add, ast.Sub)):
+                return one + two if isinstance(op, ast.Add) else one - two
+            return one * two if isinstance(op, ast.Mult) else None
     return None
 
 
-def _is_module(node: ast.expr) -> bool:
-    """Is it a library under one of its usual names, or a part of one?"""
-    match node:
-        case ast.Name(id=name):
-            return name in _LIBRARIES
-        case ast.Attribute(value=inner):
-            return _is_module(inner)
-    return False
-
-
-def drop_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
+def leave_out_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
     """A call without its function, an operation without an operand, no keyword."""
     get = site.source.get
     match site.node:
         case ast.Call(keywords=keywords):
-            given, name = find_receiver(site), find_name(site.node)
+            given, name = find_receiver(site.node), find_name(site.node)
             if given is not None and site.is_value:
-                cost = 1.0 if name in _TURNS else 1.4
-                yield site.join(given, f"DROP {name} of {given}", cost)
+                cost = EXCHANGED if name in _TURNS else MISPLACED
+                yield site.join(get(given), f"DROP {name} of {get(given)}", cost)
             for keyword in keywords:
                 gone = get(keyword)
                 less = re.sub(r",?\s*" + re.escape(gone), "", site.text, count=1)
-                yield site.replace(less, f"DROP {gone}", 1.7)
+                yield site.replace(less, f"DROP {gone}", SEVERAL + 0.1)
         case ast.Attribute(value=inner, attr=name) if name in _TURNS:
-            yield site.join(get(inner), f"DROP .{name} of {get(inner)}: TRANSPOSE no more", 1.0)
+            words = f"DROP .{name} of {get(inner)}: TRANSPOSE no more"
+            yield site.join(get(inner), words, EXCHANGED)
         case ast.BinOp(left, op, right):
             what = "term" if isinstance(op, (ast.Add, ast.Sub)) else "factor"
-            cost = 1.2 if read_number(right) is not None else 1.5
-            yield site.join(get(left), f"DROP the {what} {get(right)}", cost)
-            if not isinstance(op, ast.Pow):
-                cost = 1.2 if read_number(left) is not None else 1.6
-                yield site.join(get(right), f"DROP the {what} {get(left)}", cost)
+            sides = [(left, right, 0.3)]
+            sides += [] if isinstance(op, ast.Pow) else [(right, left, 0.4)]
+            for kept, gone_node, extra in sides:
+                cost = LACKING + (0.0 if read_number(gone_node) is not None else extra)
+                yield site.join(get(kept), f"DROP the {what} {get(gone_node)}", cost)
         case ast.UnaryOp(operand=inner) if read_number(site.node) is None:
-            yield site.join(get(inner), f"the SIGN of {get(inner)} is to be turned", 1.0)
+            yield site.join(get(inner), f"the SIGN of {get(inner)} is to be turned", EXCHANGED)
         case ast.IfExp(body=body, orelse=other):
             for each in (body, other):
-                yield site.join(get(each), f"USE {get(each)} always", 2.0)
+                yield site.join(get(each), f"USE {get(each)} always", SEVERAL + 0.4)
         case ast.Tuple(elts=parts) | ast.List(elts=parts) if len(parts) > 1:
             for part in parts if all(read_number(part) is not None for part in parts) else ():
-                kept = ", ".join(get(each) for each in parts if each is not part)
-                kept = f"[{kept}]" if isinstance(site.node, ast.List) else f"({kept},)"
-                yield site.replace(kept, f"over the axes {kept}, not {site.text}", 1.2)
+                kept_text = ", ".join(get(each) for each in parts if each is not part)
+                is_list = isinstance(site.node, ast.List)
+                axes = f"[{kept_text}]" if is_list else f"({kept_text},)"
+                yield site.replace(axes, f"over the axes {axes}, not {site.text}", LACKING)
 
 
 def move_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """(a + b) / c as a / c + b; f(a + b) as f(a) + b; and back."""
-    get = site.source.get
-    sums, products = (ast.Add, ast.Sub), (ast.Mult, ast.Div)
-    match site.node:
-        case ast.BinOp(ast.BinOp(a, inner, b), outer, c) if type(inner) is not type(outer):
-            one, two = _show_op(inner), _show_op(outer)
-            if one and two and isinstance(inner, (*sums, *products)):
-                words = f"{two} {get(c)} concerns {{}} alone"
-                at, bt, ct = (bracket(n, get(n)) for n in (a, b, c))
-                if isinstance(inner, sums) and isinstance(outer, products):
-                    yield site.join(f"{at} {two} {ct} {one} {bt}", words.format(get(a)), 1.4)
-                    yield site.join(f"{at} {one} {bt} {two} {ct}", words.format(get(b)), 1.4)
-                if isinstance(inner, products) and isinstance(outer, sums):
-                    yield site.join(f"{at} {one} ({bt} {two} {ct})", words.format(get(b)), 1.5)
-                    yield site.join(f"({at} {two} {ct}) {one} {bt}", words.format(get(a)), 1.5)
-        case ast.BinOp(c, ast.Mult() as outer, ast.BinOp(a, (ast.Add() | ast.Sub()) as inner, b)):
-            one, ct = _show_op(inner), bracket(c, get(c))
-            at, bt = (bracket(n, get(n)) for n in (a, b))
-            words = f"* {get(c)} concerns {{}} alone"
-            yield site.join(f"{ct} * {at} {one} {bt}", words.format(get(a)), 1.4)
-            yield site.join(f"{at} {one} {ct} * {bt}", words.format(get(b)), 1.4)
-        case ast.BinOp(
-            a, (ast.Add() | ast.Sub()) as inner, ast.BinOp(b, (ast.Mult() | ast.Div()) as outer, c)
-        ):
-            one, two = _show_op(inner), _show_op(outer)
-            words = f"{two} {get(c)} concerns all of {get(a)} {one} {get(b)}"
-            at, bt, ct = (bracket(n, get(n)) for n in (a, b, c))
-            yield site.join(f"({at} {one} {bt}) {two} {ct}", words, 1.5)
-        case ast.BinOp(ast.Call(f, [a]) as one_call, op, ast.Call(g, [b])) if (
-            _show_op(op) and get(f) == get(g) and _find_receiver_node(one_call) is a
-        ):
-            joined = f"{get(f)}({bracket(a, get(a))} {_show_op(op)} {bracket(b, get(b))})"
-            name = find_name(one_call)
-            yield site.replace(
-                joined, f"APPLY {name} once, to {get(a)} {_show_op(op)} {get(b)}", 1.2
-            )
-    yield from _move_calls(site)
-
-
-def _move_calls(site: Site) -> Iterator[Rewrite]:
-    """What a function is applied to, in brackets of its own or not."""
-    for call, op, rest, before in _find_outer(site):
-        given = _find_receiver_node(call)
-        if given is None:
-            continue
-        (start, end), (begin, stop) = site.source.span(given), site.source.span(call)
-        text, inner = site.source.text, site.source.get(given)
-        parts = [bracket(given, inner), bracket(rest, site.source.get(rest))]
-        joined = f" {_show_op(op)} ".join(parts[::-1] if before else parts)
-        joined = joined if given in call.args else f"({joined})"
-        what = _ROOTS.get(find_name(call), find_name(call))
-        words = f"{site.source.get(rest)} INSIDE the {what}"
-        if isinstance(op, (ast.Mult, ast.Div)):
-            by = f"{'1/' * isinstance(op, ast.Div)}{site.source.get(rest)}"
-            words = f"SCALE the argument of {find_name(call)} by {by}, not its value"
-        yield site.replace(text[begin:start] + joined + text[end:stop], words, 1.4)
+    """(a + b) / c as a / c + b, f(a + b) as f(a) + b, (a * b) @ c as a * (b @ c); and back."""
+    if isinstance(site.node, ast.BinOp):
+        yield from _move_operands(site, site.node)
     if isinstance(site.node, ast.Call):
-        given = _find_receiver_node(site.node)
-        if isinstance(given, ast.BinOp) and _show_op(given.op):
+        given = find_receiver(site.node)
+        if isinstance(given, ast.BinOp) and (sign := _show_op(given.op)):
             (start, end), (begin, stop) = site.source.span(given), site.source.span(site.node)
             head, tail = site.source.text[begin:start], site.source.text[end:stop]
             a, b = site.source.get(given.left), site.source.get(given.right)
             one, two = bracket(given.left, a), bracket(given.right, b)
-            sign, name = _show_op(given.op), find_name(site.node)
-            name = f"the {_ROOTS.get(name, name)}"
-            yield site.join(f"{head}{a}{tail} {sign} {two}", f"{b} OUTSIDE {name}", 1.4)
-            yield site.join(f"{one} {sign} {head}{b}{tail}", f"{a} OUTSIDE {name}", 1.4)
+            name = f"the {_ROOTS.get(find_name(site.node), find_name(site.node))}"
+            yield site.join(f"{head}{a}{tail} {sign} {two}", f"{b} OUTSIDE {name}", MISPLACED)
+            yield site.join(f"{one} {sign} {head}{b}{tail}", f"{a} OUTSIDE {name}", MISPLACED)
 
 
-def _find_outer(site: Site) -> Iterator[tuple[ast.Call, ast.operator, ast.expr, bool]]:
-    """A call beside an operator: the call, the operator, what else, and whether it is before."""
+def _move_operands(site: Site, node: ast.BinOp) -> Iterator[Rewrite]:
+    get = site.source.get
+
+    def spell(node: ast.expr) -> str:
+        return bracket(node, get(node))
+
+    two, sums, products = _show_op(node.op), (ast.Add, ast.Sub), (ast.Mult, ast.Div)
+    cases = ((node.left, node.right, False), (node.right, node.left, True))
+    for inner, c, is_before in cases if two else ():  # (a one b) two c, or c two (a one b)
+        if not isinstance(inner, ast.BinOp) or type(inner.op) is type(node.op):
+            continue
+        one, a, b = _show_op(inner.op), inner.left, inner.right
+        at, bt, ct = spell(a), spell(b), spell(c)
+        near, far = (a, b) if is_before else (b, a)
+        if not one:
+            continue
+        if isinstance(inner.op, sums) and isinstance(node.op, products):  # of one term alone
+            for kept in (a, b) if not is_before or two == "*" else ():
+                mine = f"{ct} {two} {spell(kept)}" if is_before else f"{spell(kept)} {two} {ct}"
+                whole = f"{mine} {one} {bt}" if kept is a else f"{at} {one} {mine}"
+                yield site.join(whole, f"{two} {get(c)} concerns {get(kept)} alone", MISPLACED)
+        elif isinstance(node.op, (*sums, *products, ast.MatMult)):  # in another order
+            middle = f"{ct} {two} {at}" if is_before else f"{bt} {two} {ct}"
+            whole = f"({middle}) {one} {bt}" if is_before else f"{at} {one} ({middle})"
+            words = f"{two} {get(c)} concerns {get(near)} alone"
+            if is_before:
+                words = f"{one} {get(b)} concerns all of {get(c)} {two} {get(a)}"
+            yield site.join(whole, words, MISPLACED + 0.1)
+            if not is_before and two in {"+", "-"}:
+                words = f"{two} {get(c)} concerns {get(far)} alone"
+                yield site.join(f"({at} {two} {ct}) {one} {bt}", words, MISPLACED + 0.1)
+    left, right = node.left, node.right
+    match (left, right):
+        case (ast.Call(f, [a, *_]), ast.Call(g, [b, *_])) if two and get(f) == get(g):
+            if find_receiver(left) is a:
+                both = f"{spell(a)} {two} {spell(b)}"
+                words = f"APPLY {find_name(left)} once, to {both}"
+                tail = site.source.text[site.source.span(a)[1] : site.source.span(left)[1]]
+                yield site.replace(f"{get(f)}({both}{tail}", words, LACKING)
+    for call, rest_node, is_before in ((left, right, False), (right, left, True)):
+        given = find_receiver(call) if two else None
+        if given is None or not isinstance(call, ast.Call):
+            continue
+        (start, end), (begin, stop) = site.source.span(given), site.source.span(call)
+        parts = [spell(given), spell(rest_node)]
+        joined = f" {two} ".join(parts[::-1] if is_before else parts)
+        joined = joined if given in call.args else f"({joined})"
+        words = f"{get(rest_node)} INSIDE the {_ROOTS.get(find_name(call), find_name(call))}"
+        if isinstance(node.op, products):
+            by = f"{'1/' * (two == '/')}{get(rest_node)}"
+            words = f"SCALE the argument of {find_name(call)} by {by}, not its value"
+        text = site.source.text
+        yield site.replace(text[begin:start] + joined + text[end:stop], words, MISPLACED)
+
+
+def insert_factors(site: Site, stock: Stock) -> Iterator[Rewrite]:
+    """A factor or divisor: a size or its root, a number, a name; the contrary sign; a power."""
+    if not _is_place(site):
+        return
+    bare, text = site.text, bracket(site.node, site.text)
+    is_product = isinstance(site.node, ast.BinOp) and _BINDING.get(_show_op(site.node.op)) == 1
+    factor = bare if is_product else text
+    yield site.join(f"-{text}", f"the SIGN of {bare} is to be turned", LACKING + 0.1)
+    yield site.join(f"{text} ** 2", f"SQUARE {bare}", LACKING + 0.2)
+    yield site.replace(f"{text}.sqrt()", f"ROOT of {bare}", LACKING + 0.2)
+    yield site.join(f"{text} ** 0.5", f"ROOT of {bare}", LACKING + 0.3)
+    yield site.join(f"1 / {text}", f"INVERT {bare}", INSERTED + 0.3)
+    for size, extent in find_spelt_sizes(site):
+        cost = LACKING + 0.3 + (0.0 if extent in stock.sizes.values() else 0.3)
+        for spelt, by, extra in (
+            (f" * {size} ** -0.5", f"1/sqrt({size})", 0.0),
+            (f" * {size} ** 0.5", f"sqrt({size})", 0.0),
+            (f" / {size}", f"1/{size}", 0.1),
+            (f" * {size}", size, 0.1),
+        ):
+            yield site.join(factor + spelt, f"SCALE {bare} by {by}", cost + extra)
+    for number in stock.numbers:
+        is_part = (1 / number).denominator == 1
+        spelt = f"{factor} / {1 / number}" if is_part else f"{show_number(number)} * {text}"
+        yield site.join(spelt, f"SCALE {bare} by {number}", LACKING + 0.3)
+    for name, value in site.names.items():
+        if isinstance(value, float):
+            yield site.join(f"{factor} / {name}", f"SCALE {bare} by 1/{name}", LACKING + 0.3)
+            yield site.join(f"{name} * {text}", f"SCALE {bare} by {name}", LACKING + 0.3)
+            words = f"SCALE {bare} by 1 - {name}"
+            yield site.join(f"(1 - {name}) * {factor}", words, LACKING + 0.4)
+
+
+def insert_terms(site: Site, stock: Stock) -> Iterator[Rewrite]:
+    """A tensor or a number added, taken away, multiplied by or divided by."""
+    if not _is_place(site):
+        return
+    bare, text = site.text, bracket(site.node, site.text)
+    for name, value in site.names.items():
+        is_tensor = hasattr(value, "shape")
+        may_be = isinstance(value, float) or (
+            is_number(value) and value not in stock.sizes.values()
+        )
+        if (
+            name == bare
+            or not (may_be or is_tensor)
+            or str(getattr(value, "dtype", "")) == "torch.bool"
+        ):
+            continue
+        axes = value.dim() if is_tensor else 0
+        if name in site.source.unused and axes == 2 and _may_be_tensor(site):
+            for spelt in (name, f"{name}.T"):
+                words = f"MULTIPLY {bare} by {spelt}, which is unused"
+                yield site.join(f"{text} @ {spelt}", words, LACKING + 0.1)
+        spread = {1: ("[:, None]", "[:, None, None]"), 2: ("[:, None]", "[..., None]")}
+        for at, spelt in enumerate((name, *(name + each for each in spread.get(axes, ())))):
+            cost = INSERTED + 0.1 * (1 + at)
+            yield site.join(f"{bare} + {spelt}", f"ADD the term {name} to {bare}", cost)
+            yield site.join(f"{bare} - {spelt}", f"ADD the term -{name} to {bare}", cost + 0.1)
+            if is_tensor:
+                words = f"ADD the factor {name} to {bare}"
+                yield site.join(f"{text} * {spelt}", words, cost + 0.2)
+                yield site.join(f"{text} / {spelt}", f"DIVIDE {bare} by {name}", cost + 0.2)
+    for number in (*stock.numbers, Fraction(1), Fraction(-1)):
+        spelt = f"{bare} {'-' if number < 0 else '+'} {show_number(abs(number))}"
+        yield site.join(spelt, f"ADD the term {number} to {bare}", INSERTED + 0.2)
+
+
+def insert_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
+    """A function of the formula around a value, or one that stands unused; its contrary."""
+    if not _may_be_tensor(site):
+        return
+    bare = site.text
+    for name in stock.functions:
+        spelt, words = spell_free(name), f"ADD {name}: APPLY {name} to {bare}"
+        if name not in _ALONG:
+            yield site.replace(f"{spelt}({bare})", words, LACKING + 0.3)
+        for axis in (-1, -2, 0, 1) if name in _ALONG - {"sum"} else ():
+            yield site.replace(f"{spelt}({bare}, dim={axis})", words, INSERTED + 0.1)
+    for owner, members in site.names.items():
+        for name, kind in members.items() if isinstance(members, dict) else ():
+            if isinstance(kind, str) and name in site.source.unused:
+                words = f"APPLY {owner}.{name}, which is unused, to {bare}"
+                yield site.replace(f"{owner}.{name}({bare})", words, LACKING + 0.1)
     match site.node:
-        case ast.BinOp(left, op, right) if _show_op(op):
-            if isinstance(left, ast.Call):
-                yield left, op, right, False
-            if isinstance(right, ast.Call):
-                yield right, op, left, True
+        case ast.Name(id=name):
+            may_be_truth = str(getattr(site.names.get(name), "dtype", "")) == "torch.bool"
+        case _:
+            is_test = isinstance(site.node, (ast.Compare, ast.Call))
+            may_be_truth = is_test and not isinstance(site.parent, ast.BinOp)
+    if may_be_truth:
+        yield site.join(f"~{bracket(site.node, bare)}", f"INVERT {bare}: ~", LACKING)
 
 
-def _show_op(op: ast.operator) -> str:
-    return _OPERATORS.get(type(op), ("", ""))[0]
+def turn(site: Site, _: Stock) -> Iterator[Rewrite]:
+    """Axes exchanged, after a view of exchanged lengths too; a sequence or an axis from its end."""
+    text, get = bracket(site.node, site.text), site.source.get
+    is_tensor = _may_be_tensor(site)
+    match site.node:
+        case ast.Call(func=ast.Name(id="range")) if find_name(site.parent) != "reversed":
+            yield site.replace(f"reversed({site.text})", f"{site.text} from its END", SEVERAL)
+        case ast.Call(func=ast.Name(id="reversed"), args=[inner]) | ast.Subscript(
+            inner, ast.Slice(None, None, ast.UnaryOp())
+        ):
+            yield site.replace(get(inner), f"{get(inner)} from its start", LACKING)
+        case ast.Name(id=name) if site.names.get(name) == "list":
+            yield site.replace(f"{name}[::-1]", f"{name} from its END", SEVERAL - 0.1)
+        case _ if is_tensor:
+            for axis in (0, -1):
+                words = f"FLIP axis {axis} of {site.text}"
+                yield site.replace(f"{text}.flip({axis})", words, INSERTED + 0.3)
+    if not is_tensor or isinstance(site.parent, ast.UnaryOp):
+        return
+    for one, two in ((-1, -2), (0, 1), (1, 2)):
+        spelt = f".transpose({one}, {two})"
+        yield site.replace(text + spelt, f"TRANSPOSE {site.text}: {spelt}", INSERTED - 0.1)
+    if not isinstance(site.node, ast.Call):
+        return
+    if find_name(site.node) in {"view", "reshape"} and isinstance(site.node.func, ast.Attribute):
+        for (one, a), (two, b) in combinations(enumerate(site.node.args), 2):
+            spelt = f".transpose({one}, {two})"
+            words = f"TRANSPOSE after splitting: {spelt}"
+            yield site.replace(f"{exchange(site, a, b)}{spelt}", words, INSERTED)
+    given = find_receiver(site.node)
+    if find_name(site.node) == "repeat" and given is not None:
+        for at, part in enumerate(site.node.args):
+            if read_number(part) != 1:
+                turned = f"{get(given)}.repeat_interleave({get(part)}, dim={at})"
+                yield site.replace(turned, "REPEAT_INTERLEAVE, not repeat", LACKING)
 
 
-def find_spelt_sizes(site: Site) -> Iterator[tuple[str, int]]:
-    """The sizes as the code can spell them: a name, else an axis of a tensor."""
-    import torch
-
-    met: set[int] = set()
-    for name, value in site.names.items():
-        if isinstance(value, int) and not isinstance(value, bool) and value > 1:
-            met.add(value)
-            yield name, value
-    for name, value in site.names.items():
-        if isinstance(value, torch.Tensor):
-            for axis, extent in enumerate(value.shape):
-                if extent > 1 and extent not in met:
-                    met.add(extent)
-                    at = -1 if axis == value.dim() - 1 else axis
-                    yield f"{name}.shape[{at}]", extent
+OPERATORS = (
+    *(exchange_numbers, exchange_names, exchange_parts, exchange_operators, exchange_functions),
+    *(leave_out_parts, move_parts, insert_factors, insert_terms, insert_functions, turn),
+    *(exchange_letters, exchange_keywords, exchange_slices),
+)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.code_edits import additions, operators
-from derive.checker.code_edits.operators import Stock
+from derive.checker.code_edits.operators import OPERATORS, Stock
 from derive.checker.code_edits.running import (
     Lines,
     exchange,
@@ -27,7 +27,6 @@ from derive.checker.code_edits.running import (
 )
 from derive.checker.code_edits.sites import (
     Rewrite,
-    Site,
     Source,
     count_contrived,
     find_closing,
@@ -48,33 +47,6 @@ _AGAIN = 0.15  # what it costs an edit to be made in all places alike
 _LIKE = 0.2  # by how much the costs of edits differ that are as likely
 _MOST_RIGHT = 6  # edits of which the best is taken
 _MOST_AFTER = 3  # requests that are made after the first that had one
-
-
-OPERATORS = (
-    operators.replace_numbers,
-    operators.replace_names,
-    operators.exchange_parts,
-    operators.exchange_names,
-    operators.replace_operators,
-    operators.replace_functions,
-    operators.drop_parts,
-    operators.move_parts,
-    additions.add_factors,
-    additions.add_terms,
-    additions.add_functions,
-    additions.transpose,
-    additions.replace_indices,
-    additions.replace_parts,
-    additions.turn_round,
-    additions.add_keywords,
-    additions.move_slices,
-)
-
-
-def find_rewrites(site: Site, stock: Stock) -> Iterator[Rewrite]:
-    """All that may be written otherwise at one place."""
-    for operator in OPERATORS:
-        yield from operator(site, stock)
 
 
 @dataclass
@@ -202,7 +174,7 @@ class Mender:
         """All edits of the text."""
         found: dict[tuple[int, int, str], Rewrite] = {}
         for site in find_sites(self.source, self.lines):
-            for rewrite in find_rewrites(site, self.stock):
+            for rewrite in chain.from_iterable(each(site, self.stock) for each in OPERATORS):
                 key = (rewrite.start, rewrite.end, rewrite.text)
                 cost = rewrite.cost + _BRANCH * site.is_branch
                 if key not in found or cost < found[key].cost:

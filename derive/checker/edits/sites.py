@@ -1,66 +1,57 @@
-"""Where a formula can be edited, what an edit is, and the kinds of edits with their examples."""
+"""Where a formula can be edited, what an edit of it is, and what an operator of edits is.
+
+Edits of the formula and of the code are ranked by one rule. An edit costs what it takes to make
+the slip: to put one part in the place of another of its kind, to leave one out, to put one where
+it does not belong, to mistake several at once. What is put in costs a tenth more for each step
+that it is farther from what stands there.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from derive.ir.nodes import (
     TRUE,
     Access,
     Along,
+    And,
+    Compare,
     Equation,
     Expr,
     Index,
+    Not,
+    Or,
     Reduce,
     Scalar,
     Size,
     System,
     Tensor,
+    Where,
 )
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_children, find_free, map_children, rename_apart, substitute, walk
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    Find = Callable[["World", int], Iterator["Change"]]
-
+EXCHANGED, LACKING, MISPLACED, SEVERAL = 1.0, 1.2, 1.4, 1.6
 LONGEST = 60  # indices of a node that words quote whole
 
 
 @dataclass(frozen=True)
-class Site:
-    """One occurrence of a node in an equation's value."""
-
-    number: int  # the equation's
-    node: Expr
-    scope: tuple[Index, ...]  # the indices that may be read here
-    above: tuple[Expr, ...]  # what it is part of, the whole value first
-    put: Callable[[Expr], Expr]  # the whole value with another node in this place
-
-    @property
-    def parent(self) -> Expr | None:
-        """What it is directly part of."""
-        return self.above[-1] if self.above else None
-
-
-@dataclass(frozen=True)
 class Change:
-    """A formula that differs in one respect, and what to do to code that computes it."""
+    """A formula that differs in one respect, what to do to code that computes it, and its cost."""
 
     system: System
     words: str
-    number: int  # the first equation that differs
-    extra: float = 0.0  # how much less likely it is than others of its kind
+    cost: float
+    is_lack: bool = False  # is a part left out?
 
 
 @dataclass(frozen=True)
 class World:
-    """A formula at given sizes, and questions that all kinds of edits ask of it."""
+    """A formula at given sizes, and questions that all operators ask of it."""
 
     system: System
     sizes: Mapping[str, int]
@@ -69,9 +60,23 @@ class World:
     @cached_property
     def sites(self) -> tuple[tuple[Site, ...], ...]:
         """The sites of every equation, outer ones first."""
-        return tuple(
-            tuple(find_sites(equation, number))
-            for number, equation in enumerate(self.system.equations)
+        return tuple(tuple(self._find_sites(n)) for n in range(len(self.system.equations)))
+
+    def _find_sites(self, number: int) -> Iterator[Site]:
+        def descend(site: Site) -> Iterator[Site]:
+            yield site
+            node = site.node
+            bound = node.bound if isinstance(node, Reduce) else ()
+            bound = (node.index,) if isinstance(node, Along) else bound
+            scope = tuple(dict.fromkeys((*site.scope, *bound)))
+            for at, child in enumerate(find_children(node)):
+                above = (*site.above, node)
+                put = _put_child(site, at)
+                yield from descend(Site(self, number, child, scope, above, put))
+
+        equation = self.system.equations[number]
+        yield from descend(
+            Site(self, number, equation.value, find_kept(equation), (), lambda new: new)
         )
 
     @cached_property
@@ -86,28 +91,20 @@ class World:
             found = self._extents[index.extent] = evaluate_extent(index.extent, self.sizes)
         return found
 
-    def shape(self, tensor: Tensor) -> tuple[int, ...]:
-        """The numbers that a tensor's extents are."""
-        return tuple(self.extent(Index("_", extent)) for extent in tensor.shape)
+    def is_alike(self, one: Tensor, other: Tensor) -> bool:
+        """Can one tensor stand where another does?"""
+        shapes = [[self.extent(Index("_", n)) for n in each.shape] for each in (one, other)]
+        return one is not other and one.kind == other.kind and shapes[0] == shapes[1]
 
     def tensors(self, number: int) -> tuple[Tensor, ...]:
         """The tensors that an equation may read: the inputs, and those of equations before."""
         before = (equation.target.tensor for equation in self.system.equations[:number])
         return (*self.inputs, *dict.fromkeys(before))
 
-    def name(self, number: int) -> str:
-        """The name of the tensor that an equation defines."""
-        return self.system.equations[number].target.tensor.name
-
-    def with_value(self, number: int, value: Expr) -> System:
-        """The formula with another value in one equation."""
-        old = self.system.equations[number]
-        return self.with_equation(number, Equation(old.target, value))
-
-    def with_equation(self, number: int, *new: Equation) -> System:
-        """The formula with other equations in place of one."""
+    def with_equation(self, number: int, new: Equation) -> System:
+        """The formula with another equation in place of one."""
         old = self.system.equations
-        return self.with_equations((*old[:number], *new, *old[number + 1 :]))
+        return self.with_equations((*old[:number], new, *old[number + 1 :]))
 
     def with_equations(
         self, equations: tuple[Equation, ...], results: tuple[Tensor, ...] | None = None
@@ -116,39 +113,124 @@ class World:
         results = results or self.system.results
         return replace(self.system, equations=equations, results=results)
 
-    def change(self, site: Site, node: Expr, words: str, extra: float = 0.0) -> Change:
-        """The change that puts another node at a site."""
-        system = self.with_value(site.number, site.put(node))
-        return Change(system, words, site.number, extra)
+
+@dataclass(frozen=True)
+class Site:
+    """One occurrence of a node in an equation's value."""
+
+    world: World
+    number: int  # the equation's
+    node: Expr
+    scope: tuple[Index, ...]  # the indices that may be read here
+    above: tuple[Expr, ...]  # what it is part of, the whole value first
+    put: Callable[[Expr], Expr]  # the whole value with another node in this place
+
+    @property
+    def parent(self) -> Expr | None:
+        """What it is directly part of."""
+        return self.above[-1] if self.above else None
+
+    @property
+    def equation(self) -> Equation:
+        """The equation that it stands in."""
+        return self.world.system.equations[self.number]
+
+    @property
+    def name(self) -> str:
+        """The name of the tensor that its equation defines."""
+        return self.equation.target.tensor.name
+
+    @cached_property
+    def is_value(self) -> bool:
+        """Is it a number of the formula, no position and no part of a condition?"""
+        return not any(isinstance(n, Access) for n in self.above) and not self.is_conditional
+
+    @cached_property
+    def is_conditional(self) -> bool:
+        """Does it stand in a condition?"""
+        chain = (*self.above, self.node)
+        for outer, inner in pairwise(chain):
+            match outer:
+                case Reduce(_, _, condition, _) | Along(_, _, condition, _) if (
+                    inner is condition and condition != TRUE
+                ):
+                    return True
+        return any(isinstance(node, (Compare, And, Or, Not)) for node in chain)
+
+    @cached_property
+    def is_condition(self) -> bool:
+        """Is it a whole condition?"""
+        match self.parent:
+            case Reduce(_, _, condition, body) | Along(_, _, condition, body):
+                return self.node is condition and condition not in {TRUE, body}
+            case Where(condition, _, _):
+                return self.node is condition
+        return False
+
+    @cached_property
+    def is_clause(self) -> bool:
+        """Is it a condition, or one that such a one is made of?"""
+        site = self
+        while isinstance(site.parent, (And, Or, Not)):
+            site = replace(site, node=site.parent, above=site.above[:-1])
+        return site.is_condition
+
+    @cached_property
+    def access(self) -> Access | None:
+        """The access that it is, in a condition too, if it is not inside of a place."""
+        inside = any(isinstance(node, Access) for node in self.above)
+        return self.node if isinstance(self.node, Access) and not inside else None
+
+    def change(
+        self, new: Expr | Equation | System, words: str, extra: float = 0.0, *, lack: bool = False
+    ) -> Change:
+        """Another node here, or another equation or formula, and its cost beside the operator's."""
+        if not isinstance(new, (Equation, System)):
+            new = Equation(self.equation.target, self.put(new))
+        system = new if isinstance(new, System) else self.world.with_equation(self.number, new)
+        return Change(system, words, extra, lack)
 
 
-def find_sites(equation: Equation, number: int) -> Iterator[Site]:
-    """The occurrences of all nodes of an equation's value, outer ones first."""
-    scope = tuple(dict.fromkeys(i for place in equation.target.places for i in find_free(place)))
-    yield from _descend(Site(number, equation.value, scope, (), lambda new: new))
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of edits: what a slip of it costs, and an example."""
+
+    name: str
+    cost: float
+    formula: str
+    code: str
+    words: str
+    find: Callable[[Site], Iterator[Change]]
 
 
-def _descend(site: Site) -> Iterator[Site]:
-    yield site
-    node, scope = site.node, site.scope
-    if isinstance(node, Reduce):
-        scope = (*scope, *node.bound)
-    elif isinstance(node, Along):
-        scope = tuple(dict.fromkeys((*scope, node.index)))
-    for at, child in enumerate(find_children(node)):
-        yield from _descend(
-            Site(site.number, child, scope, (*site.above, node), _put_child(site, at))
-        )
+def operator(
+    *, cost: float, formula: str, code: str, words: str
+) -> Callable[[Callable[[Site], Iterator[Change]]], Operator]:
+    """A function of one site as an operator, with its example."""
+
+    def wrap(find: Callable[[Site], Iterator[Change]]) -> Operator:
+        return Operator(find.__name__, cost, formula, code, words, find)
+
+    return wrap
 
 
 def _put_child(site: Site, at: int) -> Callable[[Expr], Expr]:
-    return lambda new: site.put(replace_child(site.node, at, new))
+    def put(new: Expr) -> Expr:
+        count = iter(range(len(find_children(site.node))))
+        return site.put(map_children(site.node, lambda old: new if next(count) == at else old))
+
+    return put
 
 
-def replace_child(node: Expr, at: int, new: Expr) -> Expr:
-    """The node with another child at one place."""
-    count = iter(range(len(find_children(node))))
-    return map_children(node, lambda child: new if next(count) == at else child)
+def join(kind: type[Expr], parts: tuple[Expr, ...]) -> Expr:
+    """A sum, a product or the like of its parts; a single one by itself."""
+    return parts[0] if len(parts) == 1 else kind(parts)  # type: ignore[call-arg,arg-type]
+
+
+def leave_out(node: Expr, at: int) -> Expr:
+    """A sum, a product or the like without one of its parts."""
+    parts = find_children(node)
+    return join(type(node), (*parts[:at], *parts[at + 1 :]))
 
 
 def exchange_nodes(expr: Expr, new: Mapping[Expr, Expr]) -> Expr:
@@ -159,26 +241,14 @@ def exchange_nodes(expr: Expr, new: Mapping[Expr, Expr]) -> Expr:
         return expr
 
 
-def is_value(site: Site) -> bool:
-    """Is it a number of the formula, no position and no part of a condition?"""
-    return not any(isinstance(node, Access) for node in site.above) and not is_condition(site)
-
-
-def is_condition(site: Site) -> bool:
-    """Does it stand in a condition?"""
-    chain = (*site.above, site.node)
-    for outer, inner in pairwise(chain):
-        match outer:
-            case Reduce(_, _, condition, _) | Along(_, _, condition, _) if (
-                inner is condition and condition != TRUE
-            ):
-                return True
-    return any(type(node).__name__ in {"Compare", "And", "Or", "Not"} for node in chain)
-
-
 def find_indices(access: Access) -> tuple[Index, ...]:
     """The indices in the places of an access, in order."""
     return tuple(dict.fromkeys(i for place in access.places for i in find_free(place)))
+
+
+def find_kept(equation: Equation) -> tuple[Index, ...]:
+    """The indices of an equation's target."""
+    return find_indices(equation.target)
 
 
 def show(expr: Expr | Equation, name: str = "") -> str:
@@ -200,28 +270,3 @@ def find_fresh(index: Index, *exprs: Expr) -> Index:
                 taken |= {each.name for each in bound}
     taken |= {node.name for node in walk(index.extent) if isinstance(node, Size)}
     return rename_apart(index, taken)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of edit, with an example."""
-
-    name: str
-    formula: str
-    code: str
-    words: str
-    cost: float
-    find: Find
-
-    def __call__(self, world: World, number: int) -> Iterator[Change]:
-        """The changes of this kind in one equation."""
-        return self.find(world, number)
-
-
-def kind(*, formula: str, code: str, words: str, cost: float) -> Callable[[Find], Kind]:
-    """A function on one equation as a Kind, with its example."""
-
-    def wrap(find: Find) -> Kind:
-        return Kind(find.__name__, formula, code, words, cost, find)
-
-    return wrap

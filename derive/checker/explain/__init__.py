@@ -206,7 +206,7 @@ def _edit_formula(
         return found, {inner.line or 0}
     if edit is None:
         return plain, {plain.line or 0}
-    system = edit.change.system
+    system = edit.system
     placed = find_changed_line(lines, system, judge)
     line = placed or plain.line or find_result_line(lines.trace)
     if system.results != judge.system.results:  # no value is another, only what is returned

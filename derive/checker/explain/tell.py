@@ -12,6 +12,7 @@ from derive.checker.edits.judge import ERRORS
 from derive.checker.explain import Case, Explanation, explain
 from derive.checker.judge import judge_at
 from derive.checker.load import CannotRunError, find_literals
+from derive.judge.evaluate import evaluate_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,13 +87,20 @@ def _explain_at(
 
 
 def _count_infinite(picked: Picked) -> int:
-    """How many elements of the results are no finite numbers where the inputs are large."""
+    """How many results are no finite numbers, though the formula's are, where inputs are large."""
     draw = scale(picked.draws[0], SCALES[0])
+    values = draw.make_inputs()
     try:
-        results = picked.program.run(draw.make_inputs(), draw.sizes).results
-    except CannotRunError:
+        wanted = evaluate_system(draw.system, values, draw.sizes)
+        results = picked.program.run(values, draw.sizes).results
+    except (CannotRunError, *ERRORS):
         return 0
-    return sum(int((~result.isfinite()).sum()) for result in results)
+    pairs = zip(results, (wanted[t.name] for t in draw.system.results), strict=False)
+    return sum(
+        int((~found.isfinite() & other.isfinite()).sum())
+        for found, other in pairs
+        if found.shape == other.shape
+    )
 
 
 def _make_case(job: Job, picked: Picked, draw: Draw) -> Case:

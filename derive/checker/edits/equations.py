@@ -1,0 +1,283 @@
+"""The operators of edits that concern equations as a whole, or several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from functools import partial
+from itertools import combinations, permutations, product
+
+from derive.checker.edits.operators import pair_indices
+from derive.checker.edits.sites import (
+    EXCHANGED,
+    LACKING,
+    MISPLACED,
+    SEVERAL,
+    Change,
+    Site,
+    exchange_nodes,
+    find_fresh,
+    operator,
+    show,
+)
+from derive.ir.nodes import (
+    ONE,
+    Access,
+    Add,
+    Call,
+    Equation,
+    Expr,
+    Index,
+    Mul,
+    Number,
+    Reduce,
+    Tensor,
+)
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
+
+TWO = Number(Fraction(2))
+
+
+def _rewrite(equation: Equation, act: Callable[[Expr], Expr]) -> Equation:
+    return Equation(equation.target, rewrite_bottom_up(equation.value, act))
+
+
+@operator(
+    cost=LACKING,
+    formula="q, k, v[N, D]; z[i, d] = sum[j](sum[e](q[i, e] * k[j, e]) * v[j, d])",
+    code="return (q @ v.T) @ k",
+    words="exchange k and v",
+)
+def exchange_tensors(site: Site) -> Iterator[Change]:
+    """Two tensors exchanged in one equation, and two inputs everywhere."""
+
+    def act(pair: Mapping[Tensor, Tensor], expr: Expr) -> Expr:
+        if isinstance(expr, Access) and expr.tensor in pair:
+            return Access(pair[expr.tensor], expr.places)
+        return expr
+
+    if site.parent is not None:
+        return
+    world, equations = site.world, site.world.system.equations
+    here = {access.tensor for access in find_accesses(site.node)}
+    readable = world.tensors(site.number)
+    for one, two in combinations(world.tensors(len(equations)), 2):
+        if world.is_alike(one, two):
+            words, turn = f"EXCHANGE {one.name} and {two.name}", partial(act, {one: two, two: one})
+            if {one, two} <= here and {one, two} <= {*readable}:
+                yield site.change(_rewrite(site.equation, turn), f"{words} in {site.name}")
+            if site.number == 0:
+                every = tuple(_rewrite(each, turn) for each in equations)
+                yield site.change(world.with_equations(every), words)
+
+
+@operator(
+    cost=SEVERAL,
+    formula="a, b[N, N, C]; t[i, j, c] = sum[k](a[i, k, c] * b[j, k, c])",
+    code="return torch.einsum('kic,kjc->ijc', a, b)",
+    words="exchange i and k of a and j and k of b",
+)
+def exchange_indices_twice(site: Site) -> Iterator[Change]:
+    """Two indices exchanged in each of two accesses."""
+
+    def put(new: Mapping[Expr, Expr], expr: Expr) -> Expr:
+        return new.get(expr, expr)
+
+    if site.parent is not None:
+        return
+    accesses = dict.fromkeys(each.access for each in site.world.sites[site.number] if each.access)
+    turned = [
+        (access, exchange_nodes(access, {one: two, two: one}), f"{names} of {access.tensor.name}")
+        for access in accesses
+        for one, two, names in pair_indices(site.world, access)
+    ]
+    for (one, new_one, what), (two, new_two, other) in combinations(turned, 2):
+        if one is not two:
+            new = _rewrite(site.equation, partial(put, {one: new_one, two: new_two}))
+            yield site.change(new, f"EXCHANGE {what} and {other}")
+
+
+@operator(
+    cost=SEVERAL,
+    formula="x[N, D]; W[D, D]; y[n, e] = sum[d](x[n, d] * W[d, e])\n"
+    "z[n, e] = sum[d](y[n, d] * W[e, d])",
+    code="y = x @ W\nreturn y",
+    words="add the last step",
+)
+def return_others(site: Site) -> Iterator[Change]:
+    """Results of other equations: the last steps left out, or two results exchanged."""
+    world, system = site.world, site.world.system
+    if site.parent is not None or site.number != len(system.equations) - 1:
+        return
+    names = [equation.target.tensor.name for equation in system.equations]
+    for at, result in enumerate(system.results):
+        for other in world.tensors(len(system.equations)):
+            if other is result or other.kind != result.kind or other in world.inputs:
+                continue
+            results = (*system.results[:at], other, *system.results[at + 1 :])
+            words = f"RETURN {result.name}, not {other.name}"
+            if result.name in names[names.index(other.name) + 1 :]:
+                step = show(system.equations[names.index(result.name)], result.name)
+                words += f": ADD the last step, {step}"
+            yield site.change(world.with_equations(system.equations, results), words)
+    words = f"EXCHANGE the results: return {', '.join(t.name for t in system.results)}"
+    for order in permutations(system.results):
+        if order != system.results:
+            yield site.change(world.with_equations(system.equations, order), words)
+
+
+@operator(
+    cost=MISPLACED,
+    formula="x[B, N, D]; m[b, n] = mean[k](x[b, n, k]); y[b, n, d] = x[b, n, d] - m[b, n]",
+    code="m = x.mean(1, keepdim=True)\nreturn x - m",
+    words="mean over k, not n",
+)
+def reduce_other_index(site: Site) -> Iterator[Change]:
+    """A reduction over an index that it should have kept, there or as an equation of its own."""
+    node, world = site.node, site.world
+    if not isinstance(node, Reduce) or not site.is_value:
+        return
+    free, target = find_free(node), site.equation.target
+    for old, kept in product(node.bound, free):
+        words = f"{node.kind.upper()} over {old.name}, not {kept.name}"
+        for beside in site.scope:  # where it is part of what has both
+            if world.extent(beside) != world.extent(old) or (beside in free and beside is not kept):
+                continue
+            fresh = find_fresh(kept, node, *site.above[:1])
+            pair: dict[Expr, Expr] = {old: beside, kept: fresh}
+            bound = tuple(fresh if index is old else index for index in node.bound)
+            parts = (exchange_nodes(part, pair) for part in (node.condition, node.body))
+            yield site.change(Reduce(node.kind, bound, *parts), words, -0.1)
+        if kept in target.places and world.extent(old) != world.extent(kept):
+            bound = tuple(kept if index is old else index for index in node.bound)
+            value = site.put(Reduce(node.kind, bound, node.condition, node.body))
+            yield from _keep_other_index(site, value, kept, old, words)
+
+
+def _keep_other_index(
+    site: Site, value: Expr, kept: Index, old: Index, words: str
+) -> Iterator[Change]:
+    """An equation that keeps another index, which is read by its extent in all that follow."""
+    world, target = site.world, site.equation.target
+    indices = tuple(old if place is kept else place for place in target.places)
+    if not all(isinstance(index, Index) for index in indices):
+        return
+    extents = tuple(index.extent for index in indices if isinstance(index, Index))
+    tensor = Tensor(target.tensor.name, extents, target.tensor.kind)
+
+    def act(scope: tuple[Index, ...], expr: Expr) -> Expr:
+        if not isinstance(expr, Access) or expr.tensor is not target.tensor:
+            return expr
+        instead = next((i for i in scope if world.extent(i) == world.extent(old)), None)
+        pairs = zip(target.places, expr.places, strict=True)
+        places = tuple(instead if was is kept and instead else there for was, there in pairs)
+        return Access(tensor, places)
+
+    equations = [*world.system.equations[: site.number], Equation(Access(tensor, indices), value)]
+    for equation in world.system.equations[site.number + 1 :]:
+        scope = tuple(node for node in walk(equation.value) if isinstance(node, Index))
+        equations.append(_rewrite(equation, partial(act, scope)))
+    results = tuple(tensor if t is target.tensor else t for t in world.system.results)
+    yield site.change(world.with_equations(tuple(equations), results), words)
+
+
+@operator(
+    cost=EXCHANGED,
+    formula="x[S, 2*D]; c[S, D]; index m < 2*D\n"
+    "r[t, m] = where(m % 2 == 0, -x[t, 2*(m // 2) + 1], x[t, 2*(m // 2)])\n"
+    "y[t, m] = x[t, m] * c[t, m // 2] + r[t, m]",
+    code="a, b = x.chunk(2, -1)\nreturn torch.cat((a * c - b, b * c + a), -1)",
+    words="interleaved, not halved",
+)
+def read_other_layout(site: Site) -> Iterator[Change]:
+    """Pairs of neighbours for pairs of halves, in all places of the formula at once."""
+    world, equations = site.world, site.world.system.equations
+    if site.number or site.parent is not None:
+        return
+    targets = [place for each in equations for place in each.target.places]
+    indices = [place for place in targets if isinstance(place, Index)]
+    extents = dict.fromkeys(i.extent for i in indices if not world.extent(i) % 2)
+    for words, to_other, there, back in (
+        ("INTERLEAVED, not halved", _to_half, _join, _part),
+        ("HALVED, not interleaved", _to_pair, _part, _join),
+    ):
+
+        def act(expr: Expr, to_other: Callable[[Expr, Expr], Expr] = to_other) -> Expr:
+            if not isinstance(expr, Access):
+                return expr
+            pairs = zip(expr.places, expr.tensor.shape, strict=True)
+            return Access(expr.tensor, tuple(to_other(place, extent) for place, extent in pairs))
+
+        made = []
+        for each in equations:
+            target = act(each.target)
+            assert isinstance(target, Access)
+            made.append(Equation(target, rewrite_bottom_up(each.value, act)))
+        yield site.change(world.with_equations(tuple(made)), words, 0.2)
+        for extent in extents:
+            turned = tuple(_turn(each, extent, there, back) for each in equations)
+            yield site.change(world.with_equations(turned), words, 0.25)
+
+
+def _turn(
+    equation: Equation,
+    extent: Expr,
+    there: Callable[[Expr, Expr], Expr],
+    back: Callable[[Expr, Expr], Expr],
+) -> Equation:
+    """The equation in the other layout of all that has this extent."""
+    value, whole = equation.value, Polynomial.of(extent)
+    for index in equation.target.places:
+        if not isinstance(index, Index) or index.extent != extent:
+            continue
+
+        def act(expr: Expr, index: Index = index) -> Expr:
+            if not isinstance(expr, Access):
+                return expr
+            places = tuple(
+                back(place, n) if index in find_free(place) and Polynomial.of(n) == whole else place
+                for place, n in zip(expr.places, expr.tensor.shape, strict=True)
+            )
+            return Access(expr.tensor, places)
+
+        value = rewrite_bottom_up(exchange_nodes(value, {index: there(index, extent)}), act)
+    return Equation(equation.target, value)
+
+
+def _join(place: Expr, extent: Expr) -> Expr:
+    """Where pairs of neighbours have what lies here in halves."""
+    half = Call("floordiv", (extent, TWO))
+    return Add((Mul((TWO, Call("mod", (place, half)))), Call("floordiv", (place, half))))
+
+
+def _part(place: Expr, extent: Expr) -> Expr:
+    """Where halves have what lies here in pairs of neighbours."""
+    odd = Mul((Call("floordiv", (extent, TWO)), Call("mod", (place, TWO))))
+    return Add((Call("floordiv", (place, TWO)), odd))
+
+
+def _to_half(place: Expr, _: Expr) -> Expr:
+    """P for 2*p, and p + P for 2*p + 1."""
+    match place:
+        case Mul((Number(2), Index() as index)):
+            return index
+        case Add((Mul((Number(2), Index() as index)), Number(1))):
+            return Add((index, index.extent))
+    return place
+
+
+def _to_pair(place: Expr, extent: Expr) -> Expr:
+    """2*p + 1 for p + P; a plain p is 2*p where its tensor is twice as long there."""
+    match place:
+        case Add((Index() as index, half)) if index.extent == half:
+            return Add((Mul((TWO, index)), ONE))
+        case Index(_, half) if Polynomial.of(extent) == Polynomial.of(Mul((TWO, half))):
+            return Mul((TWO, place))
+    return place
+
+
+OPERATORS = (
+    *(exchange_tensors, reduce_other_index, read_other_layout),
+    *(return_others, exchange_indices_twice),
+)

@@ -1,0 +1,608 @@
+"""The operators of edits at one place of a formula, each with an example.
+
+exchange    another index, tensor, position, kind, number or scale; two of them for each other
+leave out   a term, a factor, a function, a condition, a sum
+move        a condition, a small number, a scale to where it does not belong
+
+A change is what the code may be taken to compute; its words say what to do to the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import combinations, product
+
+from derive.checker.edits.scale import find_factors, find_scale, is_number, say_scale
+from derive.checker.edits.sites import (
+    EXCHANGED,
+    LACKING,
+    MISPLACED,
+    SEVERAL,
+    Change,
+    Site,
+    World,
+    exchange_nodes,
+    find_fresh,
+    find_indices,
+    find_kept,
+    join,
+    leave_out,
+    operator,
+    show,
+)
+from derive.ir.functions import FUNCTIONS, find_confused
+from derive.ir.nodes import (
+    FALSE,
+    MINUS_INFINITY,
+    MINUS_ONE,
+    ONE,
+    TRUE,
+    ZERO,
+    Access,
+    Add,
+    Along,
+    And,
+    Call,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Infinity,
+    Mul,
+    Not,
+    Number,
+    Or,
+    Pow,
+    Reduce,
+    Scalar,
+    Size,
+    Tensor,
+    Where,
+)
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
+
+HALF, TWO = Number(Fraction(1, 2)), Number(Fraction(2))
+_KINDS = ("sum", "mean", "max", "min", "prod", "logsumexp")
+_LOOSER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+_FILLED: tuple[int | Fraction, ...] = (
+    0,
+    1,
+    -1,
+    Fraction(1, 10**9),
+    Fraction(-1, 10**9),
+    10**9,
+    -10,
+    -100,
+    -(10**4),
+)
+
+
+def pair_indices(world: World, node: Expr) -> Iterator[tuple[Index, Index, str]]:
+    """The pairs of indices of one extent in a node, with their names."""
+    found = find_indices(node) if isinstance(node, Access) else find_free(node)
+    for one, two in combinations(found, 2):
+        if world.extent(one) == world.extent(two):
+            yield one, two, " and ".join(sorted((one.name, two.name)))
+
+
+@operator(
+    cost=EXCHANGED,
+    formula="x[N, D]; A[N, N]; y[i, d] = sum[j](A[i, j] * x[j, d])",
+    code="return torch.einsum('ji,jd->id', A, x)",
+    words="exchange i and j of a",
+)
+def exchange_indices(site: Site) -> Iterator[Change]:
+    """Two indices exchanged in one access or in a condition."""
+    node, access = site.node, site.access
+    if access is None and not (site.is_clause and isinstance(node, (Compare, And, Or))):
+        return
+    for one, two, names in pair_indices(site.world, node):
+        new = exchange_nodes(node, {one: two, two: one})
+        if access is None:
+            yield site.change(new, f"TRANSPOSE the mask: {show(node)}, not {show(new)}")
+            continue
+        kept, words = find_kept(site.equation), f"EXCHANGE {names} of {access.tensor.name}"
+        is_plain = access.tensor in site.world.inputs and {one, two} <= {*access.places}
+        if site.is_conditional and access.tensor.kind == "bool":
+            words = f"TRANSPOSE the mask: {words}"
+        elif is_plain and (one in kept) != (two in kept):  # one is summed away: a matrix
+            words = f"TRANSPOSE {access.tensor.name}: {words}"
+        yield site.change(new, words)
+
+
+@operator(
+    cost=SEVERAL,
+    formula="q, k[N, D]; s[i, j] = sum[d](q[i, d] * k[j, d])",
+    code="return (q * k).sum(-1)[:, None].expand(-1, q.shape[0])",
+    words="read j, not i, in k",
+)
+def read_other_index(site: Site) -> Iterator[Change]:
+    """Another index of the same extent in one access; one that is summed by itself there."""
+    access = site.access
+    if access is None:
+        return
+    name, mine = access.tensor.name, find_indices(access)
+    sums = (n for n in site.above if isinstance(n, Reduce) and n.kind == "sum")
+    summed = {index for node in sums for index in node.bound}
+    for old in mine:
+        for new in site.scope:
+            if new is old or site.world.extent(new) != site.world.extent(old):
+                continue
+            other = exchange_nodes(access, {old: new})
+            wrong = f"{show(access)}, not {show(other)}"
+            words = f"READ {old.name}, not {new.name}, in {name}: {wrong}"
+            if new in mine:
+                words = f"a repeated index: {new.name} stands twice, the formula reads {wrong}"
+            yield site.change(other, words)
+        if old in summed and site.is_value:
+            fresh = find_fresh(old, *site.above[:1], access)
+            alone = Reduce("sum", (fresh,), TRUE, exchange_nodes(access, {old: fresh}))
+            words = f"the index {old.name} is summed separately in {name}: give it one name"
+            yield site.change(alone, words, 0.4)
+
+
+@operator(
+    cost=EXCHANGED,
+    formula="x[N, D]; W_Q, W_K[D, D]\n"
+    "q[i, e] = sum[d](x[i, d] * W_Q[d, e])\nk[j, e] = sum[d](x[j, d] * W_K[d, e])\n"
+    "s[i, j] = sum[e](q[i, e] * k[j, e])",
+    code="q = x @ W_Q\nk = x @ W_Q\nreturn q @ k.T",
+    words="use w_k, not w_q, in k",
+)
+def read_other_tensor(site: Site) -> Iterator[Change]:
+    """Another tensor of the same shape and kind in one place."""
+    access = site.access
+    for other in site.world.tensors(site.number) if access is not None else ():
+        if access is not None and site.world.is_alike(other, access.tensor):
+            words = f"USE {access.tensor.name}, not {other.name}, in {site.name}"
+            yield site.change(Access(other, access.places), words)
+
+
+@operator(
+    cost=MISPLACED,
+    formula="x[B, T]; w[K]; index t < T; y[b, t] = sum[k, k <= t](x[b, t - k] * w[k])",
+    code="x = F.pad(x, (0, w.shape[0] - 1))\nreturn F.conv1d(x[:, None], w.view(1, 1, -1))[:, 0]",
+    words="read x[b,t - k], not x[b,t + k]",
+)
+def move_place(site: Site) -> Iterator[Change]:
+    """A position on the other side, by one, by a block, or around the end; outside is nothing."""
+    access = site.access
+    for at, place in enumerate(access.places if access is not None else ()):
+        assert access is not None
+        extent = access.tensor.shape[at]
+        for new, extra in _find_moves(site.world, place, extent):
+            places = (*access.places[:at], new, *access.places[at + 1 :])
+            other = Access(access.tensor, places)
+            words = f"READ {show(access)}, not {show(other)}"
+            yield site.change(other, words, extra)
+
+            def act(expr: Expr, place: Expr = place, new: Expr = new, to: Expr = other) -> Expr:
+                if isinstance(expr, Compare):
+                    return exchange_nodes(expr, {place: new})
+                return to if expr is access else expr
+
+            moved = Equation(site.equation.target, rewrite_bottom_up(site.equation.value, act))
+            yield site.change(moved, words, extra + 0.005)
+            inside = And((Compare("<=", ZERO, new), Compare("<", new, extent)))
+            guarded = Where(inside, other, ZERO)
+            yield site.change(guarded, words, extra + 0.01)
+            free = _drop_conditions(site.put(guarded), guarded)
+            yield site.change(Equation(site.equation.target, free), words, extra + 0.02)
+
+
+def _find_moves(world: World, place: Expr, extent: Expr) -> Iterator[tuple[Expr, float]]:
+    """Other positions, and how much less likely each is."""
+    indices, plain = find_free(place), isinstance(place, Index)
+    for index in indices if len(indices) > 1 else ():
+        yield _tidy(exchange_nodes(place, {index: Mul((MINUS_ONE, index))})), 0.0
+        yield _tidy(exchange_nodes(place, {index: Mul((TWO, index))})), 0.2
+    for step in (1, -1, 2, -2) if indices else ():
+        moved = _tidy(Add((place, Number(Fraction(step)))))
+        extra = (0.4 if plain else 0.1) + 0.1 * (abs(step) > 1)
+        yield moved, extra
+        yield Call("mod", (moved, extent)), extra + 0.1
+    whole = world.extent(Index("_", extent))
+    for index in indices:  # by as much as it runs over: another block
+        for count in range(1, whole // max(world.extent(index), 1)):
+            for sign in (1, -1) if len(indices) == 1 else ():
+                step_by = Mul((Number(Fraction(sign * count)), index.extent))
+                yield _tidy(Add((place, step_by))), 0.1 * count
+    if indices and not plain:
+        yield Call("mod", (place, extent)), 0.1
+        yield Call("clip", (place, ZERO, Add((extent, MINUS_ONE)))), 0.1
+
+
+def _tidy(place: Expr) -> Expr:
+    """The position multiplied out, its indices in the order they had."""
+    order = find_free(place)
+    found = Polynomial.of(place).to_expr()
+    if not isinstance(found, Add):
+        return found
+
+    def rank(term: Expr) -> int:
+        return min((order.index(index) for index in find_free(term)), default=len(order))
+
+    return Add(tuple(sorted(found.terms, key=rank)))
+
+
+def _drop_conditions(value: Expr, kept: Expr) -> Expr:
+    """A value without the conditions of its sums, and without its brackets but for one."""
+
+    def act(expr: Expr) -> Expr:
+        match expr:
+            case Reduce(kind, bound, _, body):
+                return Reduce(kind, bound, TRUE, body)
+            case Mul(factors):
+                left = tuple(f for f in factors if not _is_bracket(f) or f is kept)
+                return join(Mul, left) if left else ONE
+        return expr
+
+    return rewrite_bottom_up(value, act)
+
+
+def _is_bracket(factor: Expr) -> bool:
+    """Is it 1 where a condition holds, else 0?"""
+    return isinstance(factor, Where) and (factor.then, factor.other) == (ONE, ZERO)
+
+
+@operator(
+    cost=EXCHANGED,
+    formula="e[N, N]; p[i, j] = softmax[j, j <= i](e[i, j])",
+    code="m = torch.ones_like(e).triu(2).bool()\n"
+    "return e.masked_fill(m, float('-inf')).softmax(-1)",
+    words="shift the mask by one",
+)
+def change_condition(site: Site) -> Iterator[Change]:
+    """A condition left out, in part too, inverted, shifted, or joined otherwise."""
+    node = site.node
+    if site.is_condition:
+        words = f"ADD the mask {show(node, 'that is missing')}"
+        yield site.change(TRUE, words)
+        yield site.change(FALSE, words, 0.3)
+    if not site.is_clause:
+        return
+    inner = node.part if isinstance(node, Not) else Not(node)
+    yield site.change(inner, f"INVERT the mask: keep where {show(node, 'it holds')}")
+    if isinstance(node, (And, Or)):
+        turned = Or(node.parts) if isinstance(node, And) else And(node.parts)
+        says = "AND, not or" if isinstance(node, And) else "OR, not and"
+        yield site.change(turned, f"{says}, in {show(node, 'the condition')}", 0.1)
+        for at, part in enumerate(node.parts):
+            yield site.change(leave_out(node, at), f"ADD the mask {show(part)}")
+    if not isinstance(node, Compare):
+        return
+    relation, left, right = node.relation, node.left, node.right
+    for new, extra in _find_comparisons(site.world, relation, left, right):
+        by_one = new.relation == _LOOSER.get(relation) or extra == 0.1
+        says = "COMPARE" if relation in {"==", "!="} and new.relation != relation else ""
+        says = says or f"SHIFT the mask{' by one' if by_one else ''}:"
+        yield site.change(new, f"{says} {show(node)}, not {show(new)}", extra)
+
+
+def _find_comparisons(
+    world: World, relation: str, left: Expr, right: Expr
+) -> Iterator[tuple[Compare, float]]:
+    """Other comparisons of the same sides, and how much less likely each is."""
+    others = ("<=", ">=", "!=" if relation == "==" else "==")
+    for other in others if relation in {"==", "!="} else (_LOOSER[relation],):
+        yield Compare(other, left, right), 0.0
+    for at, side in enumerate((left, right)):  # what is added to an index left out
+        for place, term in enumerate(side.terms if isinstance(side, Add) else ()):
+            if not find_free(term):
+                rest = leave_out(side, place)
+                yield Compare(relation, *((left, rest) if at else (rest, right))), 0.1 + 1e-3
+    for step in (1, -1, 2, -2):
+        moved = Add((right, Number(Fraction(step))))
+        yield Compare(relation, left, moved), 0.1 * abs(step) + 0.1 * (abs(step) > 1)
+    for one, two in product(world.sizes, repeat=2):
+        if one != two:
+            less = Mul((MINUS_ONE, Size(two)))
+            yield Compare(relation, left, Add((right, Size(one), less))), 0.4
+
+
+@operator(
+    cost=LACKING,
+    formula="x[N, D]; W[D, E]; c[E]; y[n, e] = sum[d](x[n, d] * W[d, e]) + c[e]",
+    code="return x @ W",
+    words="add the term c[e]",
+)
+def leave_out_part(site: Site) -> Iterator[Change]:
+    """A term, a factor, a function or a power left out, here or wherever a tensor is read."""
+    node, name = site.node, site.name
+    if not site.is_value or not (find_accesses(node) or isinstance(node, Add)):
+        return
+    match node:
+        case Add(terms):
+            where = name if site.parent is None else f"{show(node, 'a part')} in {name}"
+            for at, term in enumerate(terms):
+                words = f"ADD the term {show(term, f'of {name}')} to {where}"
+                rest = leave_out(node, at)
+                if all(map(is_number, terms)):
+                    words = f"USE {show(node)}, not {show(rest)}, in {name}"
+                yield site.change(rest, words, lack=True)
+        case Mul(factors):
+            for at, factor in enumerate(factors):
+                if _is_bracket(factor):
+                    assert isinstance(factor, Where)
+                    words = f"ADD the mask [{show(factor.condition)}] to {name}"
+                else:
+                    shown = show(factor, "that is missing")
+                    words = f"ADD the factor {shown}: MULTIPLY by it in {name}"
+                if not is_number(factor):  # that is a matter of scale
+                    yield site.change(leave_out(node, at), words, 0.1, lack=True)
+        case Call(function, (inner, *_)) if find_accesses(inner):
+            yield site.change(inner, f"APPLY {function} to {show(inner, name)}", 0.2, lack=True)
+        case Where(_, then, other):
+            for branch in (then, other):
+                yield site.change(branch, f"CHOOSE by {show(node, 'the condition')}", 0.5)
+        case Pow(base, exponent):
+            says: dict[Expr, str] = {
+                TWO: f"SQUARE {show(base)}",
+                HALF: f"ROOT of {show(base)} is missing",
+            }
+            words = says.get(exponent, f"RAISE {show(base)} to {show(exponent)}")
+            yield site.change(base, words, 0.2, lack=True)
+            for power in (Fraction(1, 2), -1, 2, Fraction(-1, 2), -2):
+                other_power = Number(Fraction(power))
+                if other_power != exponent:
+                    says_other = f"{words}, not to {show(other_power)}"
+                    yield site.change(Pow(base, other_power), says_other, 0.4)
+    if site.parent is None:
+        for tensor in site.world.tensors(site.number):
+            yield from _leave_out_terms(site, tensor)
+
+
+def _leave_out_terms(site: Site, tensor: Tensor) -> Iterator[Change]:
+    """All the terms that read a tensor left out, if there are others beside them."""
+    dropped: list[Expr] = []
+
+    def act(expr: Expr) -> Expr:
+        if not isinstance(expr, Add):
+            return expr
+        kept = tuple(t for t in expr.terms if all(a.tensor is not tensor for a in find_accesses(t)))
+        dropped.extend(term for term in expr.terms if kept and term not in kept)
+        return join(Add, kept) if kept else expr
+
+    new = rewrite_bottom_up(site.node, act)
+    if dropped:
+        words = f"ADD the term {show(dropped[0])} wherever {site.name} has it"
+        yield site.change(new, words, 0.05, lack=True)
+
+
+@operator(
+    cost=EXCHANGED,
+    formula="x[N, D]; y[n, d] = gelu(x[n, d])",
+    code="return torch.relu(x)",
+    words="gelu, not relu",
+)
+def exchange_kind(site: Site) -> Iterator[Change]:
+    """Another function, another reduction, a softmax over another index."""
+    node = site.node
+    match node:
+        case Call(name, arguments) if site.is_value and find_accesses(node):
+            others = {"max": "min", "min": "max"}.get(name, "").split()
+            for other in (*find_confused(name), *others):
+                taken = arguments if others else arguments[: len(FUNCTIONS[name].tensors)]
+                if FUNCTIONS[other].counts[0] <= len(taken) <= FUNCTIONS[other].counts[1]:
+                    yield site.change(Call(other, taken), f"{name.upper()}, not {other}", 0.4)
+            if name == "exp":
+                yield site.change(Pow(TWO, arguments[0]), "EXP, not exp2", 0.4)
+            for base in (2, 10) if name == "log" else ():
+                under = Pow(Call("log", (Number(Fraction(base)),)), MINUS_ONE)
+                yield site.change(Mul((node, under)), f"LOG to base e, not {base}", 0.4)
+        case Reduce(kind, bound, condition, body) if site.is_value:
+            indices = ", ".join(index.name for index in bound)
+            for other in _KINDS if kind in _KINDS else ():
+                words = f"{kind.upper()} over {indices}, not {other}"
+                extra = 0.1 if {kind, other} == {"sum", "mean"} else 0.5
+                yield site.change(Reduce(other, bound, condition, body), words, extra)
+            for index in bound if len(bound) > 1 and kind == "sum" else ():
+                part = Mul((node, Pow(index.extent, MINUS_ONE)))
+                yield site.change(part, f"SUM over {index.name}, not mean", 0.15)
+            if kind in {"var", "sample_var"}:
+                other = "sample_var" if kind == "var" else "var"
+                says = "BIASED variance (correction=0)" if kind == "var" else "UNBIASED variance"
+                words = f"{says} of {show(body)}"
+                yield site.change(Reduce(other, bound, condition, body), words)
+            if kind == "mean" and len(bound) == 1 and condition == TRUE:
+                extent = bound[0].extent
+                less = Pow(Add((extent, MINUS_ONE)), MINUS_ONE)
+                words = f"BIASED variance (correction=0): divide by {show(extent)}, not less 1"
+                yield site.change(Mul((Reduce("sum", bound, condition, body), less)), words, 0.5)
+        case Along(kind, own, condition, body):
+            says = f"{kind.upper()} over {own.name}"
+            for index in dict.fromkeys((*find_free(body), *find_free(condition))):
+                words = f"{says}, not {index.name}"
+                if index is not own:
+                    yield site.change(Along(kind, index, condition, body), words)
+            if kind in {"softmax", "log_softmax"}:
+                other = "log_softmax" if kind == "softmax" else "softmax"
+                new = Along(other, own, condition, body)
+                yield site.change(new, f"{says}, not {other}", 0.1)
+            if kind == "softmax" and len(every := find_free(body)) > 1:
+                over = Call("exp", (body,))
+                total = Pow(Reduce("sum", every, condition, over), MINUS_ONE)
+                words = f"{says} alone, not over all indices"
+                yield site.change(Mul((over, total)), words, 0.5)
+
+
+@operator(
+    cost=SEVERAL,
+    formula="x[N, H, D]; y[n, d] = sum[h](x[n, h, d]**2)",
+    code="for h in range(x.shape[1]):\n    y = x[:, h] ** 2\nreturn y",
+    words="sum over h",
+)
+def leave_out_reduction(site: Site) -> Iterator[Change]:
+    """Only the first or the last entry of a sum, or a diagonal; no softmax, or not all of it."""
+    match site.node:
+        case Reduce(kind, bound, condition, body) if site.is_value:
+            for old in bound:
+                rest = tuple(index for index in bound if index is not old)
+                says = f"{kind.upper()} over {old.name}"
+                places: list[tuple[Expr, str, float]] = [
+                    (new, f"{says}; a repeated index, {new.name}, takes a diagonal", 0.0)
+                    for new in (*site.scope, *rest)
+                    if new is not old and site.world.extent(new) == site.world.extent(old)
+                    if kind == "sum" and condition == TRUE
+                ]
+                last = Add((old.extent, MINUS_ONE))
+                places += [
+                    (last, f"{says}: only the last is kept", 0.4),
+                    (ZERO, f"{says}: only the first is kept", 0.4),
+                ]
+                for place, words, extra in places:
+                    kept, new = (exchange_nodes(p, {old: place}) for p in (condition, body))
+                    yield site.change(Reduce(kind, rest, kept, new) if rest else new, words, extra)
+        case Along(kind, index, condition, body):
+            says = f"{kind.upper()} over {index.name}"
+            yield site.change(body, f"{says} is missing", 0.4)
+            if kind == "softmax":
+                exp = Call("exp", (body,))
+                over = exp if condition == TRUE else Mul((Where(condition, ONE, ZERO), exp))
+                yield site.change(over, f"{says} is missing: divide exp by its sum", 0.6)
+            if kind == "cumsum" and condition == TRUE:
+                whole = Reduce("sum", (index,), TRUE, body)
+                yield site.change(whole, f"{says}, not its whole sum", 0.6)
+
+
+@operator(
+    cost=EXCHANGED,
+    formula="q, k[N, D]; e[i, j] = sum[d](q[i, d] * k[j, d]) / sqrt(D)",
+    code="return q @ k.T",
+    words="scale e by 1/sqrt(d)",
+)
+def rescale(site: Site) -> Iterator[Change]:
+    """A factor of sizes and numbers more or less, or the contrary sign, where it matters."""
+    if not site.is_value or is_number(site.node):
+        return
+    match site.parent:
+        case None | Call() | Add():
+            name = site.name if site.parent is None else show(site.node, f"a part of {site.name}")
+        case Along(kind, index, _, _):
+            name = f"the argument of {kind} over {index.name} in {site.name}"
+        case Reduce(kind) if kind not in {"sum", "mean", "max", "min"}:
+            name = show(site.node, f"a part of {site.name}")
+        case _:
+            return
+    own = find_scale(site.node)
+    bare = name.removeprefix("-") if name == show(site.node) else name
+    yield site.change(Mul((MINUS_ONE, site.node)), f"the SIGN of {bare} is to be turned", 0.2)
+    for factor, extra in find_factors(own, [Size(name) for name in site.world.sizes]):
+        new = Mul((site.node, factor.to_expr()))
+        yield site.change(new, say_scale(name, own, factor), extra + 0.2)
+
+
+@operator(
+    cost=EXCHANGED,
+    formula="x, y[N]; z[i] = y[i] / sqrt(x[i]**2 + 1/100000)",
+    code="return y / (x ** 2 + 1e-6).sqrt()",
+    words="add 1/100000, not 1/1000000",
+)
+def exchange_number(site: Site) -> Iterator[Change]:
+    """Another small number added, or other bounds of a clip."""
+    node = site.node
+    match node:
+        case Call("clip", (inner, low, high)):
+            for step in (-1, 1, -2, 2):
+                by = Number(Fraction(step))
+                less, more = Add((low, Mul((MINUS_ONE, by)))), Add((high, by))
+                for bounds in ((less, more), (low, more), (less, high)):
+                    shown = f"{show(bounds[0])} and {show(bounds[1])}"
+                    words = f"CLIP to {show(low)} and {show(high)}, not to {shown}"
+                    yield site.change(Call("clip", (inner, *bounds)), words, 0.3)
+        case _ if isinstance(site.parent, Add) and site.is_value and is_number(node):
+            if any(isinstance(part, (Scalar, Size)) for part in walk(node)):
+                return
+            value = Polynomial.of(node).constant
+            for power in range(1, 13) if value and 0 < value < Fraction(1, 50) else ():
+                other = Number(Fraction(1, 10**power))
+                words = f"ADD {show(node).replace(' / ', '/')}, not {other.value}"
+                yield site.change(other, words, 0.3)
+
+
+@operator(
+    cost=LACKING,
+    formula="x, y[N]; scalar eps = 0.1; z[i] = y[i] / sqrt(x[i]**2 + eps)",
+    code="return y / (x.abs() + eps)",
+    words="eps inside the root",
+)
+def move_number(site: Site) -> Iterator[Change]:
+    """A number that is added beside the root, or by a maximum; a mean divided by another count."""
+
+    def split(terms: tuple[Expr, ...]) -> Iterator[tuple[Expr, Expr]]:
+        for at, term in enumerate(terms):
+            if isinstance(term, (Number, Scalar)):
+                yield term, leave_out(Add(terms), at)
+
+    match site.node if site.is_value else None:
+        case Pow(Add(terms), Number(power)) if abs(power) == Fraction(1, 2):
+            for eps, rest in split(terms):
+                new: Expr = Add((Pow(rest, HALF), eps))
+                shown = show(rest, "what is under the root")
+                words = f"{show(eps).upper()} inside the root: ADD it to {shown}"
+                yield site.change(Pow(new, MINUS_ONE) if power < 0 else new, words, 0.1)
+        case Add(terms):
+            for eps, rest in split(terms):
+                if isinstance(rest, Pow) and rest.exponent == HALF:
+                    words = f"{show(eps).upper()} outside the root"
+                    yield site.change(Pow(Add((rest.base, eps)), HALF), words, 0.1)
+                words = f"ADD {show(eps)}: a maximum is something else"
+                yield site.change(Call("max", (rest, eps)), words, 0.3)
+        case Call("max", (one, other)) if is_number(other) and other != ZERO:
+            words = f"MAX with {show(other)}: to add it is something else"
+            yield site.change(Add((one, other)), words, 0.1)
+        case Reduce("mean", bound, condition, body):
+            total = Reduce("sum", bound, condition, body)
+            if condition != TRUE:
+                whole = tuple(Pow(index.extent, MINUS_ONE) for index in bound)
+                words = f"DIVIDE by the count of {show(condition)}, not by all"
+                yield site.change(Mul((total, *whole)), words, 0.8)
+            for index in bound if len(bound) > 1 else ():
+                part = Mul((total, Pow(index.extent, MINUS_ONE)))
+                yield site.change(part, "MEAN over all of its indices", 0.8)
+
+
+@operator(
+    cost=LACKING,
+    formula="e[N, M]; bool m[N, M]; p[i, j] = softmax[j, m[i, j]](e[i, j])",
+    code="return e.softmax(-1) * m",
+    words="mask before softmax",
+)
+def move_condition(site: Site) -> Iterator[Change]:
+    """A mask put on the softmax's result, or on its argument as a number or as an addend."""
+    if not isinstance(row := site.node, Along):
+        return
+    mask, body = row.condition, row.body
+    match row.body:  # however the mask is written
+        case Where(own, kept, Infinity(True)) | Add((kept, Where(own, Number(0), Infinity(True)))):
+            mask, body = own, kept
+        case Where(own, Infinity(True), kept) | Add((kept, Where(own, Infinity(True), Number(0)))):
+            mask, body = Not(own), kept
+    if mask == TRUE:
+        return
+    says = f"MASK before {row.kind}, by -inf where not {show(mask, 'the mask')}"
+
+    def along(body: Expr) -> Along:
+        return Along(row.kind, row.index, TRUE, body)
+
+    inside, outside = Where(mask, ONE, ZERO), Where(mask, ZERO, ONE)
+    for side in (inside, outside):
+        yield site.change(Mul((side, along(body))), f"{says}: no product behind it")
+    for other in map(Number, map(Fraction, _FILLED)):
+        by = f"{says}: not by {'a number' if abs(other.value) >= 10 else show(other)}"
+        yield site.change(along(Where(mask, body, other)), by, 0.1)
+        yield site.change(along(Where(mask, other, body)), f"{by}, inverted", 0.3)
+    for addend in (inside, outside, Where(mask, ZERO, MINUS_ONE)):
+        words = f"{says}: it is not added as 0 and 1"
+        yield site.change(along(Add((body, addend))), words, 0.2)
+    inverted = along(Where(mask, MINUS_INFINITY, body))
+    yield site.change(inverted, f"INVERT the mask: keep where {show(mask)}", 0.1)
+
+
+OPERATORS = (
+    *(exchange_indices, read_other_tensor, exchange_kind, change_condition, rescale),
+    *(exchange_number, leave_out_part, move_number, move_condition, move_place),
+    *(read_other_index, leave_out_reduction),
+)
