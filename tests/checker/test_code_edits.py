@@ -52,6 +52,18 @@ MENDED = (
      "F.leaky_relu(a[:, None] + b[None])"),
     ("minus infinity", "x[N, M]; bool m[N, M]; y[i, j] = softmax[j, m[i, j]](x[i, j])",
      "return x.masked_fill(~m, 0.0).softmax(-1)", 'masked_fill(~m, float("-inf"))'),
+    ("another block",
+     "x[N, 3*E]; index e < E; y[n, e] = exp(x[n, e]) + x[n, E + e] * tanh(x[n, 2*E + e])",
+     "c = x[:, E:2 * E].tanh()\nreturn x[:, :E].exp() + x[:, E:2 * E] * c", "c = x[:, 2 * E:].tanh()"),
+    ("the last block for the first",
+     "x[N, 2*E]; index e < E; y[n, e] = exp(x[n, e]) + x[n, E + e]",
+     "return x[:, E:].exp() + x[:, E:]", "return x[:, :E].exp() + x[:, E:]"),
+    ("a number that a function is told", "x[N]; y[i] = leaky_relu(x[i], 0.2) + 1",
+     "return F.leaky_relu(x) + 1", "F.leaky_relu(x, negative_slope=0.2)"),
+    ("a number that a module is told", "x[N]; y[i] = elu(x[i], 0.3) + 1",
+     "return torch.nn.ELU()(x) + 1", "torch.nn.ELU(alpha=0.3)(x)"),
+    ("another order", "a, b, r[N, N]; y[i, j] = tanh(r[i, j] * sum[k](a[i, k] * b[k, j]))",
+     "return torch.tanh((r * a) @ b)", "torch.tanh(r * (a @ b))"),
     ("all places alike", "a, b[N]; y[i] = exp(a[i]) + exp(b[i])",
      "return torch.log(a) + torch.log(b)", "return torch.exp(a) + torch.exp(b)"),
 )  # fmt: skip
@@ -139,7 +151,32 @@ LIKELIER = (
     ("x[N, D]; m[n] = mean[d](x[n, d]); y[n] = mean[d]((x[n, d] - m[n])**2)",
      "c = x - x.mean(1, keepdim=True)\nreturn (x * x).mean(1)", "return (c * c).mean(1)"),
     ("x, s[N]; y[i] = 2 * x[i] + s[i]", "return 2 * x + 2 * s", "return 2 * x + s"),
+    ("p, r[N]; bool m[N, N]; e[i, j] = p[i] + r[j]; a[i, j] = softmax[j, m[i, j]](e[i, j])",
+     "e = p.unsqueeze(0) + r.unsqueeze(1)\nreturn e.masked_fill(~m, -torch.inf).softmax(1)",
+     "e = r.unsqueeze(0) + p.unsqueeze(1)"),
+    ("x[N, D]; y[n] = max[d](x[n, d]) + D*log(2*pi)",
+     "c = math.log(2 * math.pi)\nreturn x.amax(1) + c", "c = "),
 )  # fmt: skip
+SAID = (
+    ("s[N]; y[i] = exp(-s[i]) * 2", "return torch.exp(s) * 2", "the SIGN of s[i] is to be turned"),
+    ("x[N, D]; m[n] = mean[d](x[n, d]); y[n] = mean[d]((x[n, d] - m[n])**2)",
+     "c = x - x.mean(1, keepdim=True)\nreturn x.pow(2).mean(1)", "USE c, not x"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("formula, code, words", SAID)
+def test_the_words_are_those_of_the_smaller_slip(formula, code, words, tmp_path):
+    assert explain_code(formula, code, tmp_path).edit == words
+
+
+def test_an_edit_may_leave_rows_empty_where_the_formula_has_such():
+    code = """import torch
+
+def f(e, p):
+    keep = torch.ones(len(e), len(e), dtype=torch.bool).tril() | p
+    return e.masked_fill(~keep, -torch.inf).softmax(-1)"""
+    formula = "e[N, N]; bool p[N]; a[i, j] = softmax[j, p[j] and j <= i](e[i, j])"
+    assert "tril() & p" in check(code, formula).corrected[0][1]
 
 
 @pytest.mark.parametrize("formula, code, mended", LIKELIER)

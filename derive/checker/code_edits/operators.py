@@ -16,7 +16,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
@@ -288,7 +288,10 @@ def exchange_names(site: Site, _: Stock) -> Iterator[Rewrite]:
         if name != old and value is not None and is_like(value, other):
             same = getattr(value, "shape", 0) == getattr(other, "shape", 0)
             cost = (EXCHANGED if same else MISPLACED + 0.1) - 0.5 * (name in site.source.unused)
-            yield site.replace(prefix + name, f"USE {prefix}{name}, not {prefix}{old}", cost)
+            words = f"USE {prefix}{name}, not {prefix}{old}"
+            yield replace(
+                site.replace(prefix + name, words, cost), is_exchange=hasattr(value, "shape")
+            )
             if is_number(value) and is_number(other):
                 yield site.join(f"1 - {name}", f"USE 1 - {name}, not {old}", SEVERAL)
     for text, number in find_spelt_sizes(site) if is_number(value) else ():
@@ -497,7 +500,7 @@ def exchange_slices(site: Site, _: Stock) -> Iterator[Rewrite]:
 def _find_slices(site: Site, part: ast.Slice, old: str, extent: int) -> Iterator[tuple[str, float]]:
     """Other slices of an axis of this extent, and how much less likely each is."""
     if (part.lower is None) != (part.upper is None):
-        yield f":-{old[:-1]}" if part.upper is None else f"{old[1:].lstrip('-')}:", 0.0
+        yield f":-{old[:-1]}" if part.upper is None else f"{old[1:].lstrip('-')}:", 0.1
     low, high = read_number(part.lower), read_number(part.upper)
     is_plain = (low is None) == (part.lower is None) and (high is None) == (part.upper is None)
     for step in (1, -1) if is_plain else ():
@@ -512,7 +515,7 @@ def _find_slices(site: Site, part: ast.Slice, old: str, extent: int) -> Iterator
         if length == (last or 0) - (first or 0):
             for block in range(extent // length):
                 one, two = (f"{n} * {size}" if n > 1 else size * n for n in (block, block + 1))
-                yield f"{one}:{two}" if (block + 1) * length < extent else f"{one}:", 0.1
+                yield f"{one}:{two}" if (block + 1) * length < extent else f"{one}:", 0.0
 
 
 def _evaluate(node: ast.expr, names: Mapping[str, Any]) -> int | None:

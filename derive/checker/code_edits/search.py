@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from derive.checker.code_edits.operators import OPERATORS, Stock
 from derive.checker.code_edits.running import (
@@ -37,6 +37,7 @@ from derive.checker.edits.judge import are_close
 from derive.checker.processes import EndedError
 
 if TYPE_CHECKING:
+    from derive.checker.edits.judge import Run
     from derive.checker.program import Program
     from derive.checker.trace.match import Print
 
@@ -62,28 +63,13 @@ class Budget:
         self.left -= taken.left
         return taken
 
-    def give_back(self, other: Budget) -> None:
-        """Take over what a part has left, and what it has tried."""
-        self.left += max(other.left, 0)
-        self.edits += other.edits
-        other.left = other.edits = 0
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A run of the code: for which inputs, and what it should give."""
-
-    values: Mapping[str, Any]
-    sizes: Mapping[str, int]
-    wanted: tuple[Any, ...]
-
-    def is_passed(self, program: Program) -> bool:
-        """Does the code as it is now give what it should?"""
-        try:
-            results = program.run(self.values, self.sizes).results
-        except Exception:  # whatever the edited code raises
-            return False
-        return are_close(results, self.wanted, finite=False)
+    @contextmanager
+    def part(self, part: float) -> Iterator[Budget]:
+        """A part of what is left; what is left of it in the end, and what it has tried, is ours."""
+        own = self.take_part(part)
+        yield own
+        self.left += max(own.left, 0)
+        self.edits += own.edits
 
 
 @dataclass(frozen=True)
@@ -141,7 +127,7 @@ class Mender:
 
     program: Program
     stock: Stock
-    trials: Sequence[Trial]
+    trials: Sequence[Run]  # inputs, and what the formula gives for them
     confirm: Callable[[str], bool]
     count_parts: Callable[[], tuple[int, int]]
     weight: int  # steps that one run takes
@@ -202,7 +188,9 @@ class Mender:
                     return chosen
                 right, after = [], 0
             with _blame_edits():
-                passing = find_passing(self.program, batch, trial.values, trial.sizes, trial.wanted)
+                passing = find_passing(
+                    self.program, batch, trial.values, trial.sizes, trial.results
+                )
             for rewrite in (batch[number] for number in passing if 0 <= number < len(batch)):
                 dear = right and rewrite.cost > right[0].rewrite.cost + _LIKE
                 if dear or len(right) >= _MOST_RIGHT:
@@ -261,7 +249,9 @@ class Mender:
     def is_right(self, correction: Correction) -> bool:
         """Is the code right with an edit, on all draws?"""
         with suppress(Exception), exchange(self.program.code, correction.source, correction.line):
-            passed = all(trial.is_passed(self.program) for trial in self.trials)
+            found = [self.program.run(each.values, each.sizes).results for each in self.trials]
+            pairs = zip(found, self.trials, strict=True)
+            passed = all(are_close(one, trial.results, finite=False) for one, trial in pairs)
             return passed and self._runs_as_much()
         return False
 

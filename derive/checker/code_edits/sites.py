@@ -20,6 +20,7 @@ class Rewrite:
     cost: float
     line: int = 0
     bare: bool = True  # does it need no brackets, whatever it is?
+    is_exchange: bool = False  # is it a tensor's name for another's?
     others: tuple[Rewrite, ...] = ()  # of the same kind, further on
 
     def apply(self, source: str) -> str:
@@ -127,6 +128,22 @@ class Source:
             if own & lines and not hasattr(statement, "body"):
                 found |= own
         return found
+
+    def find_plain(self, lines: set[int], told: set[int]) -> set[int]:
+        """The lines where names that are read on some lines are given what is no tensor."""
+        statements = [each for each, _ in _find_statements(self.tree, ())]
+        read = {
+            node.id
+            for each in statements
+            for node in ast.walk(each)
+            if isinstance(node, ast.Name) and node.lineno in lines
+        }
+        return {
+            each.lineno
+            for each in statements
+            if isinstance(each, ast.Assign) and each.lineno not in told
+            if any(isinstance(t, ast.Name) and t.id in read for t in each.targets)
+        }
 
     def span(self, node: Any) -> tuple[int, int]:
         """Where a node begins and ends."""

@@ -14,13 +14,14 @@ and what is then wrong is explained in turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.code_edits.operators import Stock
 from derive.checker.code_edits.running import exchange
-from derive.checker.code_edits.search import Budget, Correction, Mender, Trial
+from derive.checker.code_edits.search import Budget, Correction, Mender
 from derive.checker.code_edits.sites import Source
 from derive.checker.edits import Search
 from derive.checker.edits.judge import ERRORS, Judge, Keeping, Run
@@ -88,6 +89,13 @@ class Case:
         """The code's results."""
         return self.program.run(values, self.sizes).results
 
+    def draw_all(self) -> Iterator[tuple[Case, Mapping[str, Any]]]:
+        """The inputs of all draws, each with the case at its sizes."""
+        for seed in DRAWS:
+            yield self, self.draw(seed)
+        for other in self.others:
+            yield other, other.draw(DRAWS[1])
+
     def record(self, seed: int) -> Trace:
         """The trace of one run."""
         return record_program(self.program, self.draw(seed), self.sizes)
@@ -124,6 +132,7 @@ class Explanation:
     corrected: tuple[tuple[int, str], ...] = ()
     tried: str = ""
     placed: int | None = None  # the line whose value is what an edit of the formula changes
+    is_lack: bool = False  # does that leave a part out?
 
 
 def explain(case: Case, steps: int = STEPS) -> Explanation:
@@ -131,7 +140,7 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
     found = Explanation()
     budget = Budget(steps)
     for turned in _find_turns(case):
-        found = _explain_at(turned, budget, MOST_FAULTS)
+        found = _Inquiry(turned, budget, MOST_FAULTS).explain()
         if found.difference:  # a difference that shows at some sizes only is explained there
             sizes = " ".join(f"{name}={size}" for name, size in turned.sizes.items())
             at = f", at {sizes}" if sizes else ""
@@ -143,220 +152,204 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
     return found
 
 
-def _explain_at(case: Case, budget: Budget, faults: int) -> Explanation:
-    """The explanation at the sizes of this case; the others judge an edit."""
-    trace = case.record(DRAWS[0])
-    judge = _make_judge(case)
-    try:
-        base = judge.bases[0] if judge.runs else None
-    except ERRORS:
-        base = None
-    if base is None:
-        return Explanation()
-    lines = find_lines(case.system, base, trace, case.sizes)
-    difference = find_difference(case.system, base, judge.runs[0].results, case.sizes)
-    annotations = lines.annotate(_find_lines_elsewhere(case))
-    if not difference:
-        return Explanation(annotations=annotations)
-    plain = Explanation(difference, lines.find_first_wrong(), annotations=annotations)
-    if budget.left <= 0:
-        return plain
-    simple = find_result_edit(case.system, judge)
-    search = Search(
-        judge,
-        lambda system: lines.count_unexplained(system, judge),
-        case.is_confirmed,
-        lines.order_equations(),
-        World(case.system, case.sizes),
-    )
-    if simple is not None:
-        line = plain.line or find_result_line(trace)
-        found, suspects = replace(plain, line=line, edit=simple.words, placed=line), {line or 0}
-    else:
-        found, suspects = _edit_formula(search, lines, plain, budget, _FORMULA)
-    if case.tell is not None and faults == MOST_FAULTS:
-        case.tell(found)
-    mender = _make_mender(case, judge, trace)
-    if mender is not None:
-        correction = _edit_code(mender, lines, suspects, budget)
-        if correction is not None:
-            return _add_correction(found, correction, lines, case.source)
-    if not found.edit:
-        found, _ = _edit_formula(search, lines, plain, budget, _AFTER)
-    if found.edit or faults == 1:
-        return found
-    plain = replace(plain, line=found.line)
-    return _explain_in_turn(case, judge, lines, mender, plain, budget, faults)
+@dataclass
+class _Inquiry:
+    """What is asked at the sizes of one case; the others judge an edit."""
 
+    case: Case
+    budget: Budget
+    faults: int  # that are still looked for
 
-def _edit_formula(
-    search: Search, lines: Lines, plain: Explanation, budget: Budget, part: float
-) -> tuple[Explanation, set[int]]:
-    """The explanation by an edit of the formula, if one is found, and the lines it suspects."""
-    judge = search.judge
-    own = budget.take_part(part)
-    search.most = judge.steps + own.left
-    begun = judge.steps
-    edit = search.find()
-    own.left -= judge.steps - begun
-    budget.give_back(own)
-    inner = find_inner_survivor(lines) if edit is None else None
-    if inner is not None:
-        found = replace(plain, line=inner.line, edit=inner.words, placed=inner.line)
-        return found, {inner.line or 0}
-    if edit is None:
-        return plain, {plain.line or 0}
-    system = edit.system
-    placed = find_changed_line(lines, system, judge)
-    line = placed or plain.line or find_result_line(lines.trace)
-    if system.results != judge.system.results:  # no value is another, only what is returned
-        placed = line
-    found = replace(plain, line=line, edit=edit.words, edited=system, placed=placed)
-    return found, {line or 0, plain.line or 0}
+    @cached_property
+    def trace(self) -> Trace:
+        """What the code computes on its way."""
+        return self.case.record(DRAWS[0])
 
+    @cached_property
+    def judge(self) -> Judge:
+        """The code's results for each draw."""
+        runs = []
+        for each, values in self.case.draw_all():
+            with suppress(Exception):  # a draw that the code does not bear says nothing
+                runs.append(Run(values, tuple(each.run(values)), each.sizes))
+        return Judge(self.case.system, runs)
 
-def _edit_code(
-    mender: Mender, lines: Lines, suspects: set[int], budget: Budget
-) -> Correction | None:
-    """The edit of the code that makes it right, the suspected lines first.
+    @cached_property
+    def lines(self) -> Lines:
+        """The lines of the code as nodes of the formula."""
+        return find_lines(self.case.system, self.judge.bases[0], self.trace, self.case.sizes)
 
-    Two tensors that stand unused are two faults: there an edit for each is looked for soon.
-    """
-    own = budget.take_part(_CODE if mender.count_unused() < 2 else _FORMULA)
-    correction = mender.find(_make_weigh(lines, mender.source.spread(suspects)), own)
-    budget.give_back(own)
-    return correction
-
-
-def _make_mender(case: Case, judge: Judge, trace: Trace) -> Mender | None:
-    """The search for an edit of the code; none where its text is not known."""
-    if case.program.code.target is None or not case.source:
-        return None
-    trials = []
-    draws = [(case, seed) for seed in DRAWS] + [(other, DRAWS[1]) for other in case.others]
-    for each, seed in draws:
-        values = each.draw(seed)
-        try:
-            base = Keeping(case.system, values, each.sizes)
-        except ERRORS:
-            continue
-        wanted = tuple(base.values[tensor.name] for tensor in case.system.results)
-        trials.append(Trial(values, each.sizes, wanted))
-    if not trials:
-        return None
-    made = sum(event.value.numel() for event in trace.events)
-    is_script = case.program.code.script is not None  # which is compiled whole
-    weight = 1 + is_script + len(trace.events) // _CALLS + made // _ELEMENTS
-    stock = Stock.of(case.system, case.sizes)
-    count = partial(_count_parts, case, judge)
-    return Mender(case.program, stock, trials, case.is_corrected, count, weight)
-
-
-def _make_weigh(lines: Lines, suspects: set[int]) -> Callable[[int], float]:
-    """What it costs an edit to be on a line."""
-    exact = {line for line, event in lines.last.items() if event in lines.exact}
-    right = lines.find_right()
-    suspects = suspects | lines.find_scaled()
-
-    def weigh(line: int) -> float:
-        if line in suspects:
-            return 0.0
-        if line in right:
-            return _RIGHT
-        return _APART if line in exact else _NEAR
-
-    return weigh
-
-
-def _add_correction(
-    found: Explanation, correction: Correction, lines: Lines, source: str
-) -> Explanation:
-    """The explanation with the corrected code.
-
-    The formula's words are kept where the line that is edited has the value that they are about,
-    or has none.
-    """
-    here = Source(source).spread({correction.line})
-    is_about = found.placed in here or (found.placed is None and not here & {*lines.last})
-    return replace(
-        found,
-        line=correction.line,
-        edit=found.edit if found.edit and is_about else correction.words,
-        corrected=correction.find_changed_lines(source),
-    )
-
-
-def _explain_in_turn(  # noqa: PLR0913, PLR0917 - what is known already
-    case: Case,
-    judge: Judge,
-    lines: Lines,
-    mender: Mender | None,
-    plain: Explanation,
-    budget: Budget,
-    faults: int,
-) -> Explanation:
-    """The explanation by an edit that makes a line right, and of what is wrong with it made."""
-    if mender is not None:
-        spread = mender.source.spread({lines.find_first_inexact() or 0})
-        before = lines.count_met(list(lines.prints.values()))
-        own = budget.take_part(_FIRSTS)
-        firsts = mender.find_firsts(
-            spread, lambda prints: lines.count_met(prints) - before, own, _MOST_FIRST
+    @cached_property
+    def search(self) -> Search:
+        """The search for an edit of the formula."""
+        return Search(
+            self.judge,
+            lambda system: self.lines.count_unexplained(system, self.judge),
+            self.case.is_confirmed,
+            self.lines.order_equations(),
+            World(self.case.system, self.case.sizes),
         )
-        budget.give_back(own)
-        for first in firsts:
-            own = budget.take_part(_BEHIND)
-            with exchange(case.program.code, first.source, first.line):
-                rest = _explain_at(case.with_source(first.source), own, faults - 1)
-            budget.give_back(own)
-            if rest.edit:
-                where = say_line(rest.line or 0, case.program.code.places)
-                changed = dict((*first.find_changed_lines(case.source), *rest.corrected))
-                return replace(
-                    plain,
-                    line=first.line,
-                    edit=f"{first.words}; and {where}: {rest.edit}",
-                    corrected=tuple(sorted(changed.items())) if rest.corrected else (),
+
+    @cached_property
+    def mender(self) -> Mender | None:
+        """The search for an edit of the code; none where its text is not known."""
+        case, code = self.case, self.case.program.code
+        if code.target is None or not code.source:
+            return None
+        trials = []
+        for each, values in case.draw_all():
+            with suppress(*ERRORS):
+                base = Keeping(case.system, values, each.sizes)
+                wanted = tuple(base.values[tensor.name] for tensor in case.system.results)
+                trials.append(Run(values, wanted, each.sizes))
+        if not trials:
+            return None
+        events = self.trace.events
+        made = sum(event.value.numel() for event in events) // _ELEMENTS
+        weight = 1 + (code.script is not None) + len(events) // _CALLS + made  # it compiles whole
+        stock = Stock.of(case.system, case.sizes)
+        return Mender(case.program, stock, trials, case.is_corrected, self.count_parts, weight)
+
+    def count_parts(self) -> tuple[int, int]:
+        """How many lines and equations agree in the code as it is now."""
+        trace, case = self.case.record(DRAWS[0]), self.case
+        if trace.error:
+            return 0, 0
+        return find_lines(case.system, self.judge.bases[0], trace, case.sizes).count_parts()
+
+    def explain(self) -> Explanation:
+        """The difference, the line and the edit."""
+        case, judge = self.case, self.judge
+        try:
+            lines = self.lines
+        except (*ERRORS, IndexError):  # the formula has no value, or no draw is one of the code's
+            return Explanation()
+        results = judge.runs[0].results
+        difference = find_difference(case.system, judge.bases[0], results, case.sizes)
+        annotations = lines.annotate(_find_lines_elsewhere(case))
+        if not difference:
+            return Explanation(annotations=annotations)
+        plain = Explanation(difference, lines.find_first_wrong(), annotations=annotations)
+        if self.budget.left <= 0:
+            return plain
+        words = find_result_edit(case.system, judge)
+        line = plain.line or find_result_line(self.trace)
+        found, suspects = replace(plain, line=line, edit=words, placed=line), {line or 0}
+        if not words:
+            found, suspects = self.edit_formula(plain, _FORMULA)
+        if case.tell is not None and self.faults == MOST_FAULTS:
+            case.tell(found)
+        correction = self.edit_code(suspects)
+        if correction is not None:
+            return self.add_correction(found, correction)
+        if not found.edit:
+            found, _ = self.edit_formula(plain, _AFTER)
+        if found.edit or self.faults == 1:
+            return found
+        return self.explain_in_turn(replace(plain, line=found.line))
+
+    def edit_formula(self, plain: Explanation, part: float) -> tuple[Explanation, set[int]]:
+        """The explanation by an edit of the formula, if one is found, and the lines it suspects."""
+        lines, judge, search = self.lines, self.judge, self.search
+        with self.budget.part(part) as own:
+            begun, search.most = judge.steps, judge.steps + own.left
+            edit = search.find()
+            own.left -= judge.steps - begun
+        if edit is None:
+            words, line = find_inner_survivor(lines)
+            found = replace(plain, line=line, edit=words, placed=line) if words else plain
+            return found, {found.line or 0}
+        placed = find_changed_line(lines, edit.system, judge)
+        line = placed or plain.line or find_result_line(self.trace)
+        if edit.system.results != judge.system.results:  # only what is returned is another
+            placed = line
+        known = replace(plain, line=line, placed=placed, is_lack=edit.is_lack)
+        return replace(known, edit=edit.words, edited=edit.system), {line or 0, plain.line or 0}
+
+    def edit_code(self, suspects: set[int]) -> Correction | None:
+        """The edit of the code that makes it right, the suspected lines first.
+
+        Two tensors that stand unused are two faults: there an edit for each is looked for soon.
+        """
+        lines, mender = self.lines, self.mender
+        if mender is None:
+            return None
+        suspects = mender.source.spread(suspects)
+        suspects |= mender.source.find_plain(suspects, {*lines.last})
+        suspects |= lines.find_scaled() | lines.find_turned()
+        exact = {line for line, event in lines.last.items() if event in lines.exact}
+        right = lines.find_right()
+
+        def weigh(line: int) -> float:
+            """What it costs an edit to be on a line."""
+            if line in suspects:
+                return 0.0
+            return _RIGHT if line in right else _APART if line in exact else _NEAR
+
+        with self.budget.part(_CODE if mender.count_unused() < 2 else _FORMULA) as own:
+            return mender.find(weigh, own)
+
+    def add_correction(self, found: Explanation, correction: Correction) -> Explanation:
+        """The explanation with the corrected code.
+
+        The formula's words are kept where the line that is edited has the value that they are
+        about, or has none; not where a part is missing that another name for one brings in.
+        """
+        source, told = self.case.source, {*self.lines.last}
+        here = Source(source).spread({correction.line})
+        is_about = found.placed in here or (found.placed is None and not here & told)
+        is_about &= not (found.is_lack and correction.rewrite.is_exchange)
+        return replace(
+            found,
+            line=correction.line,
+            edit=found.edit if found.edit and is_about else correction.words,
+            corrected=correction.find_changed_lines(source),
+        )
+
+    def explain_in_turn(self, plain: Explanation) -> Explanation:
+        """The explanation by an edit that makes a line right, and of what is wrong with it made."""
+        case, lines, judge, mender = self.case, self.lines, self.judge, self.mender
+        if mender is not None:
+            spread = mender.source.spread({lines.find_first_inexact() or 0})
+            before = lines.count_met(list(lines.prints.values()))
+            with self.budget.part(_FIRSTS) as own:
+                firsts = mender.find_firsts(
+                    spread, lambda prints: lines.count_met(prints) - before, own, _MOST_FIRST
                 )
-    search = Search(
-        judge,
-        lambda _: 0.0,
-        case.is_confirmed,
-        lines.order_equations(),
-        World(case.system, case.sizes),
-        judge.steps + budget.take_part(_BEHIND).left,
-    )
-    for change in search.find_firsts(lambda system: count_gained(lines, system, judge)):
-        own = budget.take_part(_BEHIND)
-        rest = _explain_at(replace(case, system=change.system), own, faults - 1)
-        budget.give_back(own)
-        if rest.edit:
-            line = find_changed_line(lines, change.system, judge) or plain.line
-            return replace(
-                plain, line=line, edit=f"{change.words}; and {rest.edit}", edited=rest.edited
-            )
-    return plain
-
-
-def _count_parts(case: Case, judge: Judge) -> tuple[int, int]:
-    """How many lines and equations agree in the code as it is now."""
-    trace = case.record(DRAWS[0])
-    if trace.error:
-        return 0, 0
-    return find_lines(case.system, judge.bases[0], trace, case.sizes).count_parts()
+            for first in firsts:
+                edited = case.with_source(first.source)
+                with (
+                    self.budget.part(_BEHIND) as own,
+                    exchange(case.program.code, first.source, first.line),
+                ):
+                    rest = _Inquiry(edited, own, self.faults - 1).explain()
+                if rest.edit:
+                    where = say_line(rest.line or 0, case.program.code.places)
+                    changed = dict((*first.find_changed_lines(case.source), *rest.corrected))
+                    return replace(
+                        plain,
+                        line=first.line,
+                        edit=f"{first.words}; and {where}: {rest.edit}",
+                        corrected=tuple(sorted(changed.items())) if rest.corrected else (),
+                    )
+        search = replace(self.search, weigh=lambda _: 0.0)
+        search.most = judge.steps + self.budget.take_part(_BEHIND).left
+        for change in search.find_firsts(lambda system: count_gained(lines, system, judge)):
+            with self.budget.part(_BEHIND) as own:
+                rest = _Inquiry(replace(case, system=change.system), own, self.faults - 1).explain()
+            if rest.edit:
+                line = find_changed_line(lines, change.system, judge) or plain.line
+                words = f"{change.words}; and {rest.edit}"
+                return replace(plain, line=line, edit=words, edited=rest.edited)
+        return plain
 
 
 def _find_lines_elsewhere(case: Case) -> Lines | None:
     """The lines at other sizes, where a number that only happens to be a size is another."""
-    for other in case.others:
-        if other.sizes == case.sizes:
-            continue
-        try:
-            values = other.draw(DRAWS[1])
-            base = Keeping(case.system, values, other.sizes)
-        except ERRORS:
-            continue
-        return find_lines(case.system, base, other.record(DRAWS[1]), other.sizes)
+    for other in (each for each in case.others if each.sizes != case.sizes):
+        with suppress(*ERRORS):
+            base = Keeping(case.system, other.draw(DRAWS[1]), other.sizes)
+            return find_lines(case.system, base, other.record(DRAWS[1]), other.sizes)
     return None
 
 
@@ -383,16 +376,3 @@ def _measure_conditions(case: Case) -> int:
         for index in find_free(node)
     ]
     return min((*extents, _ENOUGH))
-
-
-def _make_judge(case: Case) -> Judge:
-    """The code's results for each draw."""
-    runs = []
-    draws = [(case, seed) for seed in DRAWS] + [(other, DRAWS[1]) for other in case.others]
-    for each, seed in draws:
-        values = each.draw(seed)
-        try:
-            runs.append(Run(values, tuple(each.run(values)), each.sizes))
-        except Exception:  # a draw that the code does not bear says nothing
-            continue
-    return Judge(case.system, runs)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.edits.judge import ERRORS
+from derive.checker.edits.sites import find_kept
 from derive.checker.trace.match import Match, Node, Print, find_match, find_print
 from derive.checker.trace.nodes import find_forms, find_node, find_nodes
 from derive.ir.nodes import Along, Reduce
@@ -124,6 +125,22 @@ class Lines:
             if match is not None and match.factor and match.node.whole
             if match.node.equation not in self.made
         }
+
+    def find_turned(self) -> set[int]:
+        """The lines whose last value has indices of one extent otherwise than their equation."""
+        found = set()
+        for line, event in self.last.items():
+            match = self.matches.get(event)
+            if match is None or match.node.equation < 0:
+                continue
+            kept = find_kept(self.system.equations[match.node.equation])
+            order = [match.node.indices[place] for place in match.order]
+            shape = [match.node.value.shape[place] for place in match.order]
+            ranks = [kept.index(i) if i in kept else len(kept) for i in order]
+            pairs = combinations(zip(ranks, shape, strict=True), 2)
+            if any(a > b and one == two > 1 for (a, one), (b, two) in pairs if a < len(kept)):
+                found.add(line)
+        return found
 
     def count_met(self, prints: Sequence[Print]) -> int:
         """How many nodes have one of these fingerprints; equations count twice."""

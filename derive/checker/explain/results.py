@@ -7,7 +7,6 @@ formula says.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +23,6 @@ if TYPE_CHECKING:
     from derive.checker.explain.lines import Lines
     from derive.checker.trace import Event
     from derive.ir.nodes import System
-
-
-@dataclass(frozen=True)
-class ResultEdit:
-    """What to do, and the line that it is about, if it is not the last."""
-
-    words: str
-    line: int | None = None
 
 
 def find_difference(
@@ -61,8 +52,8 @@ def find_indices(system: System, name: str) -> tuple[str, ...]:
     return ()
 
 
-def find_result_edit(system: System, judge: Judge) -> ResultEdit | None:
-    """An edit that only concerns the shape of a result."""
+def find_result_edit(system: System, judge: Judge) -> str:
+    """The words of an edit that only concerns the shape of a result; none: nothing."""
     for at, tensor in enumerate(system.results):
         pairs = [
             (run.results[at], base.values[tensor.name])
@@ -74,8 +65,8 @@ def find_result_edit(system: System, judge: Judge) -> ResultEdit | None:
         indices = find_indices(system, tensor.name)
         words = _find_order(pairs, indices) or _find_survivor(pairs, judge, indices)
         if words:
-            return ResultEdit(words)
-    return None
+            return words
+    return ""
 
 
 def _find_order(pairs: Sequence[tuple[Any, Any]], indices: tuple[str, ...]) -> str:
@@ -111,14 +102,16 @@ def _find_survivor(pairs: Sequence[tuple[Any, Any]], judge: Judge, indices: tupl
     return ""
 
 
-def find_inner_survivor(lines: Lines) -> ResultEdit | None:
-    """A tensor on the way that has an index too many, of which a sum or a diagonal is a node."""
+def find_inner_survivor(lines: Lines) -> tuple[str, int | None]:
+    """What to do to a tensor on the way that has an index too many, and its line, if there is one.
+
+    A sum or a diagonal of it is a node.
+    """
     for event in lines.told:
         if event.number in lines.good or not all(n in lines.good for n in event.reads):
             continue
-        words = _find_inner_words(event, lines)
-        return ResultEdit(words, event.line) if words else None
-    return None
+        return _find_inner_words(event, lines), event.line
+    return "", None
 
 
 def _find_inner_words(event: Event, lines: Lines) -> str:
