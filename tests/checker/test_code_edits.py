@@ -54,7 +54,7 @@ MENDED = (
      "return x.masked_fill(~m, 0.0).softmax(-1)", 'masked_fill(~m, float("-inf"))'),
     ("another block",
      "x[N, 3*E]; index e < E; y[n, e] = exp(x[n, e]) + x[n, E + e] * tanh(x[n, 2*E + e])",
-     "c = x[:, E:2 * E].tanh()\nreturn x[:, :E].exp() + x[:, E:2 * E] * c", "c = x[:, 2 * E:].tanh()"),
+     "c = x[:, E:2 * E].tanh()\nreturn x[:, :E].exp() + x[:, E:2 * E] * c", "x[:, 2 * E:].tanh()"),
     ("the last block for the first",
      "x[N, 2*E]; index e < E; y[n, e] = exp(x[n, e]) + x[n, E + e]",
      "return x[:, E:].exp() + x[:, E:]", "return x[:, :E].exp() + x[:, E:]"),
