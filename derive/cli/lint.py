@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from derive.cli.tables import print_heading, print_json, print_line, print_table
 from derive.errors import refuse, suggest
-from derive.linter.lint import lint
+from derive.linter.lint import lint, to_sarif
 from derive.linter.rule import Severity, to_data
 from derive.linter.rules import RULES, choose, find_rule
-from derive.linter.sarif import to_sarif
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""`derive show`: a formula's text, its indices, its plan; or the parts that are asked for."""
+"""`derive show`: a formula's text, its indices, its plan; or the parts that are asked for.
+
+With `--derivation`, what was done to it step by step, as text and as data.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,181 @@ from derive.cli.plans import (
     print_costs,
     print_roles,
     print_steps,
+    say_at,
+    say_machine,
+    to_compact,
     to_plan_data,
     to_roles_data,
 )
-from derive.cli.tables import print_diagnostic, print_heading, print_json, print_line, print_text
+from derive.cli.tables import (
+    print_diagnostic,
+    print_heading,
+    print_json,
+    print_line,
+    print_pairs,
+    print_table,
+    print_text,
+    to_short,
+    to_time,
+)
 from derive.errors import DeriveError
-from derive.ir.text import to_lines
+from derive.ir.nodes import Equation
+from derive.ir.polynomial import Polynomial, add_all
+from derive.ir.text import to_lines, to_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from derive.cli.formulas import Found
     from derive.cli.options import Options, ReadWords
     from derive.compiler import Built
-    from derive.ir.nodes import System
+    from derive.ir.nodes import Expr, System
+    from derive.plan.plan import Costs, Entry, Plan
+
+
+_MOST = 2  # terms of a cost that are shown; --json has them all
+_NO_CHOICE = "no gain by itself: this rule always applies, and makes way for what follows"
+
+
+def print_derivation(built: Built, options: Options) -> None:
+    """The loops as written and every entry, with the costs at the plan's sizes."""
+    at = say_at(built.plan.sizes)
+    print_heading(f"\nas written, in loops over single numbers{f', at {at}' if at else ''}")
+    _print_written(built)
+    for number, entry in enumerate(built.derivation.entries, 1):
+        print_heading(f"\n{number}. {entry.name}: {entry.law}")
+        print_pairs(_find_pairs(entry, built.plan))
+    _print_sum(built.derivation.entries, say_machine(options))
+
+
+def _print_sum(entries: Sequence[Entry], machine: str) -> None:
+    """The costs before all and after all, and what they are."""
+    if not entries:
+        print_line("\nNo rule changes it: the steps are the formula as it is written.")
+    olds = [e.old for e in entries if e.old is not None and e.old.seconds is not None]
+    news = [e.new for e in entries if e.new is not None and e.new.seconds is not None]
+    if not olds:
+        return
+    old, new = olds[0], news[-1]
+    assert old.seconds is not None
+    assert new.seconds is not None
+    print_heading("\nin all" if len(entries) > 1 else "")
+    pairs = [
+        ("operations", _change(old.operations_at, new.operations_at)),
+        ("elements alive", _change(old.elements_at, new.elements_at)),
+        ("estimated time", f"{to_time(old.seconds)} -> {to_time(new.seconds)}"),
+    ]
+    if len(entries) > 1:
+        print_pairs(pairs)
+    print_text("operations are those of the torch code at each step, masks too", "dim")
+    print_text(machine, "dim")
+
+
+def _print_written(built: Built) -> None:
+    plan, written = built.plan, built.derivation.written
+    rows = [(each.equation, each.operations, each.elements) for each in written]
+    if len(rows) > 1:
+        work, filled = (add_all(parts) for parts in zip(*(row[1:] for row in rows), strict=True))
+        rows.append(("in all", work, filled))
+    table = [
+        (name, to_short(plan.at_sizes(work)), _write(work, plan), to_short(plan.at_sizes(filled)))
+        for name, work, filled in rows
+    ]
+    heads = ("equation", "operations", "over sizes", "elements")
+    print_table(heads, table, "operations elements", prose=("over sizes",))
+
+
+def _find_pairs(entry: Entry, plan: Plan) -> Iterator[tuple[str, str]]:
+    """Labels and texts: the two sides, remarks, costs."""
+    before = "before" if entry.target is not None or entry.after is None else f"in {entry.equation}"
+    for label, value in ((before, entry.before), ("after", entry.after)):
+        if value is not None:
+            yield label, _write_side(entry, value)
+    for remark in entry.remarks:
+        yield "", remark
+    if entry.old is not None and entry.new is not None:
+        yield from _compare(entry.old, entry.new, plan, entry.is_choice)
+
+
+def _compare(old: Costs, new: Costs, plan: Plan, is_choice: bool) -> Iterator[tuple[str, str]]:
+    """What changes of the costs."""
+    if old == new:
+        yield "costs", "as before"
+        return
+    of_part = new.seconds is None
+    if old.operations != new.operations:
+        text = f"{_write(old.operations, plan)} -> {_write(new.operations, plan)}"
+        yield "operations", f"{text}  ({_change(old.operations_at, new.operations_at)})"
+    if old.elements != new.elements:
+        text = f"{_write(old.elements, plan)} -> {_write(new.elements, plan)}"
+        label = "largest tensor" if of_part else "elements alive"
+        yield label, f"{text}  ({_change(old.elements_at, new.elements_at)})"
+    if old.seconds is not None and new.seconds is not None and old.seconds != new.seconds:
+        yield "estimated time", f"{to_time(old.seconds)} -> {to_time(new.seconds)}"
+        if new.seconds > old.seconds and not is_choice:
+            yield "", _NO_CHOICE
+
+
+def _change(old: int, new: int) -> str:
+    return f"{to_short(old)} -> {to_short(new)}"
+
+
+def _write(cost: Polynomial, plan: Plan) -> str:
+    """The largest terms at the plan's sizes, and whether there are more."""
+    terms = [Polynomial({monomial: value}) for monomial, value in cost.terms.items()]
+    terms.sort(key=lambda term: (-abs(plan.at_sizes(term)), to_compact(term.to_expr())))
+    kept = " + ".join(to_compact(term.to_expr()) for term in terms[:_MOST])
+    return (kept or "0") + (" + .." if len(terms) > _MOST else "")
+
+
+def to_derivation_data(built: Built) -> Data:
+    """The loops as written, and every entry."""
+    plan, derivation = built.plan, built.derivation
+    return {
+        "written": [
+            {
+                "equation": each.equation,
+                "operations": to_compact(each.operations.to_expr()),
+                "operations_at_sizes": plan.at_sizes(each.operations),
+                "elements": to_compact(each.elements.to_expr()),
+                "elements_at_sizes": plan.at_sizes(each.elements),
+            }
+            for each in derivation.written
+        ],
+        "entries": [_find_data(entry) for entry in derivation.entries],
+    }
+
+
+def _write_side(entry: Entry, value: Expr | None) -> str:
+    """One side of an entry: an equation, or a part of one; nothing where there is none."""
+    if value is None:
+        return ""
+    return to_text(value if entry.target is None else Equation(entry.target, value))
+
+
+def _find_data(entry: Entry) -> Data:
+    return {
+        "name": entry.name,
+        "law": entry.law,
+        "equation": entry.equation,
+        "before": _write_side(entry, entry.before),
+        "after": _write_side(entry, entry.after),
+        "remarks": list(entry.remarks),
+        "costs": _to_costs_data(entry),
+    }
+
+
+def _to_costs_data(entry: Entry) -> Data | None:
+    old, new = entry.old, entry.new
+    if old is None or new is None:
+        return None
+    return {
+        "operations": [to_compact(costs.operations.to_expr()) for costs in (old, new)],
+        "operations_at_sizes": [old.operations_at, new.operations_at],
+        "elements": [to_compact(costs.elements.to_expr()) for costs in (old, new)],
+        "elements_at_sizes": [old.elements_at, new.elements_at],
+        "seconds": [old.seconds, new.seconds],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +279,6 @@ def _print_derivation(found: Found, options: Options, as_latex: bool) -> None:
 
         print_line(to_align(built.system, built.derivation.entries))
     else:
-        from derive.cli.derivation import print_derivation
-
         print_title(found, built.system)
         print_derivation(built, options)
 
@@ -138,8 +302,6 @@ def _to_data(found: Found, options: Options, parts: Parts) -> Data:
     if parts.code:
         data["code"] = built.source
     if parts.derivation:
-        from derive.cli.derivation import to_derivation_data
-
         data["derivation"] = to_derivation_data(built)
     return data
 

@@ -9,8 +9,8 @@
                    Z[i,k] = sum[j](A[i,j] * B[j,k])
 
 Laws of the formula:
-- Each index is an index of its own name. Its extent is a size named by the upper-case index, `b`
-  has extent `B`; where that is an index itself, `N_b`.
+- Each letter is an index of its own name. Its extent is a size named by the upper-case letter, `b`
+  has extent `B`; where that is a letter itself, `N_b`.
 - The operands are A, B, C, .. in order, and the result Z, all but those names that a size or an
   index has; where the alphabet does not suffice they are T1, T2, .. An operand without indices is
   a scalar.

@@ -1,11 +1,20 @@
 """From the text notation to a formula of SymPy equations.
 
-    text -> statements of tokens      text_lines
-         -> declarations, equations   text_statements, their expressions as trees by text_syntax
-         -> one namespace             text_names, the indices' extents by text_extents
-         -> SymPy, unevaluated        text_expr over text_arithmetic and text_build
+    text -> statements of tokens      text.lines
+         -> declarations, equations   text.statements, their expressions as trees
+         -> one namespace             text.names, the indices' extents by text.extents
+         -> SymPy, unevaluated        text.expr over text.build
 
-Nothing of the text is ever evaluated, and every mistake in it is a DeriveError with its place.
+Declarations say shapes, bounds, defaults, and extents of indices:
+
+    extent  = number | size | extent (+ - * // % **) extent
+    bound   = number | size | bound (+ - * / // % **) bound
+    default = number | default (+ - * / **) default
+
+Who claims which name: declarations first, then equations and functions, then indices. A name is an
+index where a reduction binds it, where it stands on a left side, or where it stands alone in a
+place of a tensor and nothing else claims it. Nothing of the text is ever evaluated, and every
+mistake in it is a DeriveError with its place.
 """
 
 from __future__ import annotations
@@ -16,19 +25,342 @@ from typing import TYPE_CHECKING, Any
 from sympy import Eq, Symbol
 
 from derive.errors import refuse, suggest
-from derive.frontend.text.build import to_size
-from derive.frontend.text.declare import find_names
+from derive.frontend.text.build import (
+    BINDING,
+    KEEPING,
+    check_expandable,
+    find_value,
+    is_arithmetic,
+    read_arithmetic,
+    to_rational,
+    to_size,
+)
 from derive.frontend.text.expr import Scope, to_number, to_place
 from derive.frontend.text.extents import Indices
-from derive.frontend.text.lines import Source, span, split_statements
-from derive.frontend.text.statements import EquationLine, ReturnLine, read_statement
+from derive.frontend.text.lines import Source, match_call, span, split_statements, walk_in_order
+from derive.frontend.text.names import (
+    FUNCTION_WORDS,
+    LINEAR_ALGEBRA,
+    PLACED,
+    RECURRENCE_INSTEAD,
+    RESERVED,
+    Names,
+    find_places,
+    is_composite,
+    to_article,
+)
+from derive.frontend.text.statements import (
+    EquationLine,
+    FunctionLine,
+    IndexLine,
+    ReturnLine,
+    ScalarLine,
+    SizeLine,
+    TensorLine,
+    read_statement,
+)
 from derive.notation.formula import Declarations, Formula, check_name
+from derive.notation.words import tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from derive.frontend.text.names import Names
+    from derive.errors import DeriveError
+    from derive.frontend.text.lines import Token
+    from derive.frontend.text.names import Claim
     from derive.frontend.text.statements import Line
+
+
+def read_extent(names: Names, node: ast.expr) -> Any:
+    """An expression over sizes, as SymPy; names in it become sizes."""
+
+    def read(part: ast.expr) -> Any:
+        advice = _find_fraction(part)
+        if advice:
+            says = "an extent is a whole number"
+            raise names.source.refuse("extent-form", says, span(part), help=advice)
+        match part:
+            case ast.BinOp(left, ast.FloorDiv(), ast.Constant(1)):
+                return read(left)  # extents are whole, so this says nothing
+            case ast.Name(name):
+                return to_size(name)
+        if is_arithmetic(part):
+            return read_arithmetic(names.source, part, read)
+        raise names.source.refuse(
+            "extent-form",
+            "an extent is made of sizes, numbers and + - * // %",
+            span(part),
+            help="write it like (L - K)//2 + 1",
+        )
+
+    extent = read(node)
+    check_expandable(names.source, node, extent)
+    value = find_value(extent)
+    if value is not None and (value < 0 or value.denominator != 1):
+        says = f"an extent is a whole number of at least 0, not {value}"
+        raise names.source.refuse("extent-form", says, span(node), help="write a size: N")
+    return extent
+
+
+def _find_fraction(part: ast.expr) -> str:
+    """What to write instead of a part that need not be whole; nothing for one that is."""
+    match part:
+        case ast.BinOp(op=ast.Div()):
+            return "write // to divide"
+        case ast.Constant(float()):
+            return "write a whole number"
+        case ast.BinOp(op=ast.Pow(), right=exponent):
+            whole = isinstance(exponent, ast.Constant) and isinstance(exponent.value, int)
+            return "" if whole else "write a whole number as the exponent"
+        case _:
+            return ""
+
+
+def declare(names: Names, line: Line) -> None:
+    """Enter what one declaration says; other lines say nothing here."""
+    match line:
+        case TensorLine():
+            _declare_tensors(names, line)
+        case ScalarLine(entries):
+            for token, default in entries:
+                names.claim(token.text, "scalar", "on a scalar line", token.span)
+                names.arguments[token.text] = None
+                names.defaults[token.text] = _read_default(names, default)
+        case SizeLine(entries):
+            for token, default in entries:
+                if token.text in names.sizes:
+                    raise _declared_twice(names, token)
+                names.claim(token.text, "size", "on a size line", token.span)
+                value = _read_default(names, default)
+                if value is not None and not (value.is_Integer and value > 0):
+                    says = f"a size is a whole number of at least 1, not {value}"
+                    advice = f"write size {token.text} = 2"
+                    place = span(default) if default is not None else token.span
+                    raise names.source.refuse("extent-form", says, place, help=advice)
+                names.sizes[token.text] = None if value is None else int(value)
+        case IndexLine(indices, extent):
+            _claim_sizes(names, extent, "in the extent of an index line")
+            for token in indices:
+                if token.text in names.ranges:
+                    raise _declared_twice(names, token)
+                names.claim(token.text, "index", "on an index line", token.span)
+                names.ranges[token.text] = read_extent(names, extent)
+
+
+def _declared_twice(names: Names, token: Token) -> DeriveError:
+    says = f"{token.text} is declared twice"
+    return names.source.refuse(
+        "declared-twice", says, token.span, help="take one of the declarations out"
+    )
+
+
+def _declare_tensors(names: Names, line: TensorLine) -> None:
+    for extent in line.shape:
+        _claim_sizes(names, extent, f"in the shape of {line.names[0].text}")
+    shape = tuple(read_extent(names, extent) for extent in line.shape)
+    facts = _read_bounds(names, line)
+    for token in line.names:
+        names.claim(token.text, "tensor", "declared with a shape", token.span)
+        base = tensors(token.text, *shape, dtype=line.kind, **facts)
+        names.arguments[token.text] = names.bases[token.text] = base
+        names.shapes[token.text] = shape
+
+
+def _read_bounds(names: Names, line: TensorLine) -> dict[str, Any]:
+    """`below` or `domain`, as `notation.words.tensors` takes them."""
+    for _, node in line.bounds:
+        _claim_sizes(names, node, f"in a bound of {line.names[0].text}")
+    if line.kind == "real":
+        return {"domain": _read_domain(names, line)} if line.bounds else {}
+    if not line.bounds:
+        return {}
+    relation, node = line.bounds[-1]
+    if line.kind == "bool" or len(line.bounds) > 1 or relation != "<":
+        says = f"{to_article(line.kind)} tensor holds {_HOLDS[line.kind]}"
+        advice = "write int tok[B, S] < V" if line.kind == "int" else "take the bound away"
+        raise names.source.refuse("bound-form", says, span(node), help=advice)
+    return {"below": read_extent(names, node)}
+
+
+_HOLDS = {
+    "int": "whole numbers from 0, with one bound after <",
+    "bool": "truth values, without bounds",
+}
+
+
+def _read_domain(names: Names, line: TensorLine) -> tuple[Any, ...]:
+    sides: dict[str, tuple[Any, str]] = {}
+    for relation, node in line.bounds:
+        side = "low" if relation in {">", ">="} else "high"
+        if side in sides:
+            says = "both bounds are on the same side"
+            raise names.source.refuse("bound-form", says, span(node), help="write 0 <= u[N] < 1")
+        sides[side] = (_read_bound(names, node), "<" if relation in {"<", ">"} else "<=")
+    low, high = sides.get("low", (None, "<=")), sides.get("high", (None, "<="))
+    return (low[0], high[0], low[1], high[1])
+
+
+def _read_bound(names: Names, node: ast.expr) -> Any:
+    def read(part: ast.expr) -> Any:
+        if is_arithmetic(part):
+            return read_arithmetic(names.source, part, read)
+        if isinstance(part, ast.Name) and names.kind(part.id) == "size":
+            return to_size(part.id)
+        says = "a bound is made of numbers and sizes"
+        raise names.source.refuse("bound-form", says, span(part), help="write 0 <= u[N] < 1")
+
+    bound = read(node)
+    value = find_value(bound)
+    return bound if value is None else to_rational(value)
+
+
+def _read_default(names: Names, node: ast.expr | None) -> Any:
+    if node is None:
+        return None
+
+    def read(part: ast.expr) -> Any:
+        if is_arithmetic(part):
+            return read_arithmetic(names.source, part, read)
+        says = "a default is a number"
+        raise names.source.refuse("default-form", says, span(part), help="write scalar eps = 1e-5")
+
+    value = find_value(read(node))
+    if value is None:
+        raise names.source.refuse(
+            "default-form",
+            "a default is an exact number",
+            span(node),
+            help="write scalar eps = 1e-5",
+        )
+    return to_rational(value)
+
+
+def _claim_sizes(names: Names, node: ast.expr, how: str) -> None:
+    for part in walk_in_order(node):
+        if isinstance(part, ast.Name):
+            names.claim(part.id, "size", how, span(part))
+
+
+def find_names(source: Source, lines: Sequence[Line]) -> Names:
+    """The claims of all lines: declarations first, then equations, then indices."""
+    names = Names(source)
+    for line in lines:
+        declare(names, line)
+    for line in lines:
+        if isinstance(line, EquationLine):
+            _define(names, line)
+        elif isinstance(line, FunctionLine):
+            _define_function(names, line)
+    for line in lines:
+        if isinstance(line, (EquationLine, FunctionLine)):
+            _claim_bound(names, line)
+    for line in lines:
+        if isinstance(line, (EquationLine, FunctionLine)):
+            _claim_plain(names, line)
+    _check_sizes(names)
+    return names
+
+
+def _define(names: Names, line: EquationLine) -> None:
+    name = line.name.text
+    known = names.claims.get(name)
+    if known is not None and known.kind == "tensor":
+        raise _defined_twice(names, line, known)
+    how = PLACED[1] if line.places is not None else "the left side of an equation"
+    names.claim(name, "tensor", how, line.name.span)
+    names.equations[name] = (len(names.equations), line)
+    names.bases[name] = tensors(name)
+
+
+def _defined_twice(names: Names, line: EquationLine, known: Claim) -> DeriveError:
+    name = line.name.text
+    if name not in names.equations:
+        return names.source.refuse(
+            "defined-twice",
+            f"{name} is declared as an argument and defined by an equation",
+            known.span,
+            line.name.span,
+            help="take the declaration away, or give the result a name of its own",
+        )
+    lefts = [names.equations[name][1], line]
+    if any(not isinstance(p, ast.Name) for left in lefts for p in left.places or ()):
+        if any(n.id == name for left in lefts for n in _find_words(left.value)):
+            says, advice = "a recurrence cannot be used yet", RECURRENCE_INSTEAD
+        else:
+            says = "several equations that fill one tensor cannot be used yet"
+            advice = "write one equation for all places, with where(..)"
+        return names.source.refuse("not-yet", says, known.span, line.left, help=advice)
+    return names.source.refuse(
+        "defined-twice",
+        f"{name} is defined twice",
+        known.span,
+        line.name.span,
+        help=f"give the second one a name of its own, {name}2",
+    )
+
+
+def _find_words(node: ast.expr) -> Iterable[ast.Name]:
+    return (part for part in walk_in_order(node) if isinstance(part, ast.Name))
+
+
+def _define_function(names: Names, line: FunctionLine) -> None:
+    name = line.name.text
+    if name in FUNCTION_WORDS and not is_composite(name):
+        says = f"{name} is a function of the notation"
+        raise names.source.refuse(
+            "name-reserved", says, line.name.span, help=f"call yours {name}_of"
+        )
+    names.claim(name, "function", "defined with parameters", line.name.span)
+    names.functions[name] = line
+
+
+def _claim_bound(names: Names, line: EquationLine | FunctionLine) -> None:
+    """The indices that reductions bind, and those on the left side."""
+    for place in line.places or () if isinstance(line, EquationLine) else ():
+        for word in _find_words(place):
+            if word is place or not names.kind(word.id):
+                names.claim(word.id, "index", f"a place of {line.name.text}", span(word))
+    hidden = _find_hidden(line)
+    for node in walk_in_order(line.value if isinstance(line, EquationLine) else line.body):
+        call = match_call(node)
+        if call is None or call.word not in {*BINDING, *KEEPING, *LINEAR_ALGEBRA}:
+            continue
+        for part in call.brackets or ():
+            if not isinstance(part, ast.Name) or part.id in hidden:
+                break
+            if part.id not in RESERVED:
+                how = f"it stands in {call.word}[{part.id}]"
+                names.claim(part.id, "index", how, span(part))
+
+
+def _find_hidden(line: EquationLine | FunctionLine) -> tuple[str, ...]:
+    parameters = line.parameters if isinstance(line, FunctionLine) else ()
+    return tuple(token.text for token in parameters)
+
+
+def _claim_plain(names: Names, line: EquationLine | FunctionLine) -> None:
+    """The names that stand alone in a place and are nothing else."""
+    hidden = _find_hidden(line)
+    for tensor, _, place in find_places(
+        line.value if isinstance(line, EquationLine) else line.body
+    ):
+        if isinstance(place, ast.Name) and not names.kind(place.id) and place.id not in hidden:
+            names.claim(place.id, "index", f"a place of {tensor}", span(place))
+
+
+def _check_sizes(names: Names) -> None:
+    """Every size is told by a shape or stands on a size line."""
+    told = {str(s) for shape in names.shapes.values() for e in shape for s in e.free_symbols}
+    for name, claim in names.claims.items():
+        if claim.kind == "size" and name not in told and name not in names.sizes:
+            raise names.source.refuse(
+                "size-untold",
+                f"no shape tells the size {name}",
+                claim.span,
+                facts=[f"{name} is {to_article('size')}: {claim.how}"],
+                help=suggest(name, [*sorted(told), *names.sizes])
+                or f"make it an argument by a line before: size {name}",
+            )
 
 
 def parse(  # noqa: PLR0913 - all but the text are keywords

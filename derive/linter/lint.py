@@ -1,40 +1,168 @@
-"""Read files, put the rules to every einsum in them, and tell what they found, in order.
+"""Lint: the files of a source tree, the findings in each, and these as SARIF 2.1.0 for code hosts.
 
-    files -> bytes -> source -> tree -> calls -> remarks -> findings, less those that are ignored
-
-Nothing is run, and nothing raises for what stands in a file: that is a finding. On any line of a
-call a comment silences findings; one that silences nothing is told of.
-
-    # derive: ignore                 everything
-    # derive: ignore[DE101, DE103]   these codes, or names of rules
+A file's text is Python, or a notebook's code cells. A folder is searched without what is hidden,
+kept by tools (`__pycache__`, `node_modules`) or a virtual environment; a file or folder that is
+named is read whatever it is called. Only files that mention an einsum are parsed, since others
+cannot hold one.
 """
 
 from __future__ import annotations
 
+import ast
+import os
 import re
 import tokenize
+import warnings
 from dataclasses import dataclass, field, replace
-from io import StringIO
-from typing import TYPE_CHECKING
+from fnmatch import fnmatch
+from io import BytesIO, StringIO
+from pathlib import Path, PurePath
+from tokenize import detect_encoding
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from derive.errors import Mark
+from derive.errors import Mark, refuse
+from derive.frontend.notebooks import Cells, read_cells
 from derive.linter.calls import Call, read_calls
-from derive.linter.rule import Finding, Place, Remark
-from derive.linter.rules import CALL_RULES, SYNTAX, UNREADABLE, UNUSED_IGNORE, is_known
+from derive.linter.rule import Finding, Place, Remark, Severity
+from derive.linter.rules import CALL_RULES, RULES, SYNTAX, UNREADABLE, UNUSED_IGNORE, is_known
 from derive.linter.scopes import find_characters, to_column
-from derive.linter.sources import (
-    Source,
-    UnparsableError,
-    UnreadableError,
-    find_files,
-    mentions_einsum,
-    read,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from derive.linter.rule import Rule
+
+
+_KEPT_BY_TOOLS = ("__pycache__", "node_modules")
+_SUFFIXES = (".py", ".ipynb")
+_MENTIONS = re.compile(rb"einsum|einops")
+
+
+class UnreadableError(Exception):
+    """A file that is no text, or no notebook."""
+
+
+class UnparsableError(Exception):
+    """A text that is no Python; `line` and `column` count from 1, 0 where it is not known."""
+
+    def __init__(self, says: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(says)
+        self.line = line
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file's Python, its lines, and for a notebook the cells they come from."""
+
+    path: str
+    text: str
+    lines: tuple[str, ...]
+    cells: Cells | None = None
+
+    @staticmethod
+    def of(path: str, data: bytes) -> Source:
+        """The source of a file's bytes; UnreadableError says why there is none."""
+        if path.endswith(".ipynb"):
+            try:
+                cells = read_cells(data)
+            except ValueError as error:
+                raise UnreadableError(str(error)) from error
+            return Source(path, cells.text, tuple(cells.text.split("\n")), cells)
+        text = _decode(data)
+        return Source(path, text, tuple(text.split("\n")))
+
+    def parse(self) -> ast.Module:
+        """The syntax tree; UnparsableError says why there is none."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore"
+                )  # of escapes such as "\d", which are no concern here
+                return ast.parse(self.text)
+        except SyntaxError as error:
+            raise UnparsableError(error.msg, error.lineno or 0, error.offset or 0) from error
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise UnparsableError(str(error) or "it is nested too deeply") from error
+
+
+def mentions_einsum(data: bytes) -> bool:
+    """Whether a file's bytes may hold an einsum: its import or its call says the word."""
+    return _MENTIONS.search(data) is not None
+
+
+def find_files(paths: Sequence[str], exclude: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """The files below the paths, each once, in order; and whether the file itself was named.
+
+    A folder that cannot be listed is among them, so that reading it tells why. DeriveError where a
+    path is not there.
+    """
+    for path in paths:
+        if not os.path.lexists(path):
+            says = f"there is no file or folder {path}"
+            raise refuse("path-missing", says, help="correct the path, or leave it out")
+    found: dict[str, tuple[str, bool]] = {}
+    for path in paths:
+        named = not os.path.isdir(path)
+        for name in [path] if named else _walk(path):
+            shown = PurePath(os.path.normpath(name)).as_posix()
+            if not _is_excluded(shown, exclude):
+                key = os.path.abspath(name)
+                found[key] = (shown, named or found.get(key, ("", False))[1])
+    yield from sorted(found.values())
+
+
+def read(path: str) -> bytes:
+    """The bytes of a file; UnreadableError where there are none."""
+    try:
+        if not os.path.isdir(path) and not os.path.isfile(path) and not os.path.islink(path):
+            raise UnreadableError("it is no regular file")
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise UnreadableError(getattr(error, "strerror", None) or str(error)) from error
+
+
+def _walk(folder: str) -> Iterator[str]:
+    refused: list[str] = []
+    for here, folders, files in os.walk(folder, onerror=lambda e: refused.append(str(e.filename))):
+        folders[:] = sorted(f for f in folders if not _is_left_out(here, f))
+        for name in sorted(files):
+            path = os.path.join(here, name)
+            # sockets and pipes are no sources; a broken link is told of
+            is_file = os.path.isfile(path) or os.path.islink(path)
+            if name.endswith(_SUFFIXES) and not name.startswith(".") and is_file:
+                yield path
+    yield from refused
+
+
+def _is_left_out(here: str, folder: str) -> bool:
+    if folder.startswith(".") or folder in _KEPT_BY_TOOLS:
+        return True
+    return os.path.exists(os.path.join(here, folder, "pyvenv.cfg"))
+
+
+def _is_excluded(shown: str, exclude: Sequence[str]) -> bool:
+    """Whether a pattern fits the path, or the file's name, or a folder above it."""
+    parts = PurePath(shown).parts
+    for pattern in exclude:
+        wanted = pattern.rstrip("/").removeprefix("./")
+        wholes = ["/".join(parts[:k]) for k in range(1, len(parts) + 1)]
+        if any(fnmatch(name, wanted) for name in (*parts, *wholes)):
+            return True
+    return False
+
+
+def _decode(data: bytes) -> str:
+    """The text as Python reads it: by its mark or its coding line, UTF-8 without."""
+    try:
+        encoding, _ = detect_encoding(BytesIO(data).readline)
+        text = data.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        says = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise UnreadableError(says) from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
 
 _COMMENT = re.compile(r"#\s*derive:\s*ignore\b(?:\s*\[([^\]]*)\])?")
 _WIDEST = 160  # columns of a source line that a mark shows
@@ -264,3 +392,61 @@ def _read(text: str) -> Iterator[Ignore]:
             yield Ignore(line, column + found.start(), column + found.end(), codes)
     except (tokenize.TokenError, SyntaxError):
         return  # what can be parsed and not tokenized has no comments for us
+
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+
+
+def to_sarif(findings: Iterable[Finding]) -> dict[str, Any]:
+    """The whole log."""
+    driver = {"name": "derive", "rules": [_to_rule(rule) for rule in RULES]}
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "results": [_to_result(finding) for finding in findings],
+    }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _to_rule(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.code,
+        "name": rule.name,
+        "shortDescription": {"text": rule.title},
+        "fullDescription": {"text": rule.why},
+        "help": {"text": f"Hurts:\n{rule.hurts}\n\nFine:\n{rule.fine}"},
+        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+    }
+
+
+def _to_result(finding: Finding) -> dict[str, Any]:
+    says = "\n".join([finding.says, *finding.facts, *([finding.help] if finding.help else [])])
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": [rule.code for rule in RULES].index(finding.code),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": says},
+        "locations": [_to_location(finding.place)],
+    }
+
+
+def _to_location(place: Place) -> dict[str, Any]:
+    region = {
+        "startLine": place.line,
+        "startColumn": place.column,
+        "endLine": place.end_line,
+        "endColumn": place.end_column,
+    }
+    location: dict[str, Any] = {
+        "physicalLocation": {"artifactLocation": {"uri": _to_uri(place.path)}, "region": region}
+    }
+    if place.cell:
+        # the region's lines are those of this cell
+        location["logicalLocations"] = [{"name": f"cell {place.cell}", "kind": "module"}]
+    return location
+
+
+def _to_uri(path: str) -> str:
+    pure = PurePath(path)
+    return pure.as_uri() if pure.is_absolute() else quote(pure.as_posix())

@@ -14,7 +14,7 @@ from strategies import formulas
 
 from derive.backend.to_latex import escape, to_align, to_latex, to_name
 from derive.backend.to_torch import write_cell
-from derive.cli.derivation import to_derivation_data
+from derive.cli.show import to_derivation_data
 from derive.ir.text import to_lines
 from derive.plan.build import make_plan
 from derive.plan.derivation import find_derivation
@@ -230,4 +230,4 @@ def test_the_same_text_under_every_hash_seed():
         for seed in ("1", "2")
     }
     assert len(prints) == 1
-    assert "sift_letter" in prints.pop()
+    assert "sift_index" in prints.pop()

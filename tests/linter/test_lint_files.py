@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from derive.errors import DeriveError
-from derive.linter.lint import lint, lint_bytes
-from derive.linter.sources import find_files
+from derive.linter.lint import find_files, lint, lint_bytes
 
 BAD = 'import torch\ny = torch.einsum("ij->k", A)\n'
 

@@ -17,7 +17,7 @@ from derive.ir.walk import find_children
 from derive.judge.evaluate import Evaluator
 
 if TYPE_CHECKING:
-    from derive.judge.evaluate.grid import Grid
+    from derive.judge.evaluate import Grid
 
 NODES = 20  # that are evaluated in about a millisecond
 LARGE = 20_000  # elements, whose arithmetic takes as long as all else of an evaluation

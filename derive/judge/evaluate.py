@@ -1,0 +1,681 @@
+"""The value of every equation of a system, by plain torch operations over whole index ranges.
+
+    evaluate_system(system, values, sizes) -> {name: tensor}
+
+It serves two judges: on tensors over random fields it says what code must give exactly, and on
+float64 tensors it gives the value of every node, which an explanation compares with a user's lines.
+Only torch's public operations are used, so both kinds of tensor do, and autograd goes through.
+
+A node's value is a `Grid`: a tensor with one axis for each of its indices, in an order of its own.
+A guard selects, it does not multiply: where a condition is false the other factors may be nan. A
+position outside its tensor is moved inside; the analysis has shown that a guard throws it away.
+Nodes are interned, so each is evaluated once, however often it occurs; what is a number alone stays
+exact as long as it can.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from itertools import chain
+from math import inf, prod
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from derive.ir.definitions import unfold_call
+from derive.ir.functions import FUNCTIONS, ROWS, find_call
+from derive.ir.nodes import (
+    ONE,
+    TRUE,
+    ZERO,
+    Access,
+    Add,
+    Along,
+    And,
+    Call,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Infinity,
+    Mul,
+    Not,
+    Number,
+    Or,
+    Pow,
+    Reduce,
+    Scalar,
+    Size,
+    System,
+    Truth,
+    Where,
+)
+from derive.ir.polynomial import evaluate_extent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from derive.ir.nodes import Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A tensor with one axis for each index, in this order."""
+
+    tensor: Any
+    indices: tuple[Index, ...]
+
+
+def align(grids: Sequence[Grid]) -> tuple[list[Any], tuple[Index, ...]]:
+    """The tensors with the same axes in the same order, and their indices.
+
+    Axes of an index that a grid does not have are of length 1 there; torch broadcasts them. That
+    is safe, since each axis has its index.
+    """
+    indices = tuple(dict.fromkeys(index for grid in grids for index in grid.indices))
+    return [place(grid, indices) for grid in grids], indices
+
+
+def place(grid: Grid, indices: tuple[Index, ...]) -> Any:
+    """The tensor with an axis for each of these indices, of length 1 where it has none."""
+    order = [grid.indices.index(index) for index in indices if index in grid.indices]
+    found = grid.tensor
+    if order != list(range(len(order))):
+        found = found.permute(order)
+    for number, index in enumerate(indices):
+        if index not in grid.indices:
+            found = found.unsqueeze(number)
+    return found
+
+
+def spread(grid: Grid, indices: tuple[Index, ...], evaluator: Evaluator) -> Any:
+    """The tensor over exactly these indices, each axis at its full extent."""
+    shape = [evaluator.extent(index.extent) for index in indices]
+    return place(grid, indices).expand(shape)
+
+
+_RELATIONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+
+
+def evaluate_system(
+    system: System,
+    values: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    constant: Callable[[Fraction], Any] = float,
+) -> dict[str, Any]:
+    """The tensor of every equation by name; `values` has the inputs, `sizes` every size.
+
+    `constant` turns an exact rational into a number that the tensors can be multiplied by.
+    """
+    evaluator = Evaluator(values, sizes, system.empty_row, constant)
+    for equation in system.equations:
+        evaluator.define(equation)
+    return {e.target.tensor.name: evaluator.values[e.target.tensor.name] for e in system.equations}
+
+
+class Evaluator:
+    """The values of nodes for one set of inputs; what is evaluated once is kept."""
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        empty_row: str = "nan",
+        constant: Callable[[Fraction], Any] = float,
+    ) -> None:
+        self.values = dict(values)
+        self.sizes = dict(sizes)
+        self.empty_row = empty_row
+        self.constant = constant
+        self._known: dict[Expr, Grid] = {}
+        self._exact: dict[Expr, Fraction | float | None] = {}
+        self._extents: dict[Expr, int] = {}
+
+    def define(self, equation: Equation) -> Any:
+        """The tensor that an equation fills, from now on the value of its name."""
+        target = equation.target
+        found = _fill(self, target, self.find(equation.value))
+        self.values[target.tensor.name] = found
+        return found
+
+    def find(self, expr: Expr) -> Grid:
+        """The value of a node for each value of its indices."""
+        found = self._known.get(expr)
+        if found is None:
+            found = self._known[expr] = self._evaluate(expr)
+        return found
+
+    def recall(self, expr: Expr) -> Any:
+        """The values of a node that were evaluated; None where it was not."""
+        found = self._known.get(expr)
+        return None if found is None else found.tensor
+
+    def find_tensor(self, expr: Expr, indices: tuple[Index, ...]) -> Any:
+        """The value of a node as a tensor over these indices, in this order."""
+        return spread(self.find(expr), indices, self)
+
+    def extent(self, extent: Expr) -> int:
+        """The number that an extent is, kept."""
+        number = self._extents.get(extent)
+        if number is None:
+            number = self._extents[extent] = evaluate_extent(extent, self.sizes)
+        return number
+
+    def condition(self, expr: Expr) -> Grid:
+        """A condition as truth values."""
+        found = self.find(expr)
+        return Grid(found.tensor.bool(), found.indices)
+
+    def number(self, expr: Expr) -> Fraction | float | None:
+        """The number that a node is, if neither an index nor a tensor is in it."""
+        if expr not in self._exact:
+            self._exact[expr] = self._find_number(expr)
+        return self._exact[expr]
+
+    def _evaluate(self, expr: Expr) -> Grid:
+        import torch
+
+        number = self.number(expr)
+        if number is not None:
+            return self._constant(number)
+        match expr:
+            case Index():
+                steps = torch.arange(self.extent(expr.extent), dtype=torch.float64)
+                return Grid(steps, (expr,))
+            case Scalar(name):
+                value = self.values[name]
+                return self._constant(value) if isinstance(value, (int, float)) else Grid(value, ())
+            case Access():
+                return _read(self, expr)
+            case Add(terms):
+                parts, indices = align([self.find(term) for term in terms])
+                return Grid(_fold(torch.add, parts), indices)
+            case Mul(factors):
+                return self._multiply(factors)
+            case Pow(base, exponent):
+                return _power(self, base, exponent)
+            case Call(function, arguments):
+                return _apply(self, function, arguments)
+            case Where(condition, then, other):
+                grids = [self.condition(condition), self.find(then), self.find(other)]
+                (mask, one, two), indices = align(grids)
+                return Grid(torch.where(mask, one, two), indices)
+            case Reduce():
+                return _reduce(self, expr)
+            case Along():
+                return _reduce_along(self, expr)
+            case Truth(value):
+                return Grid(torch.tensor(value), ())
+            case Compare(relation, left, right):
+                grids = [_find_integers(self, side) for side in (left, right)]
+                (one, two), indices = align(grids)
+                return Grid(getattr(torch, _RELATIONS[relation])(one, two), indices)
+            case And(parts):
+                return self._connect(torch.logical_and, parts)
+            case Or(parts):
+                return self._connect(torch.logical_or, parts)
+            case Not(part):
+                found = self.condition(part)
+                return Grid(~found.tensor, found.indices)
+        raise AssertionError(expr)
+
+    def _connect(self, act: Any, parts: tuple[Expr, ...]) -> Grid:
+        found, indices = align([self.condition(part) for part in parts])
+        return Grid(_fold(act, found), indices)
+
+    def _multiply(self, factors: tuple[Expr, ...]) -> Grid:
+        import torch
+
+        guards, others = split_guards(factors)
+        parts, indices = align([self.find(factor) for factor in others or (ONE,)])
+        product = Grid(_fold(torch.mul, parts), indices)
+        return self.guard(guards, product)
+
+    def guard(self, guards: tuple[Expr, ...], product: Grid) -> Grid:
+        """The product, and 0 where a guard is false."""
+        import torch
+
+        for guard in guards:
+            (mask, value), indices = align([self.condition(guard), product])
+            product = Grid(torch.where(mask, value, torch.zeros_like(value)), indices)
+        return product
+
+    def _constant(self, number: Fraction | float) -> Grid:
+        import torch
+
+        if isinstance(number, Fraction):
+            made = self.constant(number)
+            tensor = made if hasattr(made, "shape") else torch.tensor(made, dtype=torch.float64)
+            return Grid(tensor, ())
+        return Grid(torch.tensor(float(number), dtype=torch.float64), ())
+
+    def _find_number(self, expr: Expr) -> Fraction | float | None:
+        match expr:
+            case Number(value):
+                return value
+            case Infinity(negative):
+                return -math.inf if negative else math.inf
+            case Size(name):
+                return Fraction(self.sizes[name])
+            case Scalar(name):
+                value = self.values[name]
+                return Fraction(repr(value)) if isinstance(value, (int, float)) else None
+            case Add() | Mul() | Pow() | Call():
+                return _fold_number(self, expr)
+        return None
+
+
+def _fold(act: Any, parts: list[Any]) -> Any:
+    found = parts[0]
+    for part in parts[1:]:
+        found = act(found, part)
+    return found
+
+
+def _read(evaluator: Evaluator, access: Access) -> Grid:
+    """The tensor's elements at the places; truth values and integers become numbers."""
+    found = _read_raw(evaluator, access)
+    if access.tensor.kind == "real":
+        return found
+    return Grid(found.tensor.double(), found.indices)
+
+
+def _read_raw(evaluator: Evaluator, access: Access) -> Grid:
+    tensor = evaluator.values[access.tensor.name]
+    places = access.places
+    indices = tuple(place for place in places if isinstance(place, Index))
+    if len(set(indices)) == len(places) and all(
+        evaluator.extent(index.extent) == length
+        for index, length in zip(indices, tensor.shape, strict=True)
+    ):
+        return Grid(tensor, indices)
+    if not places:
+        return Grid(tensor, ())
+    parts, order = align([_find_integers(evaluator, place) for place in places])
+    inside = tuple(
+        part.long().clamp(0, max(length - 1, 0))
+        for part, length in zip(parts, tensor.shape, strict=True)
+    )
+    if 0 in tensor.shape:  # nothing to read: every read is thrown away by a guard
+        return _read_nothing(evaluator, tensor, order)
+    return Grid(tensor[inside], order)
+
+
+def _read_nothing(evaluator: Evaluator, tensor: Any, order: tuple[Index, ...]) -> Grid:
+    return Grid(tensor.new_zeros([evaluator.extent(index.extent) for index in order]), order)
+
+
+def _find_integers(evaluator: Evaluator, expr: Expr) -> Grid:
+    """A position, or a side of a comparison: in integers where it is one."""
+    import torch
+
+    match expr:
+        case Number(value) if value.denominator == 1:
+            return Grid(torch.tensor(int(value)), ())
+        case Size(name):
+            return Grid(torch.tensor(evaluator.sizes[name]), ())
+        case Index():
+            return Grid(torch.arange(evaluator.extent(expr.extent)), (expr,))
+        case Access() if expr.tensor.kind != "real":
+            return _read_raw(evaluator, expr)
+        case Add(terms):
+            return _combine(evaluator, torch.add, terms)
+        case Mul(factors) if all(_is_integer(evaluator, factor) for factor in factors):
+            return _combine(evaluator, torch.mul, factors)
+        case Call("floordiv" | "mod" | "clip" | "abs" | "max" | "min" as function, arguments):
+            parts, indices = align([_find_integers(evaluator, a) for a in arguments])
+            return Grid(_ON_INTEGERS[function](*parts), indices)
+    number = evaluator.number(expr)
+    if isinstance(number, Fraction) and number.denominator == 1:
+        return Grid(torch.tensor(int(number)), ())
+    return evaluator.find(expr)
+
+
+def _combine(evaluator: Evaluator, act: Any, parts: tuple[Expr, ...]) -> Grid:
+    grids, indices = align([_find_integers(evaluator, part) for part in parts])
+    found = grids[0]
+    for grid in grids[1:]:
+        found = act(found, grid)
+    return Grid(found, indices)
+
+
+def _is_integer(evaluator: Evaluator, expr: Expr) -> bool:
+    return not _find_integers(evaluator, expr).tensor.is_floating_point()
+
+
+def _divide_down(over: Any, under: Any) -> Any:
+    import torch
+
+    return torch.div(over, under, rounding_mode="floor")
+
+
+def _clip(value: Any, low: Any, high: Any) -> Any:
+    import torch
+
+    return torch.minimum(torch.maximum(value, low), high)
+
+
+def _extreme(name: str) -> Any:
+    def act(*parts: Any) -> Any:
+        import torch
+
+        found = parts[0]
+        for part in parts[1:]:
+            found = getattr(torch, name)(found, part)
+        return found
+
+    return act
+
+
+_ON_INTEGERS: dict[str, Any] = {
+    "floordiv": _divide_down,
+    "mod": lambda over, under: over - under * _divide_down(over, under),
+    "clip": _clip,
+    "abs": lambda value: value.abs(),
+    "max": _extreme("maximum"),
+    "min": _extreme("minimum"),
+}
+
+
+def _fill(evaluator: Evaluator, target: Access, value: Grid) -> Any:
+    """The target's tensor: its axes in order, merged places put where they belong."""
+    shape = [evaluator.extent(extent) for extent in target.tensor.shape]
+    places = target.places
+    if all(isinstance(place, Index) for place in places):
+        order = tuple(place for place in places if isinstance(place, Index))
+        found = _fit(evaluator, spread(value, order, evaluator), target)
+        if list(found.shape) == shape:
+            return found
+    parts, order = align([_find_integers(evaluator, place) for place in places])
+    spaces = [evaluator.extent(index.extent) for index in order]
+    positions = tuple(part.expand(spaces) for part in parts)
+    source = _fit(evaluator, spread(value, order, evaluator), target)
+    return source.new_zeros(shape).index_put(positions, source)
+
+
+def _fit(evaluator: Evaluator, found: Any, target: Access) -> Any:
+    """Integers and truth values as such, for an equation that defines a tensor of them."""
+    if target.tensor.kind == "int":
+        return found.long()
+    return found.bool() if target.tensor.kind == "bool" else found
+
+
+_NUMBERS: dict[str, Callable[..., float]] = {"exp": math.exp, "log": math.log} | {
+    name: getattr(math, name) for name, row in FUNCTIONS.items() if row.value == name
+}
+
+
+def _power(evaluator: Evaluator, base: Expr, exponent: Expr) -> Grid:
+    """A power; whole and half ones by multiplication, division and square root.
+
+    An exponent of indices and whole numbers is counted in integers, as code counts it.
+    """
+    import torch
+
+    under, number = evaluator.find(base), evaluator.number(exponent)
+    if isinstance(number, Fraction) and (2 * number).denominator == 1 and abs(number) <= 8:
+        found, whole = under.tensor, abs(number) // 1
+        made = None if not whole else found if whole == 1 else torch.pow(found, int(whole))
+        if abs(number).denominator == 2:
+            root = torch.sqrt(found)
+            made = root if made is None else made * root
+        if made is None:
+            made = torch.ones_like(found)
+        return Grid(torch.reciprocal(made) if number < 0 else made, under.indices)
+    if isinstance(number, Fraction):
+        return Grid(torch.pow(under.tensor, float(number)), under.indices)
+    powers, base_number = _find_integers(evaluator, exponent), evaluator.number(base)
+    if isinstance(base_number, Fraction) and powers.tensor.is_floating_point():
+        return Grid(torch.pow(float(base_number), powers.tensor), powers.indices)
+    (one, two), indices = align([under, powers])
+    return Grid(torch.pow(one, two), indices)
+
+
+def _apply(evaluator: Evaluator, function: str, arguments: tuple[Expr, ...]) -> Grid:
+    """An elementwise function of the notation."""
+    import torch
+
+    if function in {"floordiv", "mod"}:
+        whole = _find_integers(evaluator, Call(function, arguments))
+        return Grid(whole.tensor.double(), whole.indices)
+    row, known = FUNCTIONS[function], find_call(function)
+    count = len(arguments) if row.is_variadic else len(row.tensors)
+    numbers = [evaluator.number(argument) for argument in arguments[count:]]
+    told = [float(number) for number in numbers if number is not None]
+    if known is None or len(told) < len(numbers) or len(told) > len(known.parameters) - 1:
+        return evaluator.find(unfold_call(function, arguments))
+    parts, indices = align([evaluator.find(argument) for argument in arguments[:count]])
+    act = attrgetter(known.path.removeprefix("torch."))(torch)
+    if row.is_variadic:
+        return Grid(reduce(act, parts), indices)
+    return Grid(act(*parts, *told, **known.keywords), indices)
+
+
+def _fold_number(evaluator: Evaluator, expr: Expr) -> Fraction | float | None:
+    """The number that a sum, product, power or function of numbers is."""
+    match expr:
+        case Add(parts) | Mul(parts):
+            numbers = _find_all(evaluator, parts)
+            if numbers is None:
+                return None
+            return _add(numbers) if isinstance(expr, Add) else _multiply(numbers)
+        case Pow(base, exponent):
+            both = _find_all(evaluator, (base, exponent))
+            return None if both is None else _raise(*both)
+        case Call(function, arguments):
+            numbers = _find_all(evaluator, arguments)
+            return None if numbers is None else _call(function, numbers)
+    return None
+
+
+def _find_all(evaluator: Evaluator, parts: tuple[Expr, ...]) -> list[Fraction | float] | None:
+    found: list[Fraction | float] = []
+    for part in parts:
+        number = evaluator.number(part)
+        if number is None:
+            return None
+        found.append(number)
+    return found
+
+
+def _add(numbers: list[Fraction | float]) -> Fraction | float:
+    found: Fraction | float = Fraction(0)
+    for number in numbers:
+        found = found + number
+    return found
+
+
+def _multiply(numbers: list[Fraction | float]) -> Fraction | float:
+    found: Fraction | float = Fraction(1)
+    for number in numbers:
+        found = found * number
+    return found
+
+
+def _raise(base: Fraction | float, exponent: Fraction | float) -> Fraction | float | None:
+    if base == 0 and exponent < 0:
+        return math.inf
+    if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
+        return base ** int(exponent) if abs(exponent) < 1000 else None
+    if base < 0 and exponent != int(exponent):
+        return math.nan
+    if isinstance(base, Fraction) and exponent in (Fraction(1, 2), Fraction(-1, 2)):
+        over, under = math.isqrt(base.numerator), math.isqrt(base.denominator)
+        if over * over == base.numerator and under * under == base.denominator:
+            root = Fraction(over, under)
+            return root if exponent > 0 else 1 / root
+    return float(math.pow(base, exponent))
+
+
+def _call(function: str, numbers: list[Fraction | float]) -> Fraction | float | None:
+    match function:
+        case "pi":
+            return math.pi
+        case "max":
+            return max(numbers)
+        case "min":
+            return min(numbers)
+        case "abs":
+            return -numbers[0] if numbers[0] < 0 else numbers[0]
+        case "floordiv":
+            return Fraction(numbers[0] // numbers[1]) if numbers[1] else math.nan
+        case "mod":
+            return numbers[0] % numbers[1] if numbers[1] else math.nan
+        case "floor":
+            return Fraction(math.floor(numbers[0])) if math.isfinite(numbers[0]) else numbers[0]
+        case _ if function in _NUMBERS:
+            try:
+                return _NUMBERS[function](*map(float, numbers))
+            except (OverflowError, ValueError):
+                return None
+    return None
+
+
+_LEFT_OUT = {word: float(row.left_out.replace("oo", "inf") or 0) for word, row in ROWS.items()}
+
+
+def _reduce(evaluator: Evaluator, expr: Reduce) -> Grid:
+    """The body reduced over its bound indices wherever the condition holds."""
+    if expr.kind == "sum" and expr.condition == TRUE:
+        return _sum(evaluator, expr.body, expr.bound)
+    body, mask, free = _spread_rows(evaluator, expr.bound, expr.condition, expr.body)
+    rows = tuple(range(len(free), len(free) + len(expr.bound)))
+    if not expr.bound:
+        rows = ()
+    if expr.kind in {"mean", "var", "sample_var"}:
+        return Grid(_find_moment(expr.kind, body, mask, rows), free)
+    return Grid(_reduce_rows(expr.kind, body, mask, rows), free)
+
+
+def _spread_rows(
+    evaluator: Evaluator, bound: tuple[Index, ...], condition: Expr, body: Expr
+) -> tuple[Any, Any, tuple[Index, ...]]:
+    """The body and the mask, the bound indices last, and the indices before them."""
+    grid, mask = evaluator.find(body), evaluator.condition(condition)
+    free = tuple(dict.fromkeys(i for i in (*grid.indices, *mask.indices) if i not in bound))
+    order = (*free, *bound)
+    return spread(grid, order, evaluator), spread(mask, order, evaluator), free
+
+
+def _reduce_rows(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
+    import torch
+
+    if not bool(mask.all()):
+        body = torch.where(mask, body, torch.full_like(body, _LEFT_OUT[kind]))
+    match kind:
+        case "sum":
+            return body.sum(rows) if rows else body
+        case "prod":
+            for row in reversed(rows):
+                body = body.prod(row)
+            return body
+        case "max":
+            return body.amax(rows) if rows else body
+        case "min":
+            return body.amin(rows) if rows else body
+        case "logsumexp":
+            return torch.logsumexp(body, rows)
+    flat = body.flatten(rows[0]) if len(rows) > 1 else body
+    return torch.argmax(flat, rows[0])
+
+
+def _find_moment(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
+    import torch
+
+    count = mask.double().sum(rows)
+    kept = torch.where(mask, body, torch.zeros_like(body))
+    mean = kept.sum(rows) / count
+    if kind == "mean":
+        return mean
+    for row in rows:
+        mean = mean.unsqueeze(row)
+    off = torch.where(mask, body - mean, torch.zeros_like(body))
+    if kind == "sample_var":
+        count = (count - 1).clamp(min=0)  # of nothing nan, as of one entry
+    return (off * off).sum(rows) / count
+
+
+def _sum(evaluator: Evaluator, body: Expr, bound: tuple[Index, ...]) -> Grid:
+    """A sum of products, one index at a time, the one that leaves the smallest product first."""
+    guards, factors = split_guards((body,))
+    for factor in factors:
+        if isinstance(factor, Mul):
+            guards, factors = split_guards(factors)
+    grids = [evaluator.find(factor) for factor in factors]
+    if guards:
+        whole = evaluator.guard(guards, _multiply_grids(evaluator, grids))
+        return _sum_out(evaluator, [whole], bound)
+    return _sum_out(evaluator, grids, bound)
+
+
+def _multiply_grids(evaluator: Evaluator, grids: list[Grid]) -> Grid:
+    """The product of the grids; 1 if there is none."""
+    import torch
+
+    if not grids:
+        return Grid(torch.ones((), dtype=torch.float64), ())
+    parts, indices = align(grids)
+    found = parts[0]
+    for part in parts[1:]:
+        found = found * part
+    return Grid(found, indices)
+
+
+def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[Index, ...]) -> Grid:
+    left = list(bound)
+    while left:
+        index = min(left, key=lambda each: _count_elements(evaluator, grids, each))
+        left.remove(index)
+        inside = [grid for grid in grids if index in grid.indices]
+        product = _multiply_grids(evaluator, inside)
+        if not inside:  # a sum of equal terms, as many as the extent has
+            product = Grid(product.tensor.expand(evaluator.extent(index.extent)), (index,))
+        rest = tuple(other for other in product.indices if other != index)
+        summed = Grid(place(product, (*rest, index)).sum(-1), rest)
+        grids = [*(grid for grid in grids if index not in grid.indices), summed]
+    return _multiply_grids(evaluator, grids)
+
+
+def _count_elements(evaluator: Evaluator, grids: list[Grid], index: Index) -> int:
+    inside = chain.from_iterable(grid.indices for grid in grids if index in grid.indices)
+    return prod(evaluator.extent(each.extent) for each in dict.fromkeys(inside))
+
+
+def split_guards(factors: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The conditions of a product's Iverson brackets at any depth, and its other factors."""
+    guards: list[Expr] = []
+    others: list[Expr] = []
+    for factor in factors:
+        match factor:
+            case Where(condition, then, other) if then == ONE and other == ZERO:
+                guards.append(condition)
+            case Mul(inner):
+                inside, left = split_guards(inner)
+                guards += inside
+                others += left
+            case _:
+                others.append(factor)
+    return tuple(guards), tuple(others)
+
+
+def _reduce_along(evaluator: Evaluator, expr: Along) -> Grid:
+    """softmax, log_softmax or cumsum along an index; entries left out have no part."""
+    import torch
+
+    body, mask, free = _spread_rows(evaluator, (expr.index,), expr.condition, expr.body)
+    order = (*free, expr.index)
+    if not body.is_floating_point():  # integers, of an argmax or of a tensor of them
+        body = body.to(torch.float64)
+    if expr.kind == "cumsum":
+        return Grid(torch.where(mask, body, torch.zeros_like(body)).cumsum(-1), order)
+    if expr.condition != TRUE:
+        body = torch.where(mask, body, torch.full_like(body, -inf))
+    if expr.kind == "log_softmax":
+        return Grid(torch.log_softmax(body, -1), order)
+    found = torch.softmax(body, -1)
+    if evaluator.empty_row == "zeros":
+        nothing = (body == -inf).all(-1, keepdim=True)
+        found = torch.where(nothing, torch.zeros_like(found), found)
+    return Grid(found, order)
