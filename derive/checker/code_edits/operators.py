@@ -22,14 +22,23 @@ from functools import cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.code_edits.running import is_like, is_number
+from derive.checker.code_edits.sites import (
+    Rewrite,
+    Site,
+    bracket,
+    find_name,
+    find_receiver,
+    find_spelt_sizes,
+    is_like,
+    is_number,
+    read_number,
+)
 from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, SEVERAL
 from derive.ir.functions import FUNCTIONS, find_call, find_confused
 from derive.ir.nodes import Along, Call, Number, Reduce
 from derive.ir.walk import walk
 
 if TYPE_CHECKING:
-    from derive.checker.code_edits.sites import Rewrite, Site
     from derive.ir.nodes import System
 
 INSERTED = SEVERAL  # what is put in stands nowhere there
@@ -80,7 +89,6 @@ _BINDING = {"+": 0, "-": 0, "*": 1, "/": 1, "//": 1, "%": 1, "@": 1}
 _NAMES = {"amax": "max", "amin": "min", "maximum": "max", "minimum": "min"}
 _FILLED = {"masked_fill", "masked_fill_", "where", "full", "full_like", "fill_", "clamp"}
 _ROOTS = {"sqrt": "root", "rsqrt": "root"}
-_LIBRARIES = {"torch", "F", "nn", "math", "np", "numpy", "einops"}
 _TURNS = {"T", "mT", "transpose", "permute", "flip", "t", "swapaxes", "movedim"}
 _ALONG = {"softmax", "log_softmax", "logsumexp", "sum", "mean", "max", "min", "cumsum"}
 # What functions may be told that say no number; of numbers torch's signatures tell.
@@ -131,68 +139,12 @@ def show_number(number: Fraction) -> str:
     return str(number) if number.denominator == 1 else repr(float(number))
 
 
-def read_number(node: ast.expr | None) -> Any:
-    """The number that an expression is, its sign included; None for another."""
-    match node:
-        case ast.Constant(value=int() | float() as value) if is_number(value):
-            return value
-        case ast.UnaryOp(ast.USub(), ast.Constant(value=int() | float() as value)):
-            return -value
-    return None
-
-
-def bracket(node: ast.expr, text: str) -> str:
-    """The text of a part, in brackets where it needs them beside another."""
-    return f"({text})" if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) else text
-
-
-def find_name(call: ast.AST) -> str:
-    """The last name of what is called."""
-    match call:
-        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
-            return name
-        case ast.Call():
-            return "it"
-    return ""
-
-
-def find_receiver(call: ast.expr) -> ast.expr | None:
-    """The tensor that a call is of: what the method is called on, or the first argument."""
-
-    def is_library(node: ast.expr) -> bool:
-        if isinstance(node, ast.Name):
-            return node.id in _LIBRARIES
-        return isinstance(node, ast.Attribute) and is_library(node.value)
-
-    match call:
-        case ast.Call(func=ast.Attribute(value=owner)) if not is_library(owner):
-            return owner
-        case ast.Call(func=ast.Attribute() | ast.Name(), args=[first, *_]):
-            return first
-    return None
-
-
 def spell_free(name: str) -> str:
     """A function of torch's as the code can call it."""
     import torch
 
     name = {"max": "amax", "min": "amin"}.get(name, name)
     return f"torch.{name}" if hasattr(torch, name) else f"torch.nn.functional.{name}"
-
-
-def find_spelt_sizes(site: Site) -> Iterator[tuple[str, int]]:
-    """The sizes as the code can spell them: a name, else an axis of a tensor."""
-    met: set[int] = set()
-    for name, value in site.names.items():
-        if isinstance(value, int) and not isinstance(value, bool) and value > 1:
-            met.add(value)
-            yield name, value
-    for name, value in site.names.items():
-        for axis, extent in enumerate(getattr(value, "shape", ())):
-            if extent > 1 and extent not in met:
-                met.add(extent)
-                at = -1 if axis == value.dim() - 1 else axis
-                yield f"{name}.shape[{at}]", extent
 
 
 def _show_op(op: ast.operator | ast.cmpop) -> str:
@@ -206,24 +158,6 @@ def _is_axis(site: Site) -> bool:
         case ast.Call() | ast.Tuple() | ast.List() | ast.Subscript():
             return True
     return False
-
-
-def _is_place(site: Site) -> bool:
-    """Is it a value that something may be put around, and no bare number, string or keyword?"""
-    if not site.is_value or isinstance(site.node, (ast.Constant, ast.Tuple, ast.List, ast.Slice)):
-        return False
-    if isinstance(site.node, ast.Name) and site.node.id not in site.names:
-        return False  # a module
-    return not isinstance(site.node, ast.UnaryOp) or read_number(site.node) is None
-
-
-def _may_be_tensor(site: Site) -> bool:
-    """Is it a value that is not made of plain numbers alone?"""
-    if not _is_place(site):
-        return False
-    names = [n.id for n in ast.walk(site.node) if isinstance(n, ast.Name)]
-    is_tensor = any(hasattr(site.names.get(name), "shape") for name in names)
-    return is_tensor or not isinstance(site.node, (ast.Name, ast.BinOp, ast.Subscript))
 
 
 def exchange_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
@@ -257,11 +191,8 @@ def exchange_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
     for number in (old * 2, old / 2, 1 / old if old else old):
         tries.setdefault(number, 0.4)
     idle: dict[type, int] = {ast.Mult: 1, ast.Div: 1, ast.Pow: 1, ast.Add: 0, ast.Sub: 0}
-    beside = {
-        old,
-        idle.get(type(getattr(call, "op", None))),
-        *map(read_number, getattr(call, "args", ())),
-    }
+    beside = {old, *map(read_number, getattr(call, "args", ()))}
+    beside.add(idle.get(type(getattr(call, "op", None))))
     for number, extra in tries.items():
         if number not in beside:  # axes are counted from the same end
             other_end = 0.02 * (is_axis and (number < 0) != (old < 0))
@@ -275,7 +206,7 @@ def exchange_names(site: Site, _: Stock) -> Iterator[Rewrite]:
             others, prefix = site.names, ""
         case ast.Attribute(ast.Name(id=owner), old) if isinstance(site.names.get(owner), dict):
             others, prefix = site.names[owner], f"{owner}."
-        case ast.BinOp() | ast.Call() | ast.Compare() | ast.Subscript() if _may_be_tensor(site):
+        case ast.BinOp() | ast.Call() | ast.Compare() | ast.Subscript() if site.may_be_tensor:
             read = {node.id for node in ast.walk(site.node) if isinstance(node, ast.Name)}
             for name, value in site.names.items():
                 if hasattr(value, "shape") and name not in read:
@@ -288,10 +219,8 @@ def exchange_names(site: Site, _: Stock) -> Iterator[Rewrite]:
         if name != old and value is not None and is_like(value, other):
             same = getattr(value, "shape", 0) == getattr(other, "shape", 0)
             cost = (EXCHANGED if same else MISPLACED + 0.1) - 0.5 * (name in site.source.unused)
-            words = f"USE {prefix}{name}, not {prefix}{old}"
-            yield replace(
-                site.replace(prefix + name, words, cost), is_exchange=hasattr(value, "shape")
-            )
+            found = site.replace(prefix + name, f"USE {prefix}{name}, not {prefix}{old}", cost)
+            yield replace(found, is_exchange=hasattr(value, "shape"))
             if is_number(value) and is_number(other):
                 yield site.join(f"1 - {name}", f"USE 1 - {name}, not {old}", SEVERAL)
     for text, number in find_spelt_sizes(site) if is_number(value) else ():
@@ -317,7 +246,7 @@ def exchange_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
         texts = get(one), get(two)
         if texts[0] != texts[1] and not any(isinstance(p, ast.Starred) for p in (one, two)):
             words = f"EXCHANGE {' and '.join(sorted(texts))}"
-            yield site.replace(exchange(site, one, two), words, EXCHANGED + 0.1)
+            yield site.replace(site.exchange(one, two), words, EXCHANGED + 0.1)
     if not isinstance(node, ast.BinOp) or not site.is_open:
         return
     found = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in site.names]
@@ -342,17 +271,6 @@ def _find_operands(node: ast.expr) -> Iterator[ast.expr]:
             yield from _find_operands(side) if inner else [side]
     else:
         yield node
-
-
-def exchange(site: Site, one: ast.expr, two: ast.expr) -> str:
-    """The text of a site with two of its parts exchanged."""
-    begin, end = site.source.span(site.node)
-    (a, b), (c, d) = site.source.span(one), site.source.span(two)
-    text = site.source.text
-    left, right = text[c:d], text[a:b]
-    if isinstance(site.node, (ast.BinOp, ast.Compare)):
-        left, right = bracket(two, left), bracket(one, right)
-    return text[begin:a] + left + text[b:c] + right + text[d:end]
 
 
 def exchange_operators(site: Site, _: Stock) -> Iterator[Rewrite]:
@@ -416,7 +334,7 @@ def exchange_keywords(site: Site, stock: Stock) -> Iterator[Rewrite]:
             numbers = [show_number(each) for each in stock.numbers]
             numbers += [name for name, value in site.names.items() if isinstance(value, float)]
             told = [(each, 0.1) for each in _KEYWORDS.get(name, ())]
-            for at, word in enumerate(_find_parameters(name)):
+            for at, word in enumerate(_list_signatures().get(name, ())):
                 if word and at >= len(args):
                     told += [(f"{word}={number}", 0.2) for number in numbers]
             for each, extra in told:
@@ -441,11 +359,6 @@ def _list_signatures() -> dict[str, tuple[str, ...]]:
             for p in parameters
         )
     return found
-
-
-def _find_parameters(name: str) -> tuple[str, ...]:
-    """The parameters of a function or module of torch's that are numbers with a default."""
-    return _list_signatures().get(name, ())
 
 
 def exchange_letters(site: Site, _: Stock) -> Iterator[Rewrite]:
@@ -644,7 +557,7 @@ def _move_operands(site: Site, node: ast.BinOp) -> Iterator[Rewrite]:
 
 def insert_factors(site: Site, stock: Stock) -> Iterator[Rewrite]:
     """A factor or divisor: a size or its root, a number, a name; the contrary sign; a power."""
-    if not _is_place(site):
+    if not site.is_place:
         return
     bare, text = site.text, bracket(site.node, site.text)
     is_product = isinstance(site.node, ast.BinOp) and _BINDING.get(_show_op(site.node.op)) == 1
@@ -677,7 +590,7 @@ def insert_factors(site: Site, stock: Stock) -> Iterator[Rewrite]:
 
 def insert_terms(site: Site, stock: Stock) -> Iterator[Rewrite]:
     """A tensor or a number added, taken away, multiplied by or divided by."""
-    if not _is_place(site):
+    if not site.is_place:
         return
     bare, text = site.text, bracket(site.node, site.text)
     for name, value in site.names.items():
@@ -692,7 +605,7 @@ def insert_terms(site: Site, stock: Stock) -> Iterator[Rewrite]:
         ):
             continue
         axes = value.dim() if is_tensor else 0
-        if name in site.source.unused and axes == 2 and _may_be_tensor(site):
+        if name in site.source.unused and axes == 2 and site.may_be_tensor:
             for spelt in (name, f"{name}.T"):
                 words = f"MULTIPLY {bare} by {spelt}, which is unused"
                 yield site.join(f"{text} @ {spelt}", words, LACKING + 0.1)
@@ -712,7 +625,7 @@ def insert_terms(site: Site, stock: Stock) -> Iterator[Rewrite]:
 
 def insert_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
     """A function of the formula around a value, or one that stands unused; its contrary."""
-    if not _may_be_tensor(site):
+    if not site.may_be_tensor:
         return
     bare = site.text
     for name in stock.functions:
@@ -739,7 +652,7 @@ def insert_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
 def turn(site: Site, _: Stock) -> Iterator[Rewrite]:
     """Axes exchanged, after a view of exchanged lengths too; a sequence or an axis from its end."""
     text, get = bracket(site.node, site.text), site.source.get
-    is_tensor = _may_be_tensor(site)
+    is_tensor = site.may_be_tensor
     match site.node:
         case ast.Call(func=ast.Name(id="range")) if find_name(site.parent) != "reversed":
             yield site.replace(f"reversed({site.text})", f"{site.text} from its END", SEVERAL)
@@ -764,7 +677,7 @@ def turn(site: Site, _: Stock) -> Iterator[Rewrite]:
         for (one, a), (two, b) in combinations(enumerate(site.node.args), 2):
             spelt = f".transpose({one}, {two})"
             words = f"TRANSPOSE after splitting: {spelt}"
-            yield site.replace(f"{exchange(site, a, b)}{spelt}", words, INSERTED)
+            yield site.replace(f"{site.exchange(a, b)}{spelt}", words, INSERTED)
     given = find_receiver(site.node)
     if find_name(site.node) == "repeat" and given is not None:
         for at, part in enumerate(site.node.args):

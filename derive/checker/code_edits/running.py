@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from derive.checker.code_edits.sites import Rewrite, is_number
 from derive.checker.edits.judge import are_close
 from derive.checker.load import compile_script
 from derive.checker.processes import find_kind, where_it_lives
@@ -30,7 +31,6 @@ from derive.checker.trace import record
 from derive.checker.trace.match import Print, find_print
 
 if TYPE_CHECKING:
-    from derive.checker.code_edits.sites import Rewrite
     from derive.checker.load import Code
     from derive.checker.program import Program
 
@@ -264,20 +264,3 @@ def _describe(value: Any, *, inside: bool = False) -> Any:
         found = ((name, _describe(each, inside=True)) for name, each in own.items())
         return {name: each for name, each in found if each is not None}
     return type(value).__name__ if isinstance(value, (torch.nn.Module, list)) else None
-
-
-def is_like(one: Any, other: Any) -> bool:
-    """Could one value stand where the other does: numbers, modules or tensors of a kind?"""
-    if hasattr(one, "dtype") and hasattr(other, "dtype"):
-        kinds = [
-            (each.is_floating_point(), str(each.dtype) == "torch.bool") for each in (one, other)
-        ]
-        return kinds[0] == kinds[1]
-    if is_number(one) and is_number(other):
-        return True
-    return isinstance(one, str) and one == other
-
-
-def is_number(value: Any) -> bool:
-    """Is it a plain number?"""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -46,6 +46,7 @@ def repeat_rewrites(rewrites: Sequence[Rewrite], more: float) -> Iterator[Rewrit
             yield replace(apart[0], cost=cost, others=tuple(apart[1:]))
 
 
+_LIBRARIES = {"torch", "F", "nn", "math", "np", "numpy", "einops"}
 _UNDOES: dict[type, type] = {
     ast.Mult: ast.Div,
     ast.Div: ast.Mult,
@@ -208,6 +209,34 @@ class Site:
             return len(self.parents) > 1 and isinstance(self.parents[-2], ast.Call)
         return self.is_open
 
+    @property
+    def is_place(self) -> bool:
+        """Is it a value that something may be put around, and no bare number or string?"""
+        node = self.node
+        if not self.is_value or isinstance(node, (ast.Constant, ast.Tuple, ast.List, ast.Slice)):
+            return False
+        if isinstance(node, ast.Name) and node.id not in self.names:
+            return False  # a module
+        return not isinstance(node, ast.UnaryOp) or read_number(node) is None
+
+    @property
+    def may_be_tensor(self) -> bool:
+        """Is it such a value that is not made of plain numbers alone?"""
+        names = [n.id for n in ast.walk(self.node) if isinstance(n, ast.Name)]
+        is_tensor = any(hasattr(self.names.get(name), "shape") for name in names)
+        is_call = not isinstance(self.node, (ast.Name, ast.BinOp, ast.Subscript))
+        return self.is_place and (is_tensor or is_call)
+
+    def exchange(self, one: ast.expr, two: ast.expr) -> str:
+        """The text with two of its parts exchanged."""
+        begin, end = self.source.span(self.node)
+        (a, b), (c, d) = self.source.span(one), self.source.span(two)
+        text = self.source.text
+        left, right = text[c:d], text[a:b]
+        if isinstance(self.node, (ast.BinOp, ast.Compare)):
+            left, right = bracket(two, left), bracket(one, right)
+        return text[begin:a] + left + text[b:c] + right + text[d:end]
+
     def replace(self, text: str, words: str, cost: float) -> Rewrite:
         """Another text in its place."""
         start, end = self.source.span(self.node)
@@ -225,6 +254,62 @@ def _is_atom(text: str) -> bool:
     except SyntaxError:
         return False
     return isinstance(node, (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant))
+
+
+def read_number(node: ast.expr | None) -> Any:
+    """The number that an expression is, its sign included; None for another."""
+    match node:
+        case ast.Constant(value=int() | float() as value) if is_number(value):
+            return value
+        case ast.UnaryOp(ast.USub(), ast.Constant(value=int() | float() as value)):
+            return -value
+    return None
+
+
+def bracket(node: ast.expr, text: str) -> str:
+    """The text of a part, in brackets where it needs them beside another."""
+    return f"({text})" if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) else text
+
+
+def find_name(call: ast.AST) -> str:
+    """The last name of what is called."""
+    match call:
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+            return name
+        case ast.Call():
+            return "it"
+    return ""
+
+
+def find_receiver(call: ast.expr) -> ast.expr | None:
+    """The tensor that a call is of: what the method is called on, or the first argument."""
+
+    def is_library(node: ast.expr) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in _LIBRARIES
+        return isinstance(node, ast.Attribute) and is_library(node.value)
+
+    match call:
+        case ast.Call(func=ast.Attribute(value=owner)) if not is_library(owner):
+            return owner
+        case ast.Call(func=ast.Attribute() | ast.Name(), args=[first, *_]):
+            return first
+    return None
+
+
+def find_spelt_sizes(site: Site) -> Iterator[tuple[str, int]]:
+    """The sizes as the code can spell them: a name, else an axis of a tensor."""
+    met: set[int] = set()
+    for name, value in site.names.items():
+        if isinstance(value, int) and not isinstance(value, bool) and value > 1:
+            met.add(value)
+            yield name, value
+    for name, value in site.names.items():
+        for axis, extent in enumerate(getattr(value, "shape", ())):
+            if extent > 1 and extent not in met:
+                met.add(extent)
+                at = -1 if axis == value.dim() - 1 else axis
+                yield f"{name}.shape[{at}]", extent
 
 
 def find_sites(source: Source, lines: Mapping[int, Mapping[str, Any]]) -> Iterator[Site]:
@@ -275,3 +360,20 @@ def _descend(
                 yield from _descend(source, each, (*inner, child), names)
         elif isinstance(child, ast.expr):
             yield from _descend(source, child, inner, names)
+
+
+def is_like(one: Any, other: Any) -> bool:
+    """Could one value stand where the other does: numbers, modules or tensors of a kind?"""
+    if hasattr(one, "dtype") and hasattr(other, "dtype"):
+        kinds = [
+            (each.is_floating_point(), str(each.dtype) == "torch.bool") for each in (one, other)
+        ]
+        return kinds[0] == kinds[1]
+    if is_number(one) and is_number(other):
+        return True
+    return isinstance(one, str) and one == other
+
+
+def is_number(value: Any) -> bool:
+    """Is it a plain number?"""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
