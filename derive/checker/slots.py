@@ -24,6 +24,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.processes import where_it_lives
+from derive.frontend.torch.modules import find_axes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -268,31 +269,6 @@ def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
         shape = None if is_lazy(value) else tuple(value.shape)
         parameters.append(Slot(name, shape=shape, axes=find_axes(owners[owner], last)))
     return find_arguments(target.forward), parameters
-
-
-def find_axes(owner: Any, name: str) -> tuple[str, ...]:
-    """What the axes of a parameter are, in order, as torch documents its module; () of others.
-
-    "out" is kept and "in" is summed over where the parameter is used, "kernel" is summed over along
-    a window, "row" is picked by an integer.
-    """
-    from torch import nn
-    from torch.nn.modules import conv
-
-    if "weight" not in name:
-        return ()
-    match owner:
-        case conv._ConvTransposeNd():
-            return "in", "out", "kernel"
-        case conv._ConvNd():
-            return "out", "in", "kernel"
-        case nn.Embedding() | nn.EmbeddingBag():
-            return "row", "out"
-        case (
-            nn.Linear() | nn.Bilinear() | nn.MultiheadAttention() | nn.RNNBase() | nn.RNNCellBase()
-        ):
-            return "out", "in"
-    return ()
 
 
 @where_it_lives

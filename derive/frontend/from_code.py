@@ -1,6 +1,7 @@
 """A formula out of code: lifted at inputs of declared shapes, and its text read back.
 
     from_torch(attend, "q[B, S, D]; k, v[B, T, D]")
+    from_torch(nn.Conv2d(3, 8, 5), "input[B, C, H, W]")      of a module: its tensors come too
 
 Shapes that are not declared are read from the function's own text:
 
@@ -24,6 +25,8 @@ from derive.errors import DeriveError, refuse
 from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
 from derive.frontend.torch.lift import Lifted, lift
+from derive.frontend.torch.modules import lift_module
+from derive.frontend.torch.spots import is_foreign
 from derive.ir.nodes import ONE, ZERO, Compare, Expr, Mul, ScalarInput, Size, System, Tensor, Where
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_lines, to_text
@@ -63,13 +66,15 @@ def from_torch(
     name: str | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Formula:
-    """The formula that a function of torch tensors computes.
+    """The formula that a function of torch tensors, or a module, computes.
 
     `inputs` declares its arguments in the notation, `"q[B, S, D]; k[B, T, D]; size H"`, by their
     names; without it the shapes are read from annotations, the docstring or comments. `sizes` are
-    those at which the code runs once. Raises DeriveError, with the line, for what no formula says:
-    branches on data, numbers read out, random numbers. Warns where the formula holds for some sizes
-    alone.
+    those at which the code runs once. The parameters and buffers of a module are arguments of the
+    formula, `conv1_weight` for conv1.weight: `formula.parameters` has the names by the dotted ones.
+    A module is lifted as it is, in training or not. Raises DeriveError, with the line, for what no
+    formula says: branches on data, numbers read out, random numbers. Warns where the formula holds
+    for some sizes alone.
     """
     found = lift_code(function, inputs, name=name, sizes=sizes)
     for note in found.say():
@@ -86,15 +91,27 @@ def lift_code(
     source: str = "",
 ) -> FromCode:
     """The formula of a function, and what it rests on."""
-    parameters = _find_parameters(function)
-    inputs = inputs or _find_declared(function, parameters, source)
-    called = name or _find_name(function)
+    import torch
+
+    is_module = isinstance(function, torch.nn.Module)
+    called_by = type(function).forward if is_module else function
+    parameters = _find_parameters(function.forward if is_module else function)
+    inputs = inputs or _find_declared(called_by, parameters, source)
+    called = name or _find_name(type(function) if is_module else function)
+    if is_module:
+        inputs = _tell_bounds(inputs)
     declared = to_system(parse(f"{inputs}\n{_NOTHING} = 0", "lifted"))
-    arguments = _match(declared, parameters, called)
-    path = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "")
-    lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
+    arguments = _match(declared, parameters, called, is_module)
+    path = getattr(getattr(inspect.unwrap(called_by), "__code__", None), "co_filename", "")
+    own: dict[str, str] = {}
+    if is_module:
+        path = "" if is_foreign(path) else path
+        lifted, own = lift_module(function, arguments, inputs, dict(sizes or {}), path)
+    else:
+        lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
     system, needs = _guard_sizes(lifted.system)
     formula = parse("\n".join(to_lines(system)), called, empty_row=system.empty_row)
+    formula.parameters = own
     notes = dict.fromkeys((*map(str, lifted.notes), *needs))
     return FromCode(formula, lifted.fixed, tuple(notes))
 
@@ -150,6 +167,14 @@ def _find_needs(value: Polynomial, facts: Facts) -> Iterator[Expr]:
         yield Compare(">=", (sizes + below).to_expr(), (below - number).to_expr())
 
 
+def _tell_bounds(inputs: str) -> str:
+    """The declarations with a line for a bound, `int t[B, S] < V`, that a module's tensor tells."""
+    shapes = " ".join(re.findall(r"\[[^\]]*\]", inputs))
+    names = dict.fromkeys(re.findall(r"\]\s*<\s*([A-Za-z_]\w*)", inputs))
+    alone = [n for n in names if not re.search(rf"\b{n}\b", shapes) and f"size {n}" not in inputs]
+    return "\n".join([inputs, *(f"size {name}" for name in alone)])
+
+
 def _find_parameters(function: Any) -> dict[str, inspect.Parameter]:
     try:
         return dict(inspect.signature(function).parameters)
@@ -181,11 +206,15 @@ def _find_declared(function: Any, parameters: Mapping[str, Any], source: str) ->
 
 
 def _match(
-    declared: System, parameters: Mapping[str, inspect.Parameter], name: str
+    declared: System, parameters: Mapping[str, inspect.Parameter], name: str, is_module: bool
 ) -> dict[str, Tensor | ScalarInput | Size]:
     """What each parameter is given; one with a default may keep it."""
     known: dict[str, Tensor | ScalarInput | Size] = {e.name: e for e in declared.inputs}
-    known |= {size.name: Size(size.name) for size in declared.sizes}
+    known |= {
+        size.name: Size(size.name)
+        for size in declared.sizes
+        if not is_module or size.name in parameters
+    }
     known |= {name: Size(name) for name in find_sizes(declared) if name in parameters}
     _refuse_strangers(list(known), list(parameters), name)
     free = [

@@ -72,6 +72,8 @@ class Formula:
         self.scalars = _defaults(scalars)
         self.empty_row = empty_row
         self.declarations = declarations
+        # Of a formula out of a module: its arguments by the dotted names of the module's tensors.
+        self.parameters: Mapping[str, str] = {}
 
     def __repr__(self) -> str:
         return f"Formula({self.name or 'unnamed'}, {len(self.equations)} equations)"

@@ -77,9 +77,9 @@ out_2[b,s,e] = sum[h, d](out[b,h,s,d] * W_o[D*h + d,e])""",
     (
         heads_in_the_batch,
         MULTI_HEAD,
-        """a[b,h,s,t] = softmax[t](sum[d](sum[e](X[b,s,e] * W_q[e,d + D*h]) * \
-sum[f](X[b,t,f] * W_k[f,d + D*h])) / sqrt(D))
-o[b,h,s,d] = sum[t](a[b,h,s,t] * sum[e](X[b,t,e] * W_v[e,d + D*h]))
+        """a[b,h,s,t] = softmax[t](sum[d](sum[e](X[b,s,e] * W_q[e,D*h + d]) * \
+sum[f](X[b,t,f] * W_k[f,D*h + d])) / sqrt(D))
+o[b,h,s,d] = sum[t](a[b,h,s,t] * sum[e](X[b,t,e] * W_v[e,D*h + d]))
 out[b,s,e] = sum[h, d](o[b,h,s,d] * W_o[D*h + d,e])""",
     ),
 ]

@@ -10,7 +10,7 @@ rename    tensors by the variables of the code, indices by their sizes, each ind
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count
 from keyword import iskeyword
@@ -18,9 +18,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import divide, ravel
-from derive.analysis.facts import divide_exactly, fold_remainders
-from derive.frontend.torch.exprs import add, count_nodes, is_whole, multiply, put
+from derive.analysis.facts import divide_exactly
+from derive.frontend.torch.exprs import add, count_nodes, multiply, put
 from derive.frontend.torch.trace import View, hint_of
+from derive.frontend.torch.writing import write_guards, write_place
 from derive.ir.nodes import (
     ONE,
     Access,
@@ -54,6 +55,11 @@ class Draft:
     steps: dict[Tensor, Step]
     values: dict[Tensor, Expr]
     results: list[Tensor]
+    lefts: dict[Tensor, tuple[Expr, ...]] = field(default_factory=dict)  # `out[b, D*h + d]`
+
+    def find_left(self, tensor: Tensor) -> Access:
+        """The left side of a tensor's equation."""
+        return Access(tensor, self.lefts.get(tensor, self.steps[tensor].indices))
 
 
 def prune(draft: Draft) -> None:
@@ -235,13 +241,32 @@ def _replace_reads(draft: Draft, tensor: Tensor, read: Callable[[Access], Expr])
             draft.values[reader] = map_reads(value, tensor, read)
 
 
+def drop_ones(draft: Draft) -> None:
+    """A step has no axis of length 1, which its reads only name by the place 0."""
+    for tensor in list(draft.values):
+        kept = [k for k, extent in enumerate(tensor.shape) if extent is not ONE]
+        if len(kept) == len(tensor.shape) or tensor in draft.results:
+            continue
+        step = draft.steps[tensor]
+        new = replace(tensor, shape=tuple(tensor.shape[k] for k in kept))
+
+        def read(access: Access, new: Tensor = new, kept: Sequence[int] = kept) -> Expr:
+            return Access(new, tuple(access.places[k] for k in kept))
+
+        _replace_reads(draft, tensor, read)
+        indices = tuple(step.indices[k] for k in kept)
+        draft.steps[new] = replace(step, tensor=new, indices=indices)
+        draft.values = {new if each is tensor else each: old for each, old in draft.values.items()}
+
+
 def split_indices(trace: Trace, draft: Draft) -> None:
     """`a[i,..] = .. i//H .. i%H ..` over i < B*H is an equation of a[b,h,..]."""
     todo = list(draft.values)
     while todo:
         tensor = todo.pop(0)
         indices, value = draft.steps[tensor].indices, draft.values[tensor]
-        if tensor in draft.results:
+        is_read = any(is_reading(other, tensor) for other in draft.values.values())
+        if tensor in draft.results and is_read:
             continue
         found = ((one, _find_divisor(value, one)) for one in indices)
         index, under = next((each for each in found if each[1] is not None), (None, None))
@@ -251,6 +276,14 @@ def split_indices(trace: Trace, draft: Draft) -> None:
         place = add(multiply(under.to_expr(), outer), inner)
         places = tuple(place if one is index else one for one in indices)
         pieces = ((outer, inner) if one is index else (one,) for one in indices)
+        if tensor in draft.results:
+            left = (put(each, (index,), (place,)) for each in draft.find_left(tensor).places)
+            draft.lefts[tensor] = tuple(left)
+            draft.values[tensor] = put(value, (index,), (place,))
+            new_indices = tuple(chain.from_iterable(pieces))
+            draft.steps[tensor] = replace(draft.steps[tensor], indices=new_indices)
+            todo.insert(0, tensor)
+            continue
         view = View("", tuple(chain.from_iterable(pieces)), Access(tensor, places))
         digits = _find_digits(view)
         new = _write_as(draft, tensor, view, digits) if digits else None
@@ -262,7 +295,8 @@ def _halve(trace: Trace, index: Index, under: Polynomial) -> tuple[Index, Index]
     """Letters for the quotient and the rest of an index."""
     high = divide_exactly(Polynomial.of(index.extent), under)
     assert high is not None
-    return trace.index(high), trace.index(under)
+    named = ("g", hint_of(index)) if under.constant is not None else ("", "")
+    return trace.index(high, named[0]), trace.index(under, named[1])
 
 
 def split_sums(trace: Trace, draft: Draft) -> None:
@@ -363,7 +397,7 @@ def rename(
         wish = step.spot.name or ("out" if tensor in draft.results else "t")
         tensors[tensor] = Tensor(names.make(wish), tensor.shape, tensor.kind)
         lines[tensors[tensor].name] = step.spot.line
-        equations.append(_rename_equation(names, tensors, tensor, step.indices, value))
+        equations.append(_rename_equation(names, tensors, draft.find_left(tensor), value))
     told = {
         a.name
         for e in inputs
@@ -377,16 +411,6 @@ def rename(
     )
     results = tuple(tensors[tensor] for tensor in draft.results)
     return System(name, inputs, free, tuple(equations), results), lines
-
-
-def _write_remainders(expr: Expr) -> Expr:
-    """Index arithmetic with `l % n` for `l - n*(l // n)`, at every depth."""
-    inner = map_children(expr, _write_remainders)
-    if not is_whole(inner) or not any(isinstance(part, Call) for part in walk(inner)):
-        return inner
-    whole = Polynomial.of(inner)
-    folded = fold_remainders(whole)
-    return inner if folded == whole else folded.to_expr()
 
 
 def _list_names(draft: Draft) -> list[str]:
@@ -405,13 +429,10 @@ def _is_used(equations: Sequence[Equation], size: str) -> bool:
 
 
 def _rename_equation(
-    names: _Names,
-    tensors: Mapping[Tensor, Tensor],
-    tensor: Tensor,
-    indices: Sequence[Index],
-    value: Expr,
+    names: _Names, tensors: Mapping[Tensor, Tensor], left: Access, value: Expr
 ) -> Equation:
     new: dict[Index, Index] = {}
+    first = {part for place in left.places for part in find_free(place)}
     used: dict[str, None] = {}
 
     def rename(index: Index) -> Index:
@@ -426,19 +447,18 @@ def _rename_equation(
             case Index():
                 return rename(here)
             case Access(read, places):
-                written = (visit(_write_remainders(place)) for place in places)
+                written = (visit(write_place(place, first)) for place in places)
                 return Access(tensors.get(read, read), tuple(written))
             case Compare(relation, left, right):
-                sides = (visit(_write_remainders(side)) for side in (left, right))
-                return Compare(relation, *sides)
+                return Compare(relation, *(visit(write_place(s, first)) for s in (left, right)))
             case Reduce(kind, bound, condition, body):
                 return Reduce(kind, tuple(map(rename, bound)), visit(condition), visit(body))
             case Along(kind, index, condition, body):
                 return Along(kind, rename(index), visit(condition), visit(body))
         return map_children(here, visit)
 
-    target = Access(tensors[tensor], tuple(rename(name) for name in indices))
-    return Equation(target, visit(value))
+    target = Access(tensors[left.tensor], tuple(visit(place) for place in left.places))
+    return Equation(target, visit(write_guards(value, first)))
 
 
 _MOST_NODES = 40  # of an equation into which another is put
@@ -458,6 +478,7 @@ def collect(
     name_views(trace.views, draft)
     _inline(draft)
     prune(draft)
+    drop_ones(draft)
     split_indices(trace, draft)
     split_sums(trace, draft)
     return rename(draft, tuple(inputs), tuple(sizes), name)

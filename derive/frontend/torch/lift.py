@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError, refuse
@@ -22,17 +23,19 @@ from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
 from derive.frontend.torch.spots import name_of
 from derive.frontend.torch.trace import Buffer, PoisonedError, RestartError, Shadow, Trace, at
 from derive.ir.nodes import Access, Scalar, ScalarInput, Size, Tensor
+from derive.ir.walk import substitute
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import System
+    from derive.ir.nodes import Expr, System
 
 
 _MOST_RUNS = 8  # each with further sizes as numbers
 _SEED = 20240517
+OWN = "self."  # before the dotted name of a tensor that is given in place of a module's own
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Lifted:
     lines: Mapping[str, int]
     fixed: Mapping[str, int]
     notes: tuple[Condition, ...] = ()
+    merged: Mapping[str, Expr] = field(default_factory=dict)  # loose sizes, and what they are
 
     @property
     def every_size(self) -> bool:
@@ -60,32 +64,63 @@ def lift(
     sizes: Mapping[str, int],
     *,
     path: str = "",
-    name: str = "lifted",
+    loose: Sequence[str] = (),
 ) -> Lifted:
-    """The system that a function computes, called with these arguments by name at these sizes.
+    """The system that a function or a module computes, called with these arguments at these sizes.
 
-    DeriveError, with the line of the code, for what has no place in equations: branches on data,
-    numbers read out, random numbers, operations that are not known.
+    A tensor of a module is an argument `self.conv1.weight`. A size of `loose` is written as the one
+    that the code takes it to be equal to, if there is one. DeriveError, with the line of the code,
+    for what has no place in equations: branches on data, numbers read out, random numbers,
+    operations that are not known.
     """
     function = keep_sizes(function, path)
+    if hasattr(function, "named_parameters"):
+        function = partial(call_module, function)
     fixed: tuple[str, ...] = ()
-    for _ in range(_MOST_RUNS):
-        trace = Trace(sizes, fixed)
+    merged: dict[str, Expr] = {}
+    for _ in range(_MOST_RUNS + len(loose)):
+        trace = Trace(sizes, fixed, loose)
         try:
             run = _run(trace, function, arguments, path)
         except RestartError as restart:
             fixed = _extend(fixed, restart.names)
+            if restart.same is not None:
+                size, other = restart.same
+                merged[size] = other
+                loose = [each for each in loose if each != size]
+                sizes = {each: number for each, number in sizes.items() if each != size}
+                new: dict[Expr, Expr] = {Size(size): other}
+                arguments = {n: substitute_shape(each, new) for n, each in arguments.items()}
             continue
         lost = [size for size in trace.watch.lost if size not in fixed]
         if lost:
             fixed = _extend(fixed, lost)
             continue
-        lifted = _finish(trace, run.shadows, arguments, (name, fixed))
+        lifted = replace(_finish(trace, run.shadows, arguments, fixed), merged=merged)
         more = _judge(lifted, function, arguments, run, sizes)
         if not more:
             return lifted
         fixed = _extend(fixed, more)
     raise refuse("lift-sizes", "the code runs another way each time that a size becomes a number")
+
+
+def call_module(module: Any, **given: Any) -> Any:
+    """What a module gives with these tensors in place of its own, which stay as they are."""
+    from torch.func import functional_call
+
+    state = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    state |= {n.removeprefix(OWN): value for n, value in given.items() if n.startswith(OWN)}
+    rest = {name: value for name, value in given.items() if not name.startswith(OWN)}
+    return functional_call(module, state, (), rest)
+
+
+def substitute_shape(
+    entry: Tensor | ScalarInput | Size, new: Mapping[Expr, Expr]
+) -> Tensor | ScalarInput | Size:
+    """An argument with other sizes in its shape."""
+    if not isinstance(entry, Tensor):
+        return entry
+    return replace(entry, shape=tuple(substitute(extent, new) for extent in entry.shape))
 
 
 def _extend(fixed: tuple[str, ...], more: Sequence[str]) -> tuple[str, ...]:
@@ -96,15 +131,14 @@ def _finish(
     trace: Trace,
     results: Sequence[Shadow],
     arguments: Mapping[str, Tensor | ScalarInput | Size],
-    told: tuple[str, tuple[str, ...]],
+    fixed: tuple[str, ...],
 ) -> Lifted:
-    name, fixed = told
     if trace.watch.branches:
         names = ", ".join(trace.watch.branches)
         raise refuse("lift-branch", f"the code takes another way for other values of {names}")
     inputs = [_fix(trace, a) for a in arguments.values() if not isinstance(a, Size)]
     sizes = [size for size in trace.sizes if size not in fixed]
-    system, lines = collect(trace, results, inputs, sizes, name)
+    system, lines = collect(trace, results, inputs, sizes, "lifted")
     numbers = {size: trace.sizes[size] for size in fixed}
     if len(trace.empty_rows) > 1:
         says = "a softmax row with nothing left is zeros in one place and nan in another"

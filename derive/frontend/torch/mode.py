@@ -213,6 +213,8 @@ def make_mode(trace: Trace, path: str) -> Any:
 def _at(trace: Trace, path: str, name: str) -> Iterator[None]:
     """While a call is answered, its place in the code is known."""
     outer, trace.spot = trace.spot, find_spot(path, name)
+    if trace.depth:
+        trace.spot = replace(trace.spot, name="")
     try:
         yield
     finally:
@@ -228,14 +230,14 @@ def _answer(
     function, args, named = make_precise(name, function, args, named)
     known = find_op(name)
     if known is not None and known.definition is not None:
-        with mode:
-            return known.definition(*args, **named)
+        with mode, trace.inside():
+            return trace.note_result(known.definition(*args, **named))
     if known is None and find_op(name.rstrip("_")) is None and is_open(function):
-        with open_functional(), mode:
-            return function(*args, **named)
+        with open_functional(), mode, trace.inside():
+            return trace.note_result(function(*args, **named))
     base = find_op(name[:-1]) if known is None and name.endswith("_") else None
     if base is not None and base.definition is not None:
-        with mode:
+        with mode, trace.inside():
             return args[0].copy_(base.definition(*args, **named))
     written = find_written(name, known.is_write if known else None, args, named)
     problem = _prepare(trace, name, written, args, named) if written else None

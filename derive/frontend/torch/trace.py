@@ -14,6 +14,7 @@ known where all its elements are one number, or where it is a triangle, or count
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ from derive.ir.nodes import (
     ZERO,
     Access,
     Along,
+    Call,
     Expr,
     Index,
     Infinity,
@@ -60,7 +62,7 @@ from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import substitute, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from derive.errors import DeriveError
 
@@ -163,6 +165,24 @@ def hint_of(index: Index) -> str:
     return index.name.partition("~")[0]
 
 
+def call_it(name: str, tensor: Any) -> Any:
+    """The tensor, under a name that a person gives to such a step: `mu`."""
+    known = getattr(tensor, "__dict__", {}).get(SHADOW)
+    if known is not None and isinstance(known[1], Shadow):
+        trace, shadow, _ = known
+        value = trace.read(shadow, shadow.indices)
+        if isinstance(value, Access):
+            trace.views.append(View(name, shadow.indices, value))
+    return tensor
+
+
+def name_like(trace: Trace, index: Index, extent: Expr) -> Index:
+    """A fresh index of another extent, for what was counted by an index."""
+    named = isinstance(index.extent, Size) and index.extent.name.isupper()
+    wish = index.extent.name.lower() if isinstance(index.extent, Size) and named else ""
+    return trace.index(extent, hint_of(index) or wish)
+
+
 def at(index: Index) -> Expr:
     """An index as a place; the only place of an axis of length 1."""
     return ZERO if index.extent is ONE else index
@@ -239,11 +259,12 @@ SHADOW = "_derive_shadow"
 
 
 class RestartError(BaseException):
-    """These sizes have to be numbers; no `except Exception` of the user's may catch it."""
+    """Sizes have to be numbers, or one is another; no `except Exception` may catch it."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], same: tuple[str, Expr] | None = None) -> None:
         super().__init__(", ".join(names))
         self.names = tuple(names)
+        self.same = same
 
 
 class PoisonedError(Exception):
@@ -276,8 +297,11 @@ class View:
 class Trace:
     """What one run of the code is found to compute."""
 
-    def __init__(self, sizes: Mapping[str, int], fixed: Sequence[str] = ()) -> None:
+    def __init__(
+        self, sizes: Mapping[str, int], fixed: Sequence[str] = (), loose: Sequence[str] = ()
+    ) -> None:
         self.sizes = dict(sizes)
+        self.loose = tuple(loose)  # sizes that stand only until the code says what they equal
         self.fixed: dict[Expr, Expr] = {
             Size(name): Number(sizes[name])  # type: ignore[arg-type]
             for name in fixed
@@ -292,6 +316,7 @@ class Trace:
         self.failed: Exception | None = None
         self.memory = Memory()
         self.views: list[View] = []
+        self.depth = 0  # of definitions that are running: what they compute has no name in the code
 
     def extent(self, value: Expr | Polynomial | int) -> Expr:
         """An extent in its one form, sizes that are numbers put in."""
@@ -326,12 +351,24 @@ class Trace:
         names = tuple(dict.fromkeys(a.name for a in walk(gap.to_expr()) if isinstance(a, Size)))
         if not names or self.number(one) != self.number(other):
             raise self.refuse("lift-unsure", "extents differ that torch takes for equal")
+        self.merge(gap)
         for name in names:
             number = Polynomial.of(self.sizes[name]).to_expr()
             rest = substitute(gap.to_expr(), {Size(name): number})
             if not Polynomial.of(rest).terms:
                 raise RestartError((name,))
         raise RestartError(names)
+
+    def merge(self, gap: Polynomial) -> None:
+        """Let a difference that has to be 0 say what a loose size is: the code is run again so."""
+        for size in reversed(self.loose):
+            share = gap.terms.get(((Size(size), 1),))
+            if share is None or abs(share) != 1 or self.fixed.get(Size(size)) is not None:
+                continue
+            other = (Polynomial.of(Size(size)) - Polynomial.of(Number(share)) * gap).to_expr()
+            rest = [part for part in walk(other) if isinstance(part, (Size, Call))]
+            if rest and not any(part is Size(size) or isinstance(part, Call) for part in rest):
+                raise RestartError((), (size, other))
 
     def shadow(self, value: Any) -> Shadow:
         """What is known of a tensor or of a number."""
@@ -384,7 +421,7 @@ class Trace:
 
     def is_tied(self, tensor: Any) -> bool:
         """Has the tensor come out of this run?"""
-        found = tensor.__dict__.get(SHADOW)
+        found = getattr(tensor, "__dict__", {}).get(SHADOW)
         return found is not None and found[0] is self
 
     def copy(self, shadow: Shadow) -> Shadow:
@@ -481,6 +518,22 @@ class Trace:
             value = self.read(shadow, shadow.indices)
             if isinstance(value, Access):
                 self.views.append(View(self.spot.name, shadow.indices, value))
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """While a definition of ours, or one of torch's own in Python, stands for a call."""
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+
+    def note_result(self, found: Any) -> Any:
+        """What such a definition gives, which a variable of the code takes; it is handed on."""
+        if not self.depth > 1 and self.is_tied(found):
+            with suppress(PoisonedError):
+                self.note_view(self.shadow(found))
+        return found
 
     def refuse(self, code: str, says: str, help: str = "") -> DeriveError:
         """A refusal that names the line of the code."""

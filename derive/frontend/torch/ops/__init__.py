@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from derive.frontend.torch.ops import index, make, math, nn, products, sums, views
+from derive.frontend.torch.ops import index, make, math, nn, products, sums, views, windows
 
 if TYPE_CHECKING:
     from derive.frontend.torch.call import Op
@@ -18,6 +18,7 @@ OPS: tuple[Op, ...] = (
     *sums.OPS,
     *products.OPS,
     *nn.OPS,
+    *windows.OPS,
 )
 
 

@@ -139,6 +139,8 @@ def _find_gathered(
     for each in gathers:
         place = trace.spread(each.places, common)
         extent = shadow.shape[each.axis]
+        if isinstance(place, Access) and place.tensor.below is not None:
+            trace.merge(Polynomial.of(extent) - Polynomial.of(place.tensor.below))
         olds[each.axis] = _wrap_negative(place, extent) if each.wraps else place
     rest = [index for k, index in enumerate(shadow.indices) if k not in axes]
     together = axes == list(range(axes[0], axes[0] + len(axes)))

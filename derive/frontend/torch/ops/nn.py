@@ -1,4 +1,4 @@
-"""Layers and losses, each as a few lines of other ops, convolutions and pools."""
+"""Layers and losses, each as a few lines of other ops."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from derive.errors import refuse
 from derive.frontend.torch.call import Call, composite, op
-from derive.frontend.torch.trace import Shadow
+from derive.frontend.torch.trace import Shadow, call_it
 
 
 def _dropout(call: Call) -> Shadow:
@@ -27,11 +27,19 @@ def _layer_norm(
     *_: Any,
 ) -> Any:
     dims = tuple(range(-len(normalized_shape), 0))
-    centred = input - input.mean(dims, keepdim=True)
-    found = centred / (input.var(dims, correction=0, keepdim=True) + eps).sqrt()
+    mean, spread = _find_moments(input, dims, len(dims))
+    found = (input - mean) / (spread + eps).sqrt()
     if weight is not None:
         found = found * weight
     return found if bias is None else found + bias
+
+
+def _find_moments(input: Any, dims: tuple[int, ...], behind: int = 0) -> tuple[Any, Any]:
+    """Mean and variance, each a step with a name, and axes of length 1 behind them."""
+    ones = (...,) + (None,) * behind
+    mean = call_it("mu", input.mean(dims))
+    spread = call_it("variance", input.var(dims, correction=0))
+    return mean[ones], spread[ones]
 
 
 def _rms_norm(
@@ -39,7 +47,8 @@ def _rms_norm(
 ) -> Any:
     dims = tuple(range(-len(normalized_shape), 0))
     eps = 2.220446049250313e-16 if eps is None else eps
-    found = input / (input.square().mean(dims, keepdim=True) + eps).sqrt()
+    rms = (input.square().mean(dims) + eps).sqrt()
+    found = input / call_it("rms", rms)[(..., *[None] * len(dims))]
     return found if weight is None else found * weight
 
 
@@ -54,28 +63,30 @@ def _batch_norm(  # noqa: PLR0913, PLR0917 - torch's
     eps: float = 1e-5,
     *_: Any,
 ) -> Any:
-    shape = (1, -1, *([1] * (input.dim() - 2)))
+    behind = input.dim() - 2
     if training:
-        dims = (0, *range(2, input.dim()))
-        running_mean, running_var = input.mean(dims), input.var(dims, correction=0)
-    found = (input - running_mean.reshape(shape)) / (running_var.reshape(shape) + eps).sqrt()
+        mean, spread = _find_moments(input, (0, *range(2, input.dim())), behind)
+    else:
+        mean, spread = (each[(..., *[None] * behind)] for each in (running_mean, running_var))
+    found = (input - mean) / (spread + eps).sqrt()
+    return _scale(found, weight, bias)
+
+
+def _scale(input: Any, weight: Any, bias: Any) -> Any:
+    """Each channel by its weight, with its bias."""
+    behind = (..., *[None] * (input.dim() - 2))
     if weight is not None:
-        found = found * weight.reshape(shape)
-    return found if bias is None else found + bias.reshape(shape)
+        input = input * weight[behind]
+    return input if bias is None else input + bias[behind]
 
 
 def _group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Any:
     grouped = input.unflatten(1, (num_groups, -1))
-    dims = tuple(range(2, grouped.dim()))
-    centred = grouped - grouped.mean(dims, keepdim=True)
-    found = centred / (grouped.var(dims, correction=0, keepdim=True) + eps).sqrt()
-    found = found.flatten(1, 2)
-    shape = (-1, *([1] * (input.dim() - 2)))
-    if weight is not None:
-        found = found * weight.reshape(shape)
-    return found if bias is None else found + bias.reshape(shape)
+    mean, spread = _find_moments(grouped, tuple(range(2, grouped.dim())), grouped.dim() - 2)
+    found = ((grouped - mean) / (spread + eps).sqrt()).flatten(1, 2)
+    return _scale(found, weight, bias)
 
 
 def _instance_norm(  # noqa: PLR0913, PLR0917 - torch's
@@ -88,16 +99,13 @@ def _instance_norm(  # noqa: PLR0913, PLR0917 - torch's
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    shape = (-1, *([1] * (input.dim() - 2)))
-    dims = tuple(range(2, input.dim()))
+    behind = input.dim() - 2
     if use_input_stats:
-        mean, spread = input.mean(dims, keepdim=True), input.var(dims, correction=0, keepdim=True)
+        mean, spread = _find_moments(input, tuple(range(2, input.dim())), behind)
     else:
-        mean, spread = running_mean.reshape(shape), running_var.reshape(shape)
+        mean, spread = (each[(..., *[None] * behind)] for each in (running_mean, running_var))
     found = (input - mean) / (spread + eps).sqrt()
-    if weight is not None:
-        found = found * weight.reshape(shape)
-    return found if bias is None else found + bias.reshape(shape)
+    return _scale(found, weight, bias)
 
 
 def _attention(  # noqa: PLR0913, PLR0917 - torch's
@@ -145,128 +153,6 @@ def _normalize(
     input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None
 ) -> Any:
     return input / input.norm(p=p, dim=dim, keepdim=True).clamp(min=eps)
-
-
-def _spell(value: Any, count: int) -> tuple[Any, ...]:
-    """One number for each of the axes."""
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return given * count if len(given) == 1 else given
-
-
-def _open_windows(input: Any, lengths: Any, steps: Any, gaps: Any) -> Any:
-    """The last axes become places of windows; behind them stand the places in a window."""
-    count = len(lengths)
-    for k, (length, step, gap) in enumerate(zip(lengths, steps, gaps, strict=True)):
-        input = input.unfold(k - count - k, (length - 1) * gap + 1, step)
-        if gap != 1:
-            input = input[..., ::gap]
-    return input
-
-
-def _find_edges(padding: Any, lengths: Any, gaps: Any, steps: Any) -> list[int]:
-    """How much is put on both sides of each axis, the last axis first, as `pad` asks for it."""
-    if padding == "valid":
-        padding = 0
-    if padding != "same":
-        return [edge for each in reversed(_spell(padding, len(lengths))) for edge in (each, each)]
-    if any(step != 1 for step in steps):
-        raise refuse("lift-op", "padding='same' with a stride is not known to the lifter")
-    totals = [gap * (length - 1) for length, gap in zip(lengths, gaps, strict=True)]
-    return [side for total in reversed(totals) for side in (total // 2, total - total // 2)]
-
-
-def _convolve(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Any:
-    import torch
-
-    count = weight.dim() - 2
-    alone = input.dim() == count + 1
-    value = input.unsqueeze(0) if alone else input
-    steps, gaps = _spell(stride, count), _spell(dilation, count)
-    lengths = tuple(weight.shape[2:])
-    edges = _find_edges(padding, lengths, gaps, steps)
-    if any(edges):
-        value = torch.nn.functional.pad(value, edges)
-    windows = _open_windows(value, lengths, steps, gaps)
-    places, inner = "lmn"[:count], "xyz"[:count]
-    if groups == 1:
-        equation = f"bc{places}{inner},oc{inner}->bo{places}"
-        found = torch.einsum(equation, windows, weight)
-    else:
-        split = windows.unflatten(1, (groups, -1))
-        kernels = weight.unflatten(0, (groups, -1))
-        equation = f"bgc{places}{inner},goc{inner}->bgo{places}"
-        found = torch.einsum(equation, split, kernels).flatten(1, 2)
-    found = found[0] if alone else found
-    return found if bias is None else found + bias.reshape(-1, *([1] * count))
-
-
-def _pool(input: Any, kernel_size: Any, stride: Any, count: int) -> Any:
-    lengths = _spell(kernel_size, count)
-    steps = lengths if stride is None or stride in ((), []) else _spell(stride, count)
-    return _open_windows(input, lengths, steps, (1,) * count), tuple(range(-count, 0))
-
-
-def _refuse_edges(padding: Any, ceil_mode: bool) -> None:
-    if ceil_mode or any(_spell(padding, 1)):
-        raise refuse("lift-op", "a pool with padding or ceil_mode is not known to the lifter")
-
-
-def _average(count: int) -> Any:
-    def act(  # noqa: PLR0913, PLR0917 - torch's
-        input: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: Any = None,
-    ) -> Any:
-        _refuse_edges(padding, ceil_mode)
-        windows, dims = _pool(input, kernel_size, stride, count)
-        if divisor_override is not None:
-            return windows.sum(dims) / divisor_override
-        return windows.mean(dims)
-
-    return act
-
-
-def _largest(count: int) -> Any:
-    def act(  # noqa: PLR0913, PLR0917 - torch's
-        input: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Any:
-        _refuse_edges(padding, ceil_mode)
-        if return_indices or any(each != 1 for each in _spell(dilation, 1)):
-            raise refuse("lift-op", "places or gaps of a pool are not known to the lifter")
-        windows, dims = _pool(input, kernel_size, stride, count)
-        return windows.amax(dims)
-
-    return act
-
-
-def _whole(count: int, kind: str) -> Any:
-    """A pool that leaves one place."""
-
-    def act(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-        if return_indices or any(size != 1 for size in _spell(output_size, count)):
-            raise refuse("lift-op", "an adaptive pool to more than one place is not known")
-        dims = tuple(range(-count, 0))
-        return input.mean(dims, True) if kind == "mean" else input.amax(dims, True)
-
-    return act
 
 
 _NN = "torch.nn.functional"
@@ -522,32 +408,6 @@ OPS = (
         "x, y[B, S]: torch.nn.functional.pairwise_distance(x, y)",
     ),
     composite("normalize", _normalize, "x[B, S]: torch.nn.functional.normalize(x)"),
-    composite(
-        "conv1d",
-        _convolve,
-        f"x[B, C, S]; w[O, C, 2]; b[O]: {_NN}.conv1d(x, w, b)",
-        f"x[B, C, S]; w[O, C, 2]: {_NN}.conv1d(x, w, padding=1)",
-        f"x[C, S]; w[O, C, 2]: {_NN}.conv1d(x, w, padding='same')",
-    ),
-    composite(
-        "conv2d",
-        _convolve,
-        f"x[B, C, S, T]; w[O, C, 2, 2]; b[O]: {_NN}.conv2d(x, w, b)",
-        f"x[B, C, S, T]; w[O, C, 2, 3]: {_NN}.conv2d(x, w, stride=(2, 1), padding=(1, 2))",
-    ),
-    composite("avg_pool1d", _average(1), f"x[B, C, S]: {_NN}.avg_pool1d(x, 2, 1)"),
-    composite("avg_pool2d", _average(2), f"x[B, C, S, T]: {_NN}.avg_pool2d(x, 2, 1)"),
-    composite("max_pool1d", _largest(1), f"x[B, C, S]: {_NN}.max_pool1d(x, 2, 1)"),
-    composite("max_pool2d", _largest(2), f"x[B, C, S, T]: {_NN}.max_pool2d(x, (2, 1), 1)"),
-    composite(
-        "adaptive_avg_pool1d", _whole(1, "mean"), f"x[B, C, S]: {_NN}.adaptive_avg_pool1d(x, 1)"
-    ),
-    composite(
-        "adaptive_avg_pool2d", _whole(2, "mean"), f"x[B, C, S, T]: {_NN}.adaptive_avg_pool2d(x, 1)"
-    ),
-    composite(
-        "adaptive_max_pool1d", _whole(1, "max"), f"x[B, C, S]: {_NN}.adaptive_max_pool1d(x, 1)"
-    ),
     composite("mse_loss", _square_error, f"x, y[B, S]: {_NN}.mse_loss(x, y)"),
     composite("l1_loss", _absolute_error, f"x, y[B, S]: {_NN}.l1_loss(x, y)"),
     composite("huber_loss", _huber, f"x, y[B, S]: {_NN}.huber_loss(x, y, delta=0.5)"),

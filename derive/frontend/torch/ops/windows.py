@@ -1,0 +1,387 @@
+"""Convolutions and pools: an output looks at the input along windows.
+
+    conv       x[step*i + gap*k - edge]           the places of output i, as k goes along the window
+    transposed x[(i + edge - gap*k)//step]        the outputs that reach place i, where step divides
+
+What lies outside counts as 0, or not at all: the place stands behind a condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from derive.analysis.facts import divide_exactly
+from derive.frontend.torch.call import Call, op
+from derive.frontend.torch.exprs import add, all_of, choose, compare, divide, multiply, subtract
+from derive.frontend.torch.exprs import within as is_within
+from derive.frontend.torch.numbers import plain, to_expr
+from derive.frontend.torch.trace import RestartError, Shadow, at, insert_axis, name_like
+from derive.frontend.torch.writing import write_place
+from derive.ir.nodes import ONE, TRUE, ZERO, Expr, Index, Number, Reduce, Size
+from derive.ir.nodes import Call as Function
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import walk
+
+if TYPE_CHECKING:
+    from derive.frontend.torch.trace import Trace
+
+_NN = "torch.nn.functional"
+
+
+@dataclass(frozen=True)
+class Window:
+    """One axis of a window: its length, how far it moves, and what is put beside the input."""
+
+    length: Expr
+    step: int
+    gap: int
+    before: int
+    after: int
+
+
+def _spell(value: Any, count: int) -> tuple[Any, ...]:
+    """One number for each of the axes."""
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return given * count if len(given) == 1 else given
+
+
+def _find_windows(
+    trace: Trace, lengths: Sequence[Expr], steps: Any, gaps: Any, padding: Any
+) -> list[Window]:
+    count = len(lengths)
+    spelt = (_spell(each, count) for each in (steps, gaps))
+    found = []
+    edges: Sequence[Any] = _spell(0 if padding == "valid" else padding, count)
+    for length, step, gap, edge in zip(lengths, *spelt, edges, strict=False):
+        before = after = plain(edge)
+        if padding == "same":
+            if step != 1:
+                raise trace.refuse("lift-op", "padding='same' with a stride is not known")
+            total = gap * (_fix(trace, length) - 1)
+            before, after = total // 2, total - total // 2
+        found.append(Window(length, plain(step), plain(gap), before, after))
+    return found
+
+
+def _fix(trace: Trace, extent: Expr) -> int:
+    """An extent that is used as a number."""
+    names = [part.name for part in walk(extent) if isinstance(part, Size)]
+    if names:
+        raise RestartError(tuple(dict.fromkeys(names)))
+    return trace.number(extent)
+
+
+def _count(extent: Expr, window: Window) -> Expr:
+    """How many places a window has."""
+    reach = multiply(to_expr(window.gap), subtract(window.length, ONE))
+    room = Polynomial.of(subtract(add(extent, to_expr(window.before + window.after)), reach))
+    whole = divide_exactly(room - Polynomial.of(1), Polynomial.of(window.step))
+    if whole is not None:
+        return (whole + Polynomial.of(1)).to_expr()
+    constant = room.terms.get((), 0) - 1
+    more = constant // window.step  # (H + 3)//2 is (H + 1)//2 + 1
+    rest = room - Polynomial.of(1 + more * window.step)
+    if rest.constant is not None:
+        return to_expr(int(rest.constant // window.step + more + 1))
+    quotient = Function("floordiv", (write_place(rest.to_expr(), ()), to_expr(window.step)))
+    return add(quotient, to_expr(int(more) + 1))
+
+
+def _open(
+    trace: Trace, extents: Sequence[Index], windows: Sequence[Window]
+) -> tuple[list[Index], list[Index], list[Expr], Expr]:
+    """Indices of the outputs, indices in the window, the places, and the condition on them."""
+    outer, inner, places, inside = [], [], [], []
+    for own, window in zip(extents, windows, strict=True):
+        outer.append(name_like(trace, own, _count(own.extent, window)))
+        inner.append(trace.index(window.length, "" if _is_named(window.length) else "k"))
+        moved = multiply(to_expr(window.step), at(outer[-1]))
+        place = add(moved, multiply(to_expr(window.gap), at(inner[-1])), to_expr(-window.before))
+        places.append(Polynomial.of(place).to_expr())
+        inside.append(is_within(places[-1], own.extent))
+    return outer, inner, places, all_of(*inside)
+
+
+def _is_named(extent: Expr) -> bool:
+    return isinstance(extent, Size)
+
+
+def _bracket(condition: Expr) -> tuple[Expr, ...]:
+    """`[condition]` as a factor, where it says something."""
+    return () if condition is TRUE else (choose(condition, ONE, ZERO),)
+
+
+def _pick(indices: Sequence[Index]) -> list[Index]:
+    return [index for index in indices if index.extent is not ONE]
+
+
+def _convolve(call: Call) -> Shadow:
+    trace, given, weight = call.trace, call.shadow(0), call.shadow(1, "weight")
+    value = given if given.rank == weight.rank else insert_axis(trace, given, 0)
+    gaps, groups = call.get(5, "dilation", 1), int(plain(call.get(6, "groups", 1)))
+    windows = _find_windows(
+        trace, weight.shape[2:], call.get(3, "stride", 1), gaps, call.get(4, "padding", 0)
+    )
+    outer, inner, places, inside = _open(trace, value.indices[2:], windows)
+    batch, channel = trace.like(*value.indices[:2])
+    out, part = _name(trace, weight.indices[0], "o"), _name(trace, weight.indices[1], "c")
+    if groups == 1:
+        trace.unify(channel.extent, part.extent)
+        part = trace.indices.copy(channel)
+        source: Expr = at(part)
+    else:
+        each = _share(trace, channel.extent, groups, part.extent)
+        source = add(multiply(each, _find_group(trace, out, channel, part, groups)), at(part))
+    taken = trace.read_number(value, [at(batch), _simplify(source), *places])
+    kernel = trace.read_number(weight, [at(out), at(part), *map(at, inner)])
+    body = multiply(*_bracket(inside), taken, kernel)
+    total = _sum(_pick([part, *inner]), body)
+    return _finish(call, (batch, out, *outer), total, alone=value is not given)
+
+
+def _name(trace: Trace, index: Index, wish: str) -> Index:
+    """A fresh index like another, under a name of its own where its extent is a number."""
+    return trace.index(index.extent, wish if isinstance(index.extent, Number) else "")
+
+
+def _share(trace: Trace, whole: Expr, groups: int, part: Expr) -> Expr:
+    """The channels of one group; one that the weight tells leaves the number of groups open."""
+    if part is ONE:
+        return ONE
+    number = _fix(trace, whole)
+    _fix(trace, part)
+    return to_expr(number // groups)
+
+
+def _find_group(trace: Trace, out: Index, channel: Index, part: Index, groups: int) -> Expr:
+    """The group of an output channel."""
+    if trace.number(out.extent) == groups and part.extent is ONE:
+        trace.unify(channel.extent, out.extent)
+        return at(out)
+    each = _fix(trace, out.extent) // groups
+    _fix(trace, channel.extent)
+    return Function("floordiv", (at(out), to_expr(each)))
+
+
+def _simplify(place: Expr) -> Expr:
+    from derive.analysis.affine import simplify_place
+
+    return simplify_place(place)
+
+
+def _sum(bound: Sequence[Index], body: Expr) -> Expr:
+    return Reduce("sum", tuple(bound), TRUE, body) if bound else body
+
+
+def _finish(call: Call, indices: Sequence[Index], value: Expr, *, alone: bool) -> Shadow:
+    """The bias added; the axis of a lone input taken away again."""
+    trace = call.trace
+    if call.get(2, "bias") is not None:
+        bias = call.shadow(2, "bias")
+        trace.unify(bias.shape[0], indices[1].extent)
+        value = add(value, trace.read_number(bias, [at(indices[1])]))
+    if alone:
+        indices = indices[1:]
+    return trace.make(tuple(indices), value, "real")
+
+
+def _convolve_back(call: Call) -> Shadow:
+    """A transposed convolution: every output gathers the inputs that reach it."""
+    trace, given, weight = call.trace, call.shadow(0), call.shadow(1, "weight")
+    count = weight.rank - 2
+    value = given if given.rank == weight.rank else insert_axis(trace, given, 0)
+    groups = int(plain(call.get(6, "groups", 1)))
+    more = _spell(call.get(5, "output_padding", 0), count)
+    windows = _find_windows(
+        trace,
+        weight.shape[2:],
+        call.get(3, "stride", 1),
+        call.get(7, "dilation", 1),
+        call.get(4, "padding", 0),
+    )
+    batch, channel = trace.like(*value.indices[:2])
+    source, out = _name(trace, weight.indices[0], "c"), _name(trace, weight.indices[1], "o")
+    trace.unify(channel.extent, source.extent)
+    channel = trace.indices.copy(channel)
+    outer, inner, places, inside = [], [], [], []
+    for own, window, extra in zip(value.indices[2:], windows, more, strict=True):
+        step, gap = to_expr(window.step), to_expr(window.gap)
+        reach = multiply(gap, subtract(window.length, ONE))
+        far = multiply(step, subtract(own.extent, ONE))
+        length = add(far, reach, to_expr(1 + plain(extra) - 2 * window.before))
+        outer.append(name_like(trace, own, trace.extent(Polynomial.of(length))))
+        inner.append(trace.index(window.length, "" if _is_named(window.length) else "k"))
+        place = subtract(add(at(outer[-1]), to_expr(window.before)), multiply(gap, at(inner[-1])))
+        place = Polynomial.of(place).to_expr()
+        if window.step != 1:
+            inside.append(compare("==", Function("mod", (place, step)), ZERO))
+            place = Function("floordiv", (place, step))
+        places.append(place)
+        inside.append(is_within(place, own.extent))
+    if groups == 1:
+        first: Expr = at(channel)
+        indices, kept = (batch, out), out
+    else:
+        share, each = _fix(trace, channel.extent) // groups, _fix(trace, out.extent)
+        channel = trace.index(to_expr(share), "c")
+        kept = trace.index(to_expr(each * groups), "o")
+        group = Function("floordiv", (at(kept), to_expr(each)))
+        first = _simplify(add(multiply(to_expr(share), group), at(channel)))
+        indices = (batch, kept)
+    which = at(out) if groups == 1 else _simplify(Function("mod", (at(kept), out.extent)))
+    taken = trace.read_number(value, [at(batch), first, *places])
+    kernel = trace.read_number(weight, [first, which, *map(at, inner)])
+    body = multiply(*_bracket(all_of(*inside)), taken, kernel)
+    total = _sum(_pick([channel, *inner]), body)
+    return _finish(call, (*indices, *outer), total, alone=value is not given)
+
+
+def _pool(call: Call, kind: str, count: int) -> Shadow:
+    """The largest or the mean of each window."""
+    trace, value = call.trace, call.shadow(0)
+    given = {
+        name: call.get(k, name, default)
+        for k, (name, default) in enumerate(_ARGUMENTS[kind].items(), 1)
+    }
+    lengths = [to_expr(n) for n in _spell(given["kernel_size"], count)]
+    steps = given["stride"]
+    steps = given["kernel_size"] if steps is None or steps in ((), []) else steps
+    windows = _find_windows(trace, lengths, steps, given.get("dilation", 1), given["padding"])
+    if given.get("return_indices"):
+        raise trace.refuse("lift-op", "the places of a pool's largest elements are not known")
+    own = value.indices[-count:]
+    is_wide = bool(given["ceil_mode"]) and any(
+        (_fix(trace, i.extent) + 2 * w.before - w.gap * (trace.number(w.length) - 1) - 1) % w.step
+        for i, w in zip(own, windows, strict=True)
+    )
+    if is_wide:
+        raise trace.refuse("lift-op", "a pool whose last window reaches over the end is not known")
+    outer, inner, places, inside = _open(trace, own, windows)
+    rest = trace.like(*value.indices[:-count])
+    taken = trace.read_number(value, [*map(at, rest), *places])
+    bound = _pick(inner)
+    divisor = given.get("divisor_override")
+    if kind == "max" or not given["count_include_pad"]:
+        found = Reduce(kind, tuple(bound), inside, taken) if bound else taken
+    elif divisor is not None:
+        found = divide(_sum(bound, multiply(*_bracket(inside), taken)), to_expr(divisor))
+    else:
+        body = multiply(*_bracket(inside), taken)
+        found = Reduce("mean", tuple(bound), TRUE, body) if bound else body
+    return trace.make((*rest, *outer), found, "real")
+
+
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "max": {
+        "kernel_size": None,
+        "stride": None,
+        "padding": 0,
+        "dilation": 1,
+        "ceil_mode": False,
+        "return_indices": False,
+    },
+    "mean": {
+        "kernel_size": None,
+        "stride": None,
+        "padding": 0,
+        "ceil_mode": False,
+        "count_include_pad": True,
+        "divisor_override": None,
+    },
+}
+
+
+def _adapt(call: Call, kind: str, count: int) -> Shadow:
+    """A pool to so many places: place i looks from i*H//n up to (i + 1)*H/n, rounded up."""
+    trace, value = call.trace, call.shadow(0)
+    if call.get(2, "return_indices", False):
+        raise trace.refuse("lift-op", "the places of a pool's largest elements are not known")
+    sizes = _spell(call.get(1, "output_size"), count)
+    indices = list(trace.like(*value.indices))
+    places: list[Expr] = [at(index) for index in indices]
+    bound, inside = [], []
+    for axis, size in zip(range(value.rank - count, value.rank), sizes, strict=True):
+        own = indices[axis]
+        if size is None or own.extent is ONE:
+            continue
+        inner = trace.indices.copy(own)
+        indices[axis] = name_like(trace, own, trace.extent(size))
+        bound.append(inner)
+        places[axis] = at(inner)
+        count_ = to_expr(size)
+        if count_ is ONE:
+            continue
+        first = multiply(own.extent, indices[axis])
+        last = add(first, own.extent, count_, Number(-1))  # type: ignore[arg-type]
+        inside.append(compare("<=", Function("floordiv", (first, count_)), inner))
+        inside.append(compare("<", inner, Function("floordiv", (last, count_))))
+    taken = trace.read_number(value, places)
+    found = Reduce(kind, tuple(bound), all_of(*inside), taken) if bound else taken
+    return trace.make(indices, found, "real")
+
+
+def _join_pools() -> list[Any]:
+    found = []
+    for count, shape in enumerate(("S + 2", "S + 2, T + 2", "S + 2, T + 2, U + 2"), 1):
+        for kind, name in (("mean", "avg"), ("max", "max")):
+            found.append(
+                op(
+                    f"{name}_pool{count}d",
+                    partial(_pool, kind=kind, count=count),
+                    f"x[B, C, {shape}]: {_NN}.{name}_pool{count}d(x, 2, 1)",
+                    f"x[B, C, {shape}]: {_NN}.{name}_pool{count}d(x, 3, 2, padding=1)",
+                )
+            )
+            found.append(
+                op(
+                    f"adaptive_{name}_pool{count}d",
+                    partial(_adapt, kind=kind, count=count),
+                    f"x[B, C, {shape}]: {_NN}.adaptive_{name}_pool{count}d(x, 1)",
+                    f"x[B, C, {shape}]: {_NN}.adaptive_{name}_pool{count}d(x, 2)",
+                )
+            )
+    return found
+
+
+OPS = (
+    op(
+        "conv1d",
+        _convolve,
+        f"x[B, C, S]; w[O, C, 2]; b[O]: {_NN}.conv1d(x, w, b)",
+        f"x[B, C, S]; w[O, C, 2]: {_NN}.conv1d(x, w, padding=1)",
+        f"x[C, S]; w[O, C, 2]: {_NN}.conv1d(x, w, padding='same')",
+        f"x[B, 4, S]; w[6, 2, K]: {_NN}.conv1d(x, w, groups=2)",
+    ),
+    op(
+        "conv2d",
+        _convolve,
+        f"x[B, C, S, T]; w[O, C, 2, 2]; b[O]: {_NN}.conv2d(x, w, b)",
+        f"x[B, C, S, T]; w[O, C, 2, 3]: {_NN}.conv2d(x, w, stride=(2, 1), padding=(1, 2))",
+    ),
+    op(
+        "conv3d",
+        _convolve,
+        f"x[B, C, S + 2, T, U + 2]; w[O, C, 2, 1, 2]: {_NN}.conv3d(x, w, dilation=2)",
+    ),
+    op(
+        "conv_transpose1d",
+        _convolve_back,
+        f"x[B, C, S]; w[C, O, K]; b[O]: {_NN}.conv_transpose1d(x, w, b)",
+        f"x[B, 4, S]; w[4, 3, K]: {_NN}.conv_transpose1d(x, w, stride=2, groups=2)",
+        f"x[C, S]; w[C, O, K]: {_NN}.conv_transpose1d(x, w, stride=3, padding=1, dilation=2)",
+    ),
+    op(
+        "conv_transpose2d",
+        _convolve_back,
+        f"x[B, C, S, T]; w[C, O, 2, 3]: {_NN}.conv_transpose2d(x, w, None, 2, 1, 1)",
+    ),
+    op(
+        "conv_transpose3d",
+        _convolve_back,
+        f"x[B, C, S, T, U]; w[C, O, 2, 1, 2]: {_NN}.conv_transpose3d(x, w)",
+    ),
+    *_join_pools(),
+)
