@@ -23,13 +23,14 @@ from derive.frontend.system import to_system
 from derive.judge.samples import find_sizes, is_possible
 from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks.by_hand import find_difference, load_by_hand
-from tests.benchmarks.cases import CASES, Case, find_cases
+from tests.benchmarks.cases import CASES, Case, find_cases, load_corpus
 from tests.benchmarks.run import Pair, Row, check, measure
 from tests.benchmarks.tables import to_markdown
 
 NAMES = tuple(find_families())
 BY_HAND = load_by_hand()
 ROOFLINE = Roofline(1e11, 1e10)
+LEAST_OF_CORPUS = 100
 TINY = Case("luong_dot_attention", dict(B=2, T=3, S=4, D=5), ("s",))
 
 every_formula = pytest.mark.parametrize("name", NAMES)
@@ -53,6 +54,21 @@ def test_by_hand_it_says_whose_way_it_is(name: str) -> None:
     says = BY_HAND[name].__doc__
     assert says
     assert "\n" not in says
+
+
+@pytest.mark.parametrize("case", load_corpus(), ids=lambda case: case.name)
+def test_by_hand_it_computes_the_formula_of_the_corpus(case: Case) -> None:
+    system = to_system(case.formula)
+    assert sorted(case.sizes) == sorted(find_sizes(system))
+    assert is_possible(system, case.sizes)
+    assert {*case.small} <= {entry.name for entry in system.inputs}
+    assert not find_difference(case.by_hand, case.formula)
+
+
+def test_the_corpus_is_beyond_the_library_and_large() -> None:
+    names = [case.name for case in load_corpus()]
+    assert len({*names, *NAMES}) == len(names) + len(NAMES)
+    assert len(names) >= LEAST_OF_CORPUS
 
 
 def attend_over_queries(*, X: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor) -> Any:
@@ -167,18 +183,19 @@ def test_ratios_are_how_much_less_the_generated_function_takes() -> None:
         Row(TINY, Pair(0.001, 0.004), Pair(0.002, 0.001), None, 0.0005),
         Row(TINY, Pair(0.001, 0.001), None, Pair(10.0, 5.0), 0.001),
     ]
-    *_, one, other, means, medians = to_markdown(rows).splitlines()
+    *_, one, other, means, medians, losses = to_markdown(rows).splitlines()
     sizes = "B=2 T=3 S=4 D=5"
     assert one == f"| luong_dot_attention | {sizes} | 1 | 4 | 4.00 | 0.50 | - | 2.0 |"
     assert other == f"| luong_dot_attention | {sizes} | 1 | 1 | 1.00 | - | 0.50 | 1.0 |"
     assert means == "| geometric mean |  |  |  | 2.00 | 0.50 | 0.50 | 1.4 |"
     assert medians == "| median |  |  |  | 2.50 | 0.50 | 0.50 | 1.5 |"
+    assert losses == "| below 0.95 |  |  |  | 0 | 1 | 1 |  |"
 
 
 def test_the_command_writes_what_it_measures(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(benchmarks, "find_cases", lambda names: (TINY,))
+    monkeypatch.setattr(benchmarks, "find_cases", lambda names, corpus: (TINY,))
     monkeypatch.setattr(benchmarks, "measure_limits", lambda: ROOFLINE)
     data, text = tmp_path / "rows.json", tmp_path / "rows.md"
     benchmarks.main(["--runs", "1", "--json", str(data), "--markdown", str(text), TINY.name])

@@ -1,6 +1,8 @@
-"""`python -m tests.benchmarks [NAME ...] [--backward] [--json FILE] [--markdown FILE]`.
+"""`python -m tests.benchmarks [NAME ...] [--corpus] [--backward] [--json FILE] [--markdown FILE]`.
 
-One thread, float32, the least of the medians of interleaved runs; the least gain comes first.
+One thread, float32, the least of the medians of interleaved runs; the least gain comes first. With
+`--corpus` the formulas are those of `corpus/`, and what is not built or gives other values is told
+in the end.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from tests.benchmarks.cases import CASES, find_cases
+from derive.bench.memory import say_failure
+from tests.benchmarks.cases import CASES, find_cases, load_corpus
 from tests.benchmarks.run import RUNS, Row, measure, measure_limits
 from tests.benchmarks.tables import to_markdown, to_table
 
@@ -24,30 +27,40 @@ WIDTH = 150  # of the table, also where there is no terminal
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what was asked for; the files are written again after each row."""
     asked = _read(arguments)
-    cases = find_cases(tuple(asked.names))
+    cases = find_cases(tuple(asked.names), corpus=asked.corpus)
     torch.set_num_threads(1)
     console, progress = Console(width=WIDTH), Console(stderr=True)
     roofline = measure_limits()
     rows: list[Row] = []
+    failures: list[str] = []
     for number, case in enumerate(cases, 1):
         progress.print(f"{number}/{len(cases)} {case.name} {case.title}")
-        rows.append(measure(case, roofline, asked.runs, backward=asked.backward))
+        try:
+            rows.append(measure(case, roofline, asked.runs, backward=asked.backward))
+        except Exception as error:  # whatever the code raises
+            if not asked.corpus:
+                raise
+            failures.append(f"{case.name}: {say_failure(error)}")
+            continue
         rows.sort(key=lambda row: row.forward.ratio)
         if asked.json:
             data = {"roofline": asdict(roofline), "rows": [row.to_data() for row in rows]}
             asked.json.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
         if asked.markdown:
             asked.markdown.write_text(to_markdown(rows), encoding="utf-8")
-    console.print(to_table(rows))
+    if rows:
+        console.print(to_table(rows))
+    for failure in failures:
+        console.print(failure, markup=False, soft_wrap=True)
     console.print(
         f"one thread, float32: {roofline.flops / 1e9:.0f} Gflop/s, {roofline.bytes / 1e9:.1f} GB/s"
     )
 
 
 def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
-    names = tuple(dict.fromkeys(case.name for case in CASES))
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help="formulas; all without")
+    parser.add_argument("--corpus", action="store_true", help="formulas beyond the library")
     parser.add_argument("--backward", action="store_true", help="time the gradients too")
     parser.add_argument(
         "--runs", type=int, default=RUNS, help="measurements of each function in a round"
@@ -55,6 +68,8 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
     asked = parser.parse_args(arguments)
+    cases = load_corpus() if asked.corpus else CASES
+    names = tuple(dict.fromkeys(case.name for case in cases))
     for name in asked.names:
         if name not in names:
             parser.error(f"{name} has no case; there are {', '.join(names)}")

@@ -1,20 +1,71 @@
-"""At which sizes each formula is timed: those of a model, as far as one thread bears them."""
+"""At which sizes each formula is timed: those of a model, as far as one thread bears them.
+
+The library's formulas are listed here. A file of `corpus/*.md` holds others, of one subject, and
+under the name of each a sentence with its source, its entries, the formula and the code by hand:
+
+    ## its_name
+
+    What it is (Author year).
+
+        sizes: N=512, D=64                  at which a good implementation takes 1 to 100 ms
+        small: W, V                         inputs drawn as weights are; may be missing
+        empty row: zeros                    what the formula says of rows with nothing left
+
+with the formula between ```formula marks and, between ```python marks, one function that takes its
+arguments by name and finds `torch`, `math` and, as `F`, `torch.nn.functional`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
 
+import torch
+
+from derive import Formula, parse
+from derive.formulas import find_formula
+from tests.benchmarks.by_hand import load_by_hand
+
+CORPUS = Path(__file__).resolve().parent / "corpus"
+CASE = re.compile(
+    r"^## (?P<name>\w+)\n\n(?P<story>\S.*?)\n\n(?P<entries>(?:    [a-z ]+: [^\n]+\n)+)\n"
+    r"```formula\n(?P<formula>.*?)```\n\n```python\n(?P<code>.*?)```$",
+    re.DOTALL | re.MULTILINE,
+)
 WEIGHT = 0.05  # the scale of weights when training starts, so that logits are of order 1
 
 
 @dataclass(frozen=True)
 class Case:
-    """A formula, its sizes, and the inputs that are drawn small."""
+    """A formula, its sizes, and the inputs that are drawn small; of the corpus also its texts."""
 
     name: str
     sizes: Mapping[str, int]
     small: tuple[str, ...] = field(default=())
+    text: str = ""
+    code: str = ""
+    empty_row: str = "nan"
+
+    @property
+    def formula(self) -> Formula:
+        """The formula, of the corpus or of the library."""
+        if not self.text:
+            return find_formula(self.name)
+        return parse(self.text, name=self.name, empty_row=self.empty_row)
+
+    @property
+    def by_hand(self) -> Callable[..., Any]:
+        """The function by hand, of the corpus or of the library."""
+        if not self.code:
+            return load_by_hand()[self.name]
+        names: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, "math": math}
+        exec(compile(self.code, self.name, "exec"), names)
+        return names[self.name]
 
     @property
     def title(self) -> str:
@@ -86,9 +137,29 @@ CASES = (
 )
 
 
-def find_cases(names: tuple[str, ...] = ()) -> tuple[Case, ...]:
+@cache
+def load_corpus() -> tuple[Case, ...]:
+    """The cases of the corpus, file by file in the order in which they stand there."""
+    return tuple(case for path in sorted(CORPUS.glob("*.md")) for case in _read(path))
+
+
+def _read(path: Path) -> Iterator[Case]:
+    text = path.read_text(encoding="utf-8")
+    found = list(CASE.finditer(text))
+    told = [case["name"] for case in found]
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == told, f"{path.name}: read were {told}"
+    for case in found:
+        entries = dict(re.findall(r"    ([a-z ]+): (.+)\n", case["entries"]))
+        sizes = {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", entries["sizes"])}
+        small = tuple(re.findall(r"\w+", entries.get("small", "")))
+        empty_row = entries.get("empty row", "nan")
+        yield Case(case["name"], sizes, small, case["formula"], case["code"], empty_row)
+
+
+def find_cases(names: tuple[str, ...] = (), *, corpus: bool = False) -> tuple[Case, ...]:
     """The cases of these formulas, all without names; KeyError names what has none."""
+    cases = load_corpus() if corpus else CASES
     for name in names:
-        if all(case.name != name for case in CASES):
+        if all(case.name != name for case in cases):
             raise KeyError(name)
-    return tuple(case for case in CASES if not names or case.name in names)
+    return tuple(case for case in cases if not names or case.name in names)

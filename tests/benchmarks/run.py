@@ -20,8 +20,6 @@ from derive.bench.measure import (
 )
 from derive.bench.memory import find_peak
 from derive.bench.run import draw_moderate
-from derive.formulas import find_formula
-from tests.benchmarks.by_hand import load_by_hand
 from tests.benchmarks.cases import WEIGHT, Case
 
 RUNS = 3  # of each function in a round, interleaved; their median is the round's
@@ -74,10 +72,10 @@ class Row:
 
 def measure(case: Case, roofline: Roofline, runs: int = RUNS, *, backward: bool = True) -> Row:
     """The row of a case; AssertionError where the two functions give different values."""
-    built = derive.build(find_formula(case.name), sizes=dict(case.sizes))
+    built = derive.build(case.formula, sizes=dict(case.sizes))
     inputs = draw(case, built)
     tensors = tuple(value for value in inputs.values() if isinstance(value, torch.Tensor))
-    calls = {GENERATED: built.function, BY_HAND: load_by_hand()[case.name]}
+    calls = {GENERATED: built.function, BY_HAND: case.by_hand}
     pair = [Candidate(name, partial(call, **inputs), tensors) for name, call in calls.items()]
     check(*(candidate.call for candidate in pair))
     peaks = [find_peak(to_forward(candidate)) for candidate in pair]

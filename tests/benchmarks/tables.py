@@ -19,6 +19,7 @@ HEADS = (
     "memory",
     "x roofline",
 )
+LEAST = 0.95  # a ratio below is a loss, not the noise of a shared machine
 NUMBERS = 2  # columns from here on stand at the right
 
 
@@ -60,21 +61,30 @@ def _to_ratio(pair: Pair | None) -> str:
 
 
 def _to_middles(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """The last lines: the middle of each ratio over the rows that have it."""
+    """The last lines: the middle of each ratio over the rows that have it, and how many lose."""
     return [
         _to_middle("geometric mean", geometric_mean, rows),
         _to_middle("median", median, rows),
+        (f"below {LEAST}", "", "", "", *map(_count_below, _to_columns(rows)), ""),
     ]
+
+
+def _to_columns(rows: Sequence[Row]) -> tuple[list[float], ...]:
+    """The three ratios, each of the rows that have it."""
+    return (
+        [row.forward.ratio for row in rows],
+        [row.backward.ratio for row in rows if row.backward],
+        [row.peak.ratio for row in rows if row.peak],
+    )
+
+
+def _count_below(column: Sequence[float]) -> str:
+    return str(sum(ratio < LEAST for ratio in column)) if column else "-"
 
 
 def _to_middle(
     name: str, find: Callable[[list[float]], float], rows: Sequence[Row]
 ) -> tuple[str, ...]:
-    columns = (
-        [row.forward.ratio for row in rows],
-        [row.backward.ratio for row in rows if row.backward],
-        [row.peak.ratio for row in rows if row.peak],
-    )
-    middles = [f"{find(column):.2f}" if column else "-" for column in columns]
+    middles = [f"{find(column):.2f}" if column else "-" for column in _to_columns(rows)]
     bound = find([row.times_bound for row in rows])
     return (name, "", "", "", *middles, f"{bound:.1f}")
