@@ -47,7 +47,7 @@ from derive.checker.slots import find_definition
 from derive.errors import DeriveError, Diagnostic, Mark, refuse, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 STANDARD_INPUT = "standard input"
 SUFFIXES = (".py", ".ipynb")
@@ -303,8 +303,13 @@ def _find_outermost(tree: ast.Module, names: list[str]) -> list[str]:
 
 
 def find_candidates(tree: ast.Module) -> list[str]:
-    """Public functions and classes of modules; no class without forward, nor one of autograd."""
-    found = []
+    """Public functions and classes of modules; no class without forward, nor one of autograd.
+
+    A function may be made of another one: `partial(_norm, dim=-1)`, `torch.compile(step)`.
+    """
+    found: list[str] = []
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    work = 0
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             inside = [n.name for n in node.body if isinstance(n, ast.FunctionDef)]
@@ -314,28 +319,40 @@ def find_candidates(tree: ast.Module) -> list[str]:
                 found.append(node.name)
         elif isinstance(node, ast.FunctionDef):
             found.append(node.name)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+        elif isinstance(node, ast.Assign) and _is_function(node.value, functions, tree):
             found += [each.id for each in node.targets if isinstance(each, ast.Name)]
+        else:
+            work += _is_work(node)
     public = [name for name in found if not name.startswith("_")]
-    if found and sum(map(_is_work, tree.body)) >= FEWEST_STATEMENTS:
+    if found and work >= FEWEST_STATEMENTS:
         return []  # functions in passing, and statements that do the work: a script
     return public or found
+
+
+def _is_function(value: ast.expr, functions: Collection[str], tree: ast.Module) -> bool:
+    """Is it a lambda, or made of one of the functions and of nothing that the file computes?"""
+    match value:
+        case ast.Lambda() | ast.Call(_, [ast.Lambda()]):
+            return True
+        case ast.Call(_, [ast.Name(name), *others], named) if name in functions:
+            given = [*others, *(each.value for each in named)]
+            read = {e.id for part in given for e in ast.walk(part) if isinstance(e, ast.Name)}
+            made = (n for n in tree.body if isinstance(n, ast.Assign))
+            computed = [n for n in made if not isinstance(n.value, ast.Constant)]
+            targets = (e for n in computed for each in n.targets for e in ast.walk(each))
+            return not any(isinstance(e, ast.Name) and e.id in read for e in targets)
+    return False
 
 
 def _is_work(node: ast.stmt) -> bool:
     """Does a statement at the outermost level compute with tensors, more than to make one?"""
     if not isinstance(node, ast.Assign) or makes_tensor(node.value):
         return False
-    if isinstance(node.value, ast.Lambda):
-        return False
     return any(
-        isinstance(part, ast.Call) or (isinstance(part, ast.BinOp) and _is_product(part.op))
+        isinstance(part, ast.Call)
+        or (isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult))
         for part in ast.walk(node.value)
     )
-
-
-def _is_product(op: ast.operator) -> bool:
-    return isinstance(op, ast.MatMult)
 
 
 def _choose(known: list[str], wanted: str, shown: str) -> str:

@@ -233,14 +233,14 @@ class _Search:
         for program in programs:
             first = _fix_scalars(program, draws.first)
             try:
-                fits, agrees = _try_program(program, first)
+                ran, fits, agrees = _try_program(program, first)
             except CannotRunError as error:
                 self._add(error, first)
                 statements.append([*error.statements])
                 if is_undefined(error):
                     return  # whatever it is given
                 continue
-            yield Trial(program, draws, first, fits, agrees)
+            yield Trial(ran, draws, first, fits, agrees)
 
     def _find_guess(self, best: Trial | None) -> Trial | None:
         """A trial that rests on what nobody has said; first one that agrees."""
@@ -506,18 +506,30 @@ def _fix_scalars(program: Program, draw: Draw) -> Draw:
     return replace(draw, defaulted=tuple(untaken)) if untaken else draw
 
 
-def _try_program(program: Program, draw: Draw) -> tuple[bool, bool]:
-    """Do the results have the formula's shapes, and its values?"""
+def _try_program(program: Program, draw: Draw) -> tuple[Program, bool, bool]:
+    """Do the results have the formula's shapes, and its values?
+
+    A scalar is a tensor of one number for code that stops because it is none.
+    """
     values = draw.make_inputs()
-    results = program.run(values, draw.sizes).results
+    try:
+        results = program.run(values, draw.sizes).results
+    except CannotRunError as error:
+        scalars = {entry.name for entry in draw.system.inputs if isinstance(entry, ScalarInput)}
+        tensors = program.take_tensors(scalars)
+        if tensors == program or not error.is_incurable:
+            raise
+        with suppress(CannotRunError):
+            return _try_program(tensors, draw)
+        raise
     found = evaluate_system(draw.system, values, draw.sizes)
     wanted = find_expected(program, {t.name: found[t.name] for t in draw.system.results})
     if not results:
-        return False, False
+        return program, False, False
     pairs = list(zip(wanted, results, strict=False))
     fits = all(tuple(value.shape) == tuple(one.shape) for (_, value), one in pairs)
     agrees = fits and not any(compare_values(n, one, value)[1] for (n, value), one in pairs)
-    return fits, agrees
+    return program, fits, agrees
 
 
 def explain_draws(

@@ -3,7 +3,7 @@
 What an argument is given is an expression over the formula's names, its source:
 
     Q   W_Q.T   K.permute(0, 2, 1, 3)   K[b, j, h, d]   W_Q.reshape(H*D, E)   cat(W_Q, W_K)
-    zeros(B, D)   not m   H   H*D   None   True   0.5   "causal"
+    zeros(B, D)   tensor(s)   not m   H   H*D   None   True   0.5   "causal"
     init("Config(width=D)")      arguments of a constructor, which the code's own names make
 
 It is read by Python's `ast` and never evaluated as code: names are tensors, scalars and sizes of
@@ -37,6 +37,8 @@ from derive.ir.nodes import Index, Size, System, Tensor
 from derive.ir.walk import find_accesses
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from derive.frontend.torch.numbers import Condition
 
 _METHODS = {
@@ -55,6 +57,7 @@ _METHODS = {
     "flip",
 }
 _ATTRIBUTES = ("T", "mT")
+_MAKERS = {"cat", "stack", "tensor", "zeros"}
 _OPERATORS: dict[type, Any] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -129,7 +132,7 @@ def check_source(source: str, system: System, sizes: tuple[str, ...]) -> None:
     known = [entry.name for entry in system.inputs] + list(sizes)
     indices = {index for names in find_indices(system).values() for index in names}
     for name in find_names(source):
-        if name not in known and name not in indices and name not in {"cat", "stack", "zeros"}:
+        if name not in known and name not in indices and name not in _MAKERS:
             raise refuse(
                 "bind-unknown",
                 f"{name} is neither a tensor nor a scalar nor a size of the formula",
@@ -187,6 +190,8 @@ class _Reader:
                 return call, tuple((n, v) for n, v in known if isinstance(v, (int, float)))
             case ast.Call(func=ast.Name(id="zeros"), args=given):
                 return self._make_zeros([self.read(each) for each in given])
+            case ast.Call(func=ast.Name(id="tensor"), args=[given]):
+                return self._make_tensor(self.read(given))
             case ast.Call(func=ast.Name(id="cat" | "stack" as name), args=given):
                 return self._join(name, given, node.keywords)
         raise refuse("bind-form", f"{self.source} cannot be read as a source")
@@ -197,6 +202,13 @@ class _Reader:
         tensors = [each for each in self.values.values() if isinstance(each, torch.Tensor)]
         real = [each for each in tensors if each.is_floating_point()]
         return (real or [torch.zeros(0, dtype=torch.float64)])[0].new_zeros(shape)
+
+    def _make_tensor(self, number: Any) -> Any:
+        """A tensor of one number, as a parameter that is a number is one."""
+        import torch
+
+        is_tensor = isinstance(number, torch.Tensor)
+        return number if is_tensor else torch.tensor(number, dtype=torch.float64)
 
     def _join(self, name: str, given: list[ast.expr], keywords: list[ast.keyword]) -> Any:
         import torch
@@ -315,8 +327,13 @@ class Program:
     def find_taken(self) -> set[str]:
         """The sizes and scalars that the code is told."""
         sources = (*self.arguments.values(), *self.constructor.values())
-        inner = (n for s in sources if s.startswith("init(") for n in find_names(s))
+        inner = (n for s in sources if s.startswith(("init(", "tensor(")) for n in find_names(s))
         return {*sources, *inner}
+
+    def take_tensors(self, scalars: Collection[str]) -> Program:
+        """The program with a tensor of one number for each of these numbers."""
+        own = {n: f"tensor({s})" if s in scalars else s for n, s in self.arguments.items()}
+        return replace(self, arguments=own)
 
     def call(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
         """What the code returns, called here and now."""
