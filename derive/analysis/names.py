@@ -266,10 +266,8 @@ def find_kind_mistakes(system: System) -> Iterator[Diagnostic]:
 def _find_mistakes(
     expr: Expr, equation: Equation, *, wants_condition: bool
 ) -> Iterator[Diagnostic]:
-    if wants_condition and not is_condition(expr):
-        yield _no_condition(expr, equation)
-    elif is_condition(expr) and not wants_condition:
-        yield _no_number(expr, equation)
+    if wants_condition is not is_condition(expr):
+        yield _say_kind(expr, equation, wants_condition=wants_condition)
     conditions = _find_conditions(expr)
     for child in find_children(expr):
         wanted = any(child is condition for condition in conditions)
@@ -288,42 +286,24 @@ def _find_conditions(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
-def _no_condition(expr: Expr, equation: Equation) -> Diagnostic:
-    facts: tuple[str, ...] = ()
-    written = to_text(expr)
-    if isinstance(expr, Access):
-        facts = (f"{expr.tensor.name} is {_describe(expr.tensor.kind)}",)
-    return Diagnostic(
-        "mask-not-boolean",
-        "a number stands where a condition is needed",
-        find_marks(equation, expr),
-        facts,
-        f"compare it, {written} > 0, or declare a tensor of truth values: "
-        + (_declare(expr) if isinstance(expr, Access) else "bool m[B, S]"),
-    )
-
-
-def _declare(access: Access) -> str:
-    return f"bool {access.tensor.name}[{', '.join(map(write_extent, access.tensor.shape))}]"
-
-
-def _describe(kind: str) -> str:
-    return {"int": "a tensor of integers", "bool": "a tensor of truth values"}.get(
-        kind, "a tensor of real numbers"
-    )
-
-
-def _no_number(expr: Expr, equation: Equation) -> Diagnostic:
+def _say_kind(expr: Expr, equation: Equation, *, wants_condition: bool) -> Diagnostic:
+    """A number stands where a condition is needed, or a truth value where a number is."""
+    written, declared = to_text(expr), "bool m[B, S]"
     facts: tuple[str, ...] = ()
     if isinstance(expr, Access):
-        facts = (f"{expr.tensor.name} is {_describe(expr.tensor.kind)}",)
-    return Diagnostic(
-        "condition-as-number",
-        "a truth value stands where a number is needed",
-        find_marks(equation, expr),
-        facts,
-        f"write [{to_text(expr)}] for 1 or 0",
-    )
+        name, kind = expr.tensor.name, _KINDS.get(expr.tensor.kind, "real numbers")
+        facts = (f"{name} is a tensor of {kind}",)
+        declared = f"bool {name}[{', '.join(map(write_extent, expr.tensor.shape))}]"
+    marks = find_marks(equation, expr)
+    if wants_condition:
+        says = "a number stands where a condition is needed"
+        advice = f"compare it, {written} > 0, or declare a tensor of truth values: {declared}"
+        return Diagnostic("mask-not-boolean", says, marks, facts, advice)
+    says = "a truth value stands where a number is needed"
+    return Diagnostic("condition-as-number", says, marks, facts, f"write [{written}] for 1 or 0")
+
+
+_KINDS = {"int": "integers", "bool": "truth values"}
 
 
 # Every check of a formula, in the order in which a person would mend what they find.

@@ -27,6 +27,7 @@ from derive.ir.nodes import (
     Access,
     Along,
     And,
+    Call,
     Compare,
     Equation,
     Expr,
@@ -187,9 +188,8 @@ def _judge(read: Read, facts: Facts, declared: set[str]) -> Iterator[Diagnostic]
     place, extent = read.place, read.extent
     if isinstance(place, Index) and is_same_extent(place.extent, extent):
         return
-    value, length = Polynomial.of(place), Polynomial.of(extent)
-    starts = is_nonnegative(value, facts)
-    ends = is_nonnegative(length - _ONE - value, facts)
+    length = Polynomial.of(extent)
+    starts, ends = _find_sides(place, length, facts)
     if isinstance(place, Index):
         # An index that took its extent from a shape must not fall short of another one unnoticed.
         falls_short = is_nonnegative(length - Polynomial.of(place.extent))
@@ -197,6 +197,17 @@ def _judge(read: Read, facts: Facts, declared: set[str]) -> Iterator[Diagnostic]
             yield _two_extents(read, place)
     elif not (starts and ends):
         yield _outside(read, starts=starts, ends=ends)
+
+
+def _find_sides(place: Expr, length: Polynomial, facts: Facts) -> tuple[bool, bool]:
+    """Is a place at least 0, and below the length? Of a max or min one part is enough on a side."""
+    match place:
+        case Call("max" | "min" as which, parts):
+            starts, ends = zip(*(_find_sides(each, length, facts) for each in parts), strict=True)
+            is_max = which == "max"
+            return (any if is_max else all)(starts), (all if is_max else any)(ends)
+    value = Polynomial.of(place)
+    return is_nonnegative(value, facts), is_nonnegative(length - _ONE - value, facts)
 
 
 def _two_extents(read: Read, index: Index) -> Diagnostic:

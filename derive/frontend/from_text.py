@@ -359,7 +359,8 @@ def _check_sizes(names: Names) -> None:
                 claim.span,
                 facts=[f"{name} is {to_article('size')}: {claim.how}"],
                 help=suggest(name, [*sorted(told), *names.sizes])
-                or f"make it an argument by a line before: size {name}",
+                or f"make it an argument by a line before: size {name}"
+                + (", or leave the bound out" if claim.how.startswith("in a bound") else ""),
             )
 
 

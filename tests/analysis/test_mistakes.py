@@ -367,3 +367,12 @@ def test_what_is_right_beside_a_mistake_is_accepted_and_has_a_value(text):
     check_system(system)
     for drawn in choose_sizes(system, count=2):  # the loops refuse any read outside a tensor
         evaluate_loops(formula, draw_inputs(system, drawn, seed=0))
+
+
+@pytest.mark.parametrize(
+    "place", ["max(i - 1, 1)", "max(i + 1, 0)", "min(i - 1, N - 1)", "min(i, N)"]
+)
+def test_of_a_largest_or_smallest_place_one_part_keeps_each_end(place):
+    text = f"x[N]\nindex i < N + 1\ny[i] = x[{place}]"
+    with pytest.raises(DeriveError, match="may read outside x"):
+        check_system(from_sympy(parse(text)))

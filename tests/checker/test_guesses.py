@@ -1,5 +1,7 @@
 """A guess is never the same: what names, places and torch say is judged, the rest is only named."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -92,6 +94,9 @@ def exchange_by_argument(x, n_heads):
     return x.view(*x.shape[:2], -1, n_heads).transpose(1, 2)
 
 
+SCALED = "x[N]; scalar c; y[n] = exp(c)*x[n]"
+
+
 def pick(code, text, bind=None):
     return pick_program(load(code), to_system(parse(text)), bind or {}, {})
 
@@ -102,7 +107,7 @@ def agrees(picked):
         return False
     from derive.checker.pick import _try_program
 
-    return _try_program(picked.program, picked.draws[0]) == (True, True)
+    return _try_program(picked.program, picked.draws[0])[1:] == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +162,10 @@ def test_a_guess_is_named_and_not_judged(code, text, bind, if_):
         (split_by_name, SPLIT, None),
         (split_by_literal, SPLIT, None),
         (split_by_argument, SPLIT, None),
+        (lambda x, c: c.exp() * x, SCALED, None),
+        (lambda x, c: torch.exp(c) * x, SCALED, {"c": "c"}),
+        (lambda x, c: torch.exp(c) * x, SCALED, {"c": "tensor(c)"}),
+        (lambda x, c: math.exp(c) * x, SCALED, None),
         (
             lambda x, pe: x + pe.unsqueeze(1),
             PLACES,
@@ -195,3 +204,9 @@ def test_numbers_that_nothing_tells_apart_are_asked_for():
     assert verdict.same is None
     assert "say --bind a=N,b=M" in str(verdict)
     assert check(scale, parse("x[N, M]; y[n, m] = x[n, m] * N / M"), bind="a=N,b=M").same is True
+
+
+def test_a_scalar_that_is_a_tensor_is_judged_as_one():
+    picked = pick(lambda x, c: c.exp() * x, SCALED.replace("exp(c)", "exp(2*c)"))
+    assert not agrees(picked)
+    assert picked.program.describe() == ("c = tensor(c)",)

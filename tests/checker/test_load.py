@@ -249,3 +249,25 @@ def test_results_go_by_the_formulas_names():
 def test_only_what_is_made_for_nothing_is_told_unused(body, unused):
     tree = ast.parse(f"def f(x):\n    {body}\n").body[0]
     assert sorted(name for name, _ in find_unused(tree)) == sorted(unused)
+
+
+STEP = """import torch
+from functools import partial
+EPS = 1e-6
+def _norm(x, eps, dim):
+    return x / (x.pow(2).mean(dim, keepdim=True) + eps).sqrt()
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "name"),
+    [
+        ("norm = partial(_norm, eps=EPS, dim=-1)", "norm"),
+        ("norm = torch.vmap(_norm, in_dims=(0, None, None))", "norm"),
+        ("norm = torch.compile(lambda x: _norm(x, EPS, -1))", "norm"),
+        ("x = torch.randn(3, 4)\nnorms = map(_norm, x)", "_norm"),
+        ("def norm(x): return next(map(partial(_norm, eps=EPS, dim=-1), [x]))", "norm"),
+    ],
+)
+def test_what_is_made_of_a_function_is_judged_and_a_helper_is_not(last, name):
+    assert load(STEP + last).name.endswith(f":{name}")

@@ -15,8 +15,9 @@ part of the notation.
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, count, pairwise
 from typing import TYPE_CHECKING, Any
 
 from sympy import Idx, S
@@ -45,7 +46,7 @@ from derive.frontend.text.names import FUNCTION_WORDS, LINEAR_ALGEBRA, RECURRENC
 from derive.ir.functions import FUNCTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from derive.errors import DeriveError
     from derive.frontend.text.extents import Indices
@@ -112,12 +113,12 @@ def check_order(name: str, node: ast.expr, scope: Scope) -> None:
 
 def check_count(call: Call, node: ast.expr, scope: Scope, fewest: int, most: int) -> None:
     """Refuse a call with too few or too many arguments."""
-    count = len(call.arguments)
+    given = len(call.arguments)
     starred = any(isinstance(argument, ast.Starred) for argument in call.arguments)
-    if fewest <= count <= most and not starred:
+    if fewest <= given <= most and not starred:
         return
     wanted = to_count(fewest, "argument") if fewest == most else f"{fewest} to {most} arguments"
-    says = f"{call.word} takes {wanted}, not {count}"
+    says = f"{call.word} takes {wanted}, not {given}"
     raise scope.refuse("argument-count", says, node, help=f"write {_write_call(call.word, scope)}")
 
 
@@ -138,19 +139,22 @@ def check_free(index: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
     """An index is not bound again inside its own scope."""
     if index.id not in bound:
         return
-    claims = scope.names.claims
-    start = ord(index.id[0].lower()) - ord("a")
-    alphabet = [chr(ord("a") + (start + k) % 26) for k in range(1, 26)]
-    numbered = (f"{index.id}{k}" for k in range(2, len(claims) + 4))
-    fresh = next(name for name in (*alphabet, *numbered) if name not in claims)
     raise scope.names.source.refuse(
         "index-bound-again",
         f"index {index.id} is bound again where it already has a meaning",
         span(index),
         bound[index.id],
         *(place for _, place in scope.calls[-1:]),
-        help=f"take a fresh name here, {fresh}",
+        help=f"take a fresh name here, {_find_fresh(index.id, scope.names.claims)}",
     )
+
+
+def _find_fresh(index: str, taken: Container[str]) -> str:
+    """A name for an index: the next one of the alphabet, or the same with a number."""
+    start = ord(index[0].lower()) - ord("a")
+    alphabet = [chr(ord("a") + (start + k) % 26) for k in range(1, 26)]
+    numbered = (f"{index}{k}" for k in count(2))
+    return next(name for name in chain(alphabet, numbered) if name not in taken)
 
 
 def to_count(number: int, noun: str) -> str:
@@ -529,7 +533,16 @@ def _split_bracket(
         raise scope.refuse("reduction-form", says, node, help=f"write {call.word}[j](..)")
     if call.word in {*KEEPING, "argmax"} and len(indices) > 1:
         says = f"{call.word} runs along one index"
-        raise scope.refuse("reduction-form", says, indices[1], help=f"write {call.word}[j](..)")
+        advice = f"write {call.word}[j](..)"
+        if call.word in {"softmax", "log_softmax"} and not conditions:
+            body, fresh = ast.unparse(call.arguments[0]), list[str]()
+            inner = body
+            for index in indices:
+                fresh.append(_find_fresh(index.id, {*scope.names.claims, *fresh}))
+                inner = re.sub(rf"\b{index.id}\b", fresh[-1], inner)
+            less = f"{body} - logsumexp[{', '.join(fresh)}]({inner})"
+            advice = f"write exp({less})" if call.word == "softmax" else f"write {less}"
+        raise scope.refuse("reduction-form", says, indices[1], help=advice)
     return indices, conditions
 
 
