@@ -27,8 +27,6 @@ OPERATORS = (*operators.OPERATORS, *equations.OPERATORS)
 
 _UNEXPLAINED = 0.25  # what a line without a meaning costs an edit
 _MOST_HITS = 12
-_CHEAP = 2.0  # of edits that may come first of several
-_MOST_FIRST = 4
 
 
 @dataclass
@@ -82,15 +80,3 @@ class Search:
             if (best is None or cost < best.cost) and self.confirm(change.system):
                 best, found_at = replace(change, cost=cost), at
         return best
-
-    def find_firsts(self, gain: Callable[[System], int]) -> list[Change]:
-        """Changes that give some line a meaning, those of most lines first."""
-        likely: list[tuple[int, float, Change]] = []
-        for _, change in self._changes:
-            if self.judge.steps > self.most:
-                break
-            gained = gain(change.system) if change.cost < _CHEAP else 0
-            if gained:
-                likely.append((-gained, change.cost, change))
-        likely.sort(key=lambda each: each[:2])
-        return [change for _, _, change in likely[:_MOST_FIRST]]

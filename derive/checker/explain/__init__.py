@@ -28,7 +28,6 @@ from derive.checker.edits.judge import ERRORS, Judge, Keeping, Run
 from derive.checker.edits.sites import World
 from derive.checker.explain.lines import (
     Lines,
-    count_gained,
     find_changed_line,
     find_lines,
     find_result_line,
@@ -55,8 +54,8 @@ MOST_FAULTS = 3
 # edits that may come first, and what is explained behind the first.
 _FORMULA, _CODE, _AFTER, _FIRSTS, _BEHIND = 0.2, 0.6, 0.15, 0.2, 0.6
 _MOST_FIRST = 4  # of the edits that may come first of several
-# What it costs an edit to be on a line that is not suspected; that is a part; that is an equation.
-_NEAR, _APART, _RIGHT = 0.2, 0.4, 0.8
+# What it costs an edit to be on a line that is not suspected, by what its value is.
+_STANDING = {"": 0.2, "a multiple": 0.0, "turned": 0.0, "a part": 0.4, "an equation": 0.8}
 _ENOUGH = 4  # so long a range shows conditions that are shifted
 # How much a run does that takes a step: calls of torch, and elements that they make.
 _CALLS, _ELEMENTS = 40, 200_000
@@ -276,15 +275,11 @@ class _Inquiry:
             return None
         suspects = mender.source.spread(suspects)
         suspects |= mender.source.find_plain(suspects, {*lines.last})
-        suspects |= lines.find_scaled() | lines.find_turned()
-        exact = {line for line, event in lines.last.items() if event in lines.exact}
-        right = lines.find_right()
+        standing = lines.find_standing()
 
         def weigh(line: int) -> float:
             """What it costs an edit to be on a line."""
-            if line in suspects:
-                return 0.0
-            return _RIGHT if line in right else _APART if line in exact else _NEAR
+            return 0.0 if line in suspects else _STANDING[standing.get(line, "")]
 
         with self.budget.part(_CODE if mender.count_unused() < 2 else _FORMULA) as own:
             return mender.find(weigh, own)
@@ -308,39 +303,31 @@ class _Inquiry:
 
     def explain_in_turn(self, plain: Explanation) -> Explanation:
         """The explanation by an edit that makes a line right, and of what is wrong with it made."""
-        case, lines, judge, mender = self.case, self.lines, self.judge, self.mender
-        if mender is not None:
-            spread = mender.source.spread({lines.find_first_inexact() or 0})
-            before = lines.count_met(list(lines.prints.values()))
-            with self.budget.part(_FIRSTS) as own:
-                firsts = mender.find_firsts(
-                    spread, lambda prints: lines.count_met(prints) - before, own, _MOST_FIRST
-                )
-            for first in firsts:
-                edited = case.with_source(first.source)
-                with (
-                    self.budget.part(_BEHIND) as own,
-                    exchange(case.program.code, first.source, first.line),
-                ):
-                    rest = _Inquiry(edited, own, self.faults - 1).explain()
-                if rest.edit:
-                    where = say_line(rest.line or 0, case.program.code.places)
-                    changed = dict((*first.find_changed_lines(case.source), *rest.corrected))
-                    return replace(
-                        plain,
-                        line=first.line,
-                        edit=f"{first.words}; and {where}: {rest.edit}",
-                        corrected=tuple(sorted(changed.items())) if rest.corrected else (),
-                    )
-        search = replace(self.search, weigh=lambda _: 0.0)
-        search.most = judge.steps + self.budget.take_part(_BEHIND).left
-        for change in search.find_firsts(lambda system: count_gained(lines, system, judge)):
-            with self.budget.part(_BEHIND) as own:
-                rest = _Inquiry(replace(case, system=change.system), own, self.faults - 1).explain()
+        case, lines, mender = self.case, self.lines, self.mender
+        if mender is None:
+            return plain
+        spread = mender.source.spread({lines.find_first_inexact() or 0})
+        before = lines.count_met(list(lines.prints.values()))
+        with self.budget.part(_FIRSTS) as own:
+            firsts = mender.find_firsts(
+                spread, lambda prints: lines.count_met(prints) - before, own, _MOST_FIRST
+            )
+        for first in firsts:
+            edited = case.with_source(first.source)
+            with (
+                self.budget.part(_BEHIND) as own,
+                exchange(case.program.code, first.source, first.line),
+            ):
+                rest = _Inquiry(edited, own, self.faults - 1).explain()
             if rest.edit:
-                line = find_changed_line(lines, change.system, judge) or plain.line
-                words = f"{change.words}; and {rest.edit}"
-                return replace(plain, line=line, edit=words, edited=rest.edited)
+                where = say_line(rest.line or 0, case.program.code.places)
+                changed = dict((*first.find_changed_lines(case.source), *rest.corrected))
+                return replace(
+                    plain,
+                    line=first.line,
+                    edit=f"{first.words}; and {where}: {rest.edit}",
+                    corrected=tuple(sorted(changed.items())) if rest.corrected else (),
+                )
         return plain
 
 

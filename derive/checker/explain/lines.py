@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.edits.judge import ERRORS
 from derive.checker.edits.sites import find_kept
 from derive.checker.trace.match import Match, Node, Print, find_match, find_print
-from derive.checker.trace.nodes import find_forms, find_node, find_nodes
-from derive.ir.nodes import Along, Reduce
-from derive.ir.walk import find_accesses, find_children, walk
+from derive.checker.trace.nodes import find_forms, find_nodes
+from derive.ir.walk import find_children, walk
 
 if TYPE_CHECKING:
-    from derive.checker.edits.judge import Changed, Judge
+    from derive.checker.edits.judge import Judge
     from derive.checker.trace import Event, Trace
     from derive.checker.trace.match import Node
     from derive.ir.nodes import Expr, System
@@ -111,36 +110,35 @@ class Lines:
                 made.setdefault(match.node.equation, set()).add(line)
         return made
 
-    def find_right(self) -> set[int]:
-        """The lines whose last value is an equation of the formula that no other line is."""
-        found = (rows for number, rows in self.made.items() if number >= 0 and len(rows) == 1)
-        return set().union(*found)
+    def find_standing(self) -> dict[int, str]:
+        """What the last value of each line is, if it is any node.
 
-    def find_scaled(self) -> set[int]:
-        """The lines whose last value is only a multiple of an equation that no line is."""
-        found = ((line, self.matches.get(event)) for line, event in self.last.items())
-        return {
-            line
-            for line, match in found
-            if match is not None and match.factor and match.node.whole
-            if match.node.equation not in self.made
-        }
-
-    def find_turned(self) -> set[int]:
-        """The lines whose last value has indices of one extent otherwise than their equation."""
-        found = set()
+        That is "an equation" that no other line is, "a part", "turned" where it has indices of one
+        extent in another order than the equation, "a multiple" of an equation that no line is.
+        """
+        found: dict[int, str] = {}
         for line, event in self.last.items():
             match = self.matches.get(event)
-            if match is None or match.node.equation < 0:
+            if match is None:
                 continue
-            kept = find_kept(self.system.equations[match.node.equation])
-            order = [match.node.indices[place] for place in match.order]
-            shape = [match.node.value.shape[place] for place in match.order]
-            ranks = [kept.index(i) if i in kept else len(kept) for i in order]
-            pairs = combinations(zip(ranks, shape, strict=True), 2)
-            if any(a > b and one == two > 1 for (a, one), (b, two) in pairs if a < len(kept)):
-                found.add(line)
+            number, whole = match.node.equation, match.node.whole
+            if self._is_turned(match):
+                found[line] = "turned"
+            elif match.factor and whole and number not in self.made:
+                found[line] = "a multiple"
+            elif not match.factor:
+                alone = whole and number >= 0 and len(self.made[number]) == 1
+                found[line] = "an equation" if alone else "a part"
         return found
+
+    def _is_turned(self, match: Match) -> bool:
+        """Have two indices of one extent another order than in the equation?"""
+        if match.node.equation < 0:
+            return False
+        kept = find_kept(self.system.equations[match.node.equation])
+        order = [(match.node.indices[at], match.node.value.shape[at]) for at in match.order]
+        ranks = [(kept.index(index), extent) for index, extent in order if index in kept]
+        return any(a > b and one == two > 1 for (a, one), (b, two) in combinations(ranks, 2))
 
     def count_met(self, prints: Sequence[Print]) -> int:
         """How many nodes have one of these fingerprints; equations count twice."""
@@ -232,9 +230,6 @@ def find_lines(system: System, evaluator: Any, trace: Trace, sizes: Mapping[str,
     return lines
 
 
-_SHAPES = 100  # what it counts that results have the right shapes
-
-
 def find_changed_line(lines: Lines, edited: System, judge: Judge) -> int | None:
     """The first line whose value is what the edit changes; else, one that is new with it."""
     nodes = find_all_nodes(edited, judge)
@@ -254,42 +249,6 @@ def find_changed_forms(lines: Lines, edited: System) -> set[Expr]:
     """What the edit puts in, what is around it, and what code may have for these."""
     apart = tuple(find_changed_nodes(lines.system, edited))
     return ({form for expr in apart for form in find_forms(expr)} - lines.forms) | {*apart}
-
-
-def find_later_forms(lines: Lines, edited: System, names: set[str]) -> Iterator[Expr]:
-    """The sums and softmaxes of equations that the edit leaves alone, over tensors it changes."""
-    for equation in edited.equations:
-        if equation in lines.system.equations:
-            for expr in walk(equation.value):
-                row = isinstance(expr, (Along, Reduce)) or expr is equation.value
-                if row and names & {access.tensor.name for access in find_accesses(expr)}:
-                    yield expr
-
-
-def count_gained(lines: Lines, edited: System, judge: Judge) -> int:
-    """How many lines without a meaning have one as what the edit changes; shapes count most."""
-    try:
-        evaluator = judge.evaluate(edited)
-        gained = _SHAPES if _mends_shapes(lines, edited, evaluator, judge) else 0
-        left = [event for event in lines.told if event not in lines.matches]
-        forms: tuple[Expr, ...] = ()
-        if left and not gained:
-            later = find_later_forms(lines, edited, evaluator.changed)
-            forms = (*find_changed_forms(lines, edited), *later)
-        found = [find_node(form, evaluator) for form in forms]
-        nodes = [node for node in found if node is not None and node.print is not None]
-    except ERRORS:
-        return 0
-    return gained + len({event.line for event in left if _is_one(lines, event, nodes)})
-
-
-def _mends_shapes(lines: Lines, edited: System, evaluator: Changed, judge: Judge) -> bool:
-    """Have the results the shapes of the code's now, and had they not before?"""
-    found = [tuple(result.shape) for result in judge.runs[0].results]
-    base = judge.bases[0]
-    before = [tuple(base.values[tensor.name].shape) for tensor in lines.system.results]
-    after = [tuple(evaluator.values[tensor.name].shape) for tensor in edited.results]
-    return found[: len(before)] != before and found[: len(after)] == after
 
 
 def _is_one(lines: Lines, event: Event, nodes: Sequence[Node]) -> bool:
