@@ -57,16 +57,11 @@ class Budget:
     left: int
     edits: int = 0  # of the code, that were tried
 
-    def take_part(self, part: float) -> Budget:
-        """A part of what is left, as a budget of its own."""
-        taken = Budget(int(self.left * part))
-        self.left -= taken.left
-        return taken
-
     @contextmanager
     def part(self, part: float) -> Iterator[Budget]:
         """A part of what is left; what is left of it in the end, and what it has tried, is ours."""
-        own = self.take_part(part)
+        own = Budget(int(self.left * part))
+        self.left -= own.left
         yield own
         self.left += max(own.left, 0)
         self.edits += own.edits

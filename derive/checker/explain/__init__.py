@@ -306,7 +306,9 @@ class _Inquiry:
         case, lines, mender = self.case, self.lines, self.mender
         if mender is None:
             return plain
-        spread = mender.source.spread({lines.find_first_inexact() or 0})
+        exact = {*lines.exact}
+        first_wrong = next((event.line for event in lines.told if event not in exact), 0)
+        spread = mender.source.spread({first_wrong})
         before = lines.count_met(list(lines.prints.values()))
         with self.budget.part(_FIRSTS) as own:
             firsts = mender.find_firsts(

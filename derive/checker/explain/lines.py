@@ -154,11 +154,6 @@ class Lines:
         ends = len(exact & {*self.last.values()})
         return ends + len(self.made), len(exact) - len(self.told)
 
-    def find_first_inexact(self) -> int | None:
-        """The first line whose value is no node, or only a multiple of one."""
-        exact = set(self.exact)
-        return next((event.line for event in self.told if event not in exact), None)
-
     def find_first_wrong(self) -> int | None:
         """The first line whose value is no node and leads to none, though what it reads does."""
         for event in self.told:

@@ -26,7 +26,6 @@ class Event:
     line: int
     value: Any  # in float64, as it was then
     reads: tuple[int, ...]  # the events whose tensors it is made of
-    plain: bool  # is everything else that it reads an input or a constant
 
 
 @dataclass
@@ -76,7 +75,7 @@ class _Recorder:
         number = len(self.events)
         value = tensor.detach().double()
         value = value.clone() if value.data_ptr() == tensor.data_ptr() else value
-        self.events.append(Event(number, line, value, reads, bool(reads)))
+        self.events.append(Event(number, line, value, reads))
         self._by_tensor[tensor] = number
         if in_place:
             self._by_memory[_find_memory(tensor)] = number

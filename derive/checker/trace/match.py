@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 CLOSE = 1e-8
 MOST_ORDERS = 120
-MOST_ELEMENTS = 1 << 18
 _LARGEST = 64  # of the numbers in a factor
 
 
