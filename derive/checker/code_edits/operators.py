@@ -33,7 +33,7 @@ from derive.checker.code_edits.sites import (
     is_number,
     read_number,
 )
-from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, SEVERAL
+from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, MOST_BLOCKS, SEVERAL
 from derive.ir.functions import FUNCTIONS, find_call, find_confused
 from derive.ir.nodes import Along, Call, Number, Reduce
 from derive.ir.walk import walk
@@ -426,7 +426,7 @@ def _find_slices(site: Site, part: ast.Slice, old: str, extent: int) -> Iterator
     last = extent if part.upper is None else _evaluate(part.upper, site.names)
     for size, length in find_spelt_sizes(site) if first is not None and last is not None else ():
         if length == (last or 0) - (first or 0):
-            for block in range(extent // length):
+            for block in range(min(extent // length, MOST_BLOCKS)):
                 one, two = (f"{n} * {size}" if n > 1 else size * n for n in (block, block + 1))
                 yield f"{one}:{two}" if (block + 1) * length < extent else f"{one}:", 0.0
 

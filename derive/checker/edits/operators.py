@@ -18,6 +18,7 @@ from derive.checker.edits.sites import (
     EXCHANGED,
     LACKING,
     MISPLACED,
+    MOST_BLOCKS,
     SEVERAL,
     Change,
     Site,
@@ -66,17 +67,7 @@ from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
 HALF, TWO = Number(Fraction(1, 2)), Number(Fraction(2))
 _KINDS = ("sum", "mean", "max", "min", "prod", "logsumexp")
 _LOOSER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
-_FILLED: tuple[int | Fraction, ...] = (
-    0,
-    1,
-    -1,
-    Fraction(1, 10**9),
-    Fraction(-1, 10**9),
-    10**9,
-    -10,
-    -100,
-    -(10**4),
-)
+_FILLED = ("0", "1", "-1", "1e-9", "-1e-9", "1e9", "-10", "-100", "-1e4")
 
 
 def pair_indices(world: World, node: Expr) -> Iterator[tuple[Index, Index, str]]:
@@ -205,7 +196,8 @@ def _find_moves(world: World, place: Expr, extent: Expr) -> Iterator[tuple[Expr,
         yield Call("mod", (moved, extent)), extra + 0.1
     whole = world.extent(Index("_", extent))
     for index in indices:  # by as much as it runs over: another block
-        for count in range(1, whole // max(world.extent(index), 1)):
+        blocks = whole // max(world.extent(index), 1)
+        for count in range(1, min(blocks, MOST_BLOCKS)):
             for sign in (1, -1) if len(indices) == 1 else ():
                 step_by = Mul((Number(Fraction(sign * count)), index.extent))
                 yield _tidy(Add((place, step_by))), 0.1 * count
@@ -274,32 +266,36 @@ def change_condition(site: Site) -> Iterator[Change]:
     if not isinstance(node, Compare):
         return
     relation, left, right = node.relation, node.left, node.right
-    for new, extra in _find_comparisons(site.world, relation, left, right):
-        by_one = new.relation == _LOOSER.get(relation) or extra == 0.1
-        says = "COMPARE" if relation in {"==", "!="} and new.relation != relation else ""
-        says = says or f"SHIFT the mask{' by one' if by_one else ''}:"
+    for new, says, extra in _find_comparisons(site.world, relation, left, right):
         yield site.change(new, f"{says} {show(node)}, not {show(new)}", extra)
 
 
 def _find_comparisons(
     world: World, relation: str, left: Expr, right: Expr
-) -> Iterator[tuple[Compare, float]]:
-    """Other comparisons of the same sides, and how much less likely each is."""
-    others = ("<=", ">=", "!=" if relation == "==" else "==")
-    for other in others if relation in {"==", "!="} else (_LOOSER[relation],):
-        yield Compare(other, left, right), 0.0
+) -> Iterator[tuple[Compare, str, float]]:
+    """Other comparisons of the same sides, in words, and how much less likely each is."""
+    by_one, shift = "SHIFT the mask by one:", "SHIFT the mask:"
+    if relation in _LOOSER:
+        yield Compare(_LOOSER[relation], left, right), by_one, 0.0
+    else:
+        for other in ("<=", ">=", "!=" if relation == "==" else "=="):
+            yield Compare(other, left, right), "COMPARE", 0.0
     for at, side in enumerate((left, right)):  # what is added to an index left out
         for place, term in enumerate(side.terms if isinstance(side, Add) else ()):
             if not find_free(term):
                 rest = leave_out(side, place)
-                yield Compare(relation, *((left, rest) if at else (rest, right))), 0.1 + 1e-3
-    for step in (1, -1, 2, -2):
-        moved = Add((right, Number(Fraction(step))))
-        yield Compare(relation, left, moved), 0.1 * abs(step) + 0.1 * (abs(step) > 1)
+                yield Compare(relation, *((left, rest) if at else (rest, right))), shift, 0.1
+    for step, words, extra in (
+        (1, by_one, 0.1),
+        (-1, by_one, 0.1),
+        (2, shift, 0.3),
+        (-2, shift, 0.3),
+    ):
+        yield Compare(relation, left, Add((right, Number(Fraction(step))))), words, extra
     for one, two in product(world.sizes, repeat=2):
         if one != two:
-            less = Mul((MINUS_ONE, Size(two)))
-            yield Compare(relation, left, Add((right, Size(one), less))), 0.4
+            moved = Add((right, Size(one), Mul((MINUS_ONE, Size(two)))))
+            yield Compare(relation, left, moved), shift, 0.4
 
 
 @operator(
@@ -590,7 +586,7 @@ def move_condition(site: Site) -> Iterator[Change]:
     inside, outside = Where(mask, ONE, ZERO), Where(mask, ZERO, ONE)
     for side in (inside, outside):
         yield site.change(Mul((side, along(body))), f"{says}: no product behind it")
-    for other in map(Number, map(Fraction, _FILLED)):
+    for other in (Number(Fraction(number)) for number in _FILLED):
         by = f"{says}: not by {'a number' if abs(other.value) >= 10 else show(other)}"
         yield site.change(along(Where(mask, body, other)), by, 0.1)
         yield site.change(along(Where(mask, other, body)), f"{by}, inverted", 0.3)

@@ -37,6 +37,7 @@ from derive.ir.walk import find_children, find_free, map_children, rename_apart,
 
 EXCHANGED, LACKING, MISPLACED, SEVERAL = 1.0, 1.2, 1.4, 1.6
 LONGEST = 60  # indices of a node that words quote whole
+MOST_BLOCKS = 8  # of one tensor, that are taken for each other
 
 
 @dataclass(frozen=True)

@@ -220,11 +220,11 @@ class _Inquiry:
         """The difference, the line and the edit."""
         case, judge = self.case, self.judge
         try:
-            lines = self.lines
-        except (*ERRORS, IndexError):  # the formula has no value, or no draw is one of the code's
+            base = judge.bases[0]
+        except ERRORS:  # the formula has no value, or the code has none at any draw
             return Explanation()
-        results = judge.runs[0].results
-        difference = find_difference(case.system, judge.bases[0], results, case.sizes)
+        lines = self.lines
+        difference = find_difference(case.system, base, judge.runs[0].results, case.sizes)
         annotations = lines.annotate(_find_lines_elsewhere(case))
         if not difference:
             return Explanation(annotations=annotations)
