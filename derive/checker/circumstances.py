@@ -116,10 +116,6 @@ def _call(target: Any, call: Run, path: str) -> Called:
         arguments={name: _lay(value, at) for name, value in call.given.arguments.items()},
         parameters={name: _lay(value, at) for name, value in call.given.parameters.items()},
     )
-    if call.how.seed is not None:
-        random.seed(call.how.seed)
-        if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed(call.how.seed)
     before = _find_generators() if at in {"noted", *ENDS} else {}
     if at in ENDS:
         _set_ends(before, ENDS[at])

@@ -28,7 +28,17 @@ from functools import partial
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws import find_magnitudes, scale, set_signs, vary_sizes
+from derive.checker.draws import (
+    MOST_TOGETHER,
+    count,
+    cut_beyond,
+    fill,
+    find_magnitudes,
+    lengthen,
+    pass_whole,
+    scale,
+    set_signs,
+)
 from derive.checker.judge import (
     CLEAR,
     Apart,
@@ -39,7 +49,7 @@ from derive.checker.judge import (
     judge_at,
 )
 from derive.checker.load import CannotRunError
-from derive.checker.runs import How, Lowering
+from derive.checker.runs import How, Lowering, find_limit
 from derive.errors import Diagnostic
 from derive.ir.nodes import Along, Call, Expr, Reduce, Tensor
 from derive.ir.polynomial import evaluate_extent
@@ -48,7 +58,7 @@ from derive.judge.evaluate import Evaluator, evaluate_system
 from derive.judge.loops.digits import prepare_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from derive.checker.draws import Draw
     from derive.checker.pick import Picked
@@ -136,6 +146,9 @@ def judge_further(
     difference = ruling.difference
     if difference and draw.change is None:
         difference = outcome.describe(draw)
+    if difference and draw.is_remark:
+        says = "the code is not the formula at inputs so near 0 that float32 does not hold them"
+        return Further(True, findings=(Diagnostic("far-below", says, facts=(difference,)),))
     return Further(not difference, difference, tuple(ruling.findings.values()))
 
 
@@ -235,16 +248,17 @@ class _Element:
         off = abs(found - truth)
         if off <= self.least * unit:
             return self._say_digits("the formula as it is written", truth, wanted, unit)
-        if off <= 2 * abs(wanted - truth) or off <= self._find_stable(values, truth):
-            return self._say_digits("the code, as the formula does,", truth, found, unit)
-        if is_ordinary and off > CLEAR * unit:  # no rounding of the code makes so much
-            return self._show(truth)
-        if not math.isfinite(found) and self._leaves_range(values):
+        leaves = not math.isfinite(found) and (not is_ordinary or self.draw.is_limit)
+        if leaves and self._leaves_range(values):
             return Diagnostic(
                 "out-of-range",
                 "the code leaves the range of float64 where the formula does not",
                 facts=(self._show(truth),),
             )
+        if off <= 2 * abs(wanted - truth) or off <= self._find_stable(values, truth):
+            return self._say_digits("the code, as the formula does,", truth, found, unit)
+        if is_ordinary and off > CLEAR * unit:  # no rounding of the code makes so much
+            return self._show(truth)
         if self._is_erratic(values) if is_ordinary else self._loses_digits(values):
             return self._say_digits("the code", truth, found, unit)
         return self._show(truth)
@@ -370,13 +384,18 @@ def _blend(start: Values, end: Values, part: float) -> dict[str, Any]:
     return found
 
 
-_OF_TYPES = ("lower-precision", "narrow-integer", "type-branch")
-RULES_OUT_PROOF = frozenset({*_OF_TYPES, "outside", "asks-chance", "keeps-state", "not-beyond"})
+RULES_OUT_PROOF = frozenset(
+    {
+        *("lower-precision", "narrow-integer", "type-branch", "not-quite", "far-below"),
+        *("outside", "asks-chance", "keeps-state", "not-beyond"),
+    }
+)
 _SLACK = 16.0  # times what the formula itself loses
 _LOST = 0.05  # off by so much, the digits of a run are no rounding
 _NEAR_NUMBER = 1e-4  # numbers that code computes differ by less in float32
-_MOST_FAR = 8  # draws at sizes that a narrow integer does not hold
+_MORE = 4.0  # times the error at ordinary sizes
 _TYPES = ("float32", "float16", "bfloat16")
+_AS_ASKED = How(double=False, asked=True, is_watched=True)
 
 
 @dataclass(frozen=True)
@@ -387,8 +406,12 @@ class Short:
     findings: tuple[Diagnostic, ...] = ()
 
 
-def judge_short(picked: Picked) -> Short:
-    """The code in each shorter type at the first draw, in float32 at every draw."""
+def judge_short(picked: Picked, formula: Formula) -> Short:
+    """The code in each shorter type at the first draw, in float32 at every draw.
+
+    Where it asks for shorter floats, it gets them in float64 too; where it cuts real numbers to
+    whole ones, it gets some that their type does not hold.
+    """
     import torch
 
     program, first = picked.program, picked.draws[0]
@@ -396,8 +419,7 @@ def judge_short(picked: Picked) -> Short:
     runs = [(first, name) for name in _TYPES] + [(draw, "float32") for draw in picked.draws[1:]]
     findings: dict[str, Diagnostic] = {}
     for draw, name in runs:
-        dtype = getattr(torch, name)
-        given = _round(draw.make_inputs(), dtype)
+        given = _round(draw.make_inputs(), getattr(torch, name))
         try:
             answer = program.run(given, draw.sizes, How(double=False, is_watched=True))
         except CannotRunError:  # torch itself does not have every operation in every type
@@ -411,27 +433,167 @@ def judge_short(picked: Picked) -> Short:
             findings.setdefault("type-branch", Diagnostic("type-branch", says))
         if name != "float32":
             continue
-        for each in _name_lowerings(answer, worst):
+        for each in _name_lowerings(answer.lowered, worst):
             findings.setdefault(f"{each.code} {each.says}", each)
         if where and not answer.lowered:
             findings.setdefault("rounding", _say_rounding(where, worst))
-    return _judge_narrow(program, first, usual, tuple(findings.values()))
+    for dtype in usual.cuts_to:
+        far = cut_beyond(first, find_limit(getattr(torch, dtype)))
+        further = judge_further(program, formula, far)
+        if further.same is False and dtype != "int64":
+            return Short(Outcome(False, further.difference))
+        if further.same is False:
+            says = "the code cuts real numbers to int64, which does not hold all of them"
+            told = Diagnostic("narrow-integer", says, facts=(further.difference,))
+            findings.setdefault("cut", told)
+    short = judge_lowered(program, first) if usual.shorter else Short(Outcome(True))
+    for each in short.findings:
+        findings.setdefault(f"{each.code} {each.says}", each)
+    return replace(short, findings=tuple(findings.values()))
 
 
-def _judge_narrow(
-    program: Program, draw: Draw, usual: Answer, findings: tuple[Diagnostic, ...]
-) -> Short:
-    """Sizes beyond what the narrow integers of the code hold."""
+def judge_lowered(program: Program, draw: Draw) -> Short:
+    """What comes of the shorter floats that the code asks for, at one draw."""
     import torch
 
-    narrow = [each.dtype for each in usual.lowered if not _is_float(each)]
-    most = sorted({torch.iinfo(getattr(torch, name)).max for name in narrow})
-    beyond = (each for each in vary_sizes(draw, most) if each.is_limit)
-    for far in islice(beyond, _MOST_FAR):
-        outcome = judge_at(program, far)
-        if outcome.is_clear:
-            return Short(replace(outcome, difference=outcome.describe(far)), findings)
-    return Short(Outcome(True), findings)
+    findings: dict[str, Diagnostic] = {}
+    told = f" of their largest element{f', {draw.reason}' if draw.reason else ''}"
+    for name, how in (("float32", How(double=False, is_watched=True)), ("float64", _AS_ASKED)):
+        given = _round(draw.make_inputs(), getattr(torch, name))
+        try:
+            answer = program.run(given, draw.sizes, how)
+        except CannotRunError:
+            continue
+        off, where = _compare(program, draw, given, answer, name)
+        if where and off > _LOST:
+            return Short(Outcome(False, f"{where}, {draw.describe()}", off))
+        if name == "float32":
+            found = _name_lowerings(answer.lowered, off, told)
+        elif off > _SLACK * max(_find_lost(draw, given, torch.finfo(torch.float64).eps).values()):
+            single = [each for each in answer.lowered if each.dtype == "float32"]
+            fact = f"with float64 arguments the results are off by {off:.1e}{told}"
+            harmless = "arguments in float32 lose nothing by it"
+            found = (
+                Diagnostic("lower-precision", each.says, facts=(fact, harmless))
+                for each in _name_lowerings(single, off)
+            )
+        else:
+            found = iter(())
+        for each in found:
+            findings.setdefault(f"{each.code} {each.says}", each)
+    if not draw.reason:
+        usual, _ = _run_as_asked(program, draw)
+        dtypes = dict.fromkeys(e.dtype for e in usual.lowered if _is_float(e)) if usual else ()
+        limits = [find_limit(getattr(torch, name)) for name in dtypes]
+        for far in (each for limit in limits for each in pass_whole(draw, limit)):
+            difference = _judge_as_asked(program, far, draw)
+            if difference:
+                return Short(Outcome(False, difference), tuple(findings.values()))
+    return Short(Outcome(True), tuple(findings.values()))
+
+
+def _run_as_asked(program: Program, draw: Draw) -> tuple[Answer | None, float]:
+    """The run in which the code gets the types that it asks for, and how far it is off."""
+    values = draw.make_inputs()
+    try:
+        answer = program.run(values, draw.sizes, _AS_ASKED)
+    except CannotRunError:
+        return None, 0.0
+    expected = find_expected(program, _evaluate(draw, values))
+    pairs = zip(expected, answer.results, strict=False)
+    return answer, max((_measure(f, v) for (_, v), f in pairs if f.shape == v.shape), default=0.0)
+
+
+def _judge_as_asked(program: Program, far: Draw, near: Draw) -> str:
+    """The difference where shorter floats of the code do not hold its whole numbers."""
+    answer, off = _run_as_asked(program, far)
+    short = [each for each in answer.full if _is_float(each)] if answer is not None else []
+    if not short or off <= _MORE * _run_as_asked(program, near)[1] + CLEAR:
+        return ""
+    place = f"line {short[0].line}: {short[0].call}" if short[0].line else short[0].call
+    says = f"{place} makes {short[0].dtype}, which does not hold all whole numbers there"
+    return f"the results are off by {off:.1e} of their largest element, {far.describe()}; {says}"
+
+
+def judge_far(
+    program: Program, formula: Formula, far: Draw, near: Draw, answer: Answer | CannotRunError
+) -> Further:
+    """A size far beyond the others: also where the code's integers and short floats are full."""
+    further = judge_further(program, formula, far, CLEAR, answer)
+    if further.same is False or isinstance(answer, CannotRunError):
+        return further
+    difference = _find_wrapped(program, far, answer) if answer.full else ""
+    if not difference and answer.shorter:
+        difference = _judge_as_asked(program, far, near)
+    findings = (*further.findings, *_name_lowerings(answer.full, 0.0, far.describe()))
+    if difference:
+        return Further(False, difference)
+    return replace(further, findings=findings)
+
+
+def _find_wrapped(program: Program, far: Draw, answer: Answer) -> str:
+    """An element, however small, that is another where whole numbers did not fit their type."""
+    expected = find_expected(program, _evaluate(far, far.make_inputs()))
+    for (name, value), result in zip(expected, answer.results, strict=False):
+        if result.shape != value.shape:
+            continue
+        one, other = result.detach().double(), value.double()
+        off = other.isfinite() & ~((one - other).abs() <= _LOST * other.abs())
+        if bool(off.any()):
+            place = tuple(int(k) for k in off.nonzero()[0])
+            what = answer.full[0]
+            full = f"line {what.line}: {what.call} makes {what.dtype}, which is full there"
+            return f"{Apart(name, place, float(one[place]), float(other[place]))}, " + (
+                f"{far.describe()}; {full}"
+            )
+    return ""
+
+
+def is_growing(near: Answer, far: Answer) -> bool:
+    """Do numbers of the code grow or vanish with a size, as a power of it would not?"""
+    one, other = (each.reach.get("float64", (1.0, 1.0)) for each in (near, far))
+    return any(abs(math.log(there / here)) > _GROWN for here, there in zip(one, other, strict=True))
+
+
+def pass_full(far: Draw, there: Answer, name: str, near: Answer, start: int) -> list[Draw]:
+    """The draw at sizes beyond which a type of the code's would be full, by how numbers grew.
+
+    They grow with a power of the size, or by a factor for each step. Truth values and integers are
+    alike, as they are where most is counted.
+    """
+    import torch
+
+    found: list[float] = []
+    end = far.sizes[name]
+    longer = math.log(end / start)
+    single = torch.finfo(torch.float32)
+    for kind, (least, most) in there.reach.items():
+        low, high = near.reach.get(kind, (least, most))
+        if kind != "float64":  # one more, as positions are counted from 0
+            pairs = [(high + 1, most + 1, find_limit(getattr(torch, kind)))]
+        elif is_growing(near, there):
+            pairs = [(low, least, single.smallest_normal * single.eps), (high, most, single.max)]
+        else:
+            pairs = []
+        for one, other, limit in pairs:
+            steps = math.log(other / one) if one > 0 < other else 0.0
+            left = math.log(limit / other) if other > 0 else 0.0
+            if steps * left > 0 and steps <= _STEEPEST * longer and kind != "float64":
+                found.append(end * math.exp(min(left * longer / steps, 40.0)))
+            elif steps * left > 0:
+                found.append(end + left * (end - start) / steps)
+    found = [more * size for size in found for more in _BEYOND if end < size < _LONGEST]
+    sizes = sorted({int(size) + 2 for size in found})
+    fars = filter(None, (lengthen(far, name, size) for size in sizes))
+    draws = (each for one in fars for each in (one, fill(one)) if each is not None)
+    return [each for each in draws if count(each) <= MOST_TOGETHER][:_MOST_FULL]
+
+
+_MOST_FULL = 6  # such draws
+_BEYOND = (1.02, 1.3)  # times what is expected to be the last size, which may be somewhat off
+_STEEPEST = 12.0  # the power of a size that whole numbers grow with, rather than by factors
+_GROWN = 14.0  # natural logarithm by which floats grow or vanish before more is feared
+_LONGEST = 1 << 20
 
 
 def _round(values: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
@@ -450,6 +612,24 @@ def _compare(
 
     floats = [getattr(torch, each.dtype) for each in answer.lowered if _is_float(each)]
     eps = max(torch.finfo(each).eps for each in (getattr(torch, name), *floats))
+    wanted = _evaluate(draw, _round(given, torch.float64))
+    lost = _find_lost(draw, given, eps)
+    worst, where = 0.0, ""
+    expected = zip(find_expected(program, wanted), answer.results, strict=False)
+    for (result, value), found in expected:
+        if not value.is_floating_point() or found.shape != value.shape:
+            continue
+        off = _measure(found, value)
+        worst = max(worst, off)
+        if off > _SLACK * lost[result] and not where:
+            where = f"in {name}, {result} is off by {off:.1e} of its largest element"
+    return worst, where
+
+
+def _find_lost(draw: Draw, given: Values, eps: float) -> dict[str, float]:
+    """What the formula loses by itself in a type, and by roundings of its inputs; by result."""
+    import torch
+
     exact = _round(given, torch.float64)
     wanted = _evaluate(draw, exact)
     moved = _evaluate(draw, _move_ulps(exact, eps))
@@ -457,19 +637,10 @@ def _compare(
         own = _evaluate(draw, given)
     except (RuntimeError, TypeError):  # an operation that torch does not have in this type
         own = moved
-    worst, where = 0.0, ""
-    expected = zip(find_expected(program, wanted), answer.results, strict=False)
-    for (result, value), found in expected:
-        if not value.is_floating_point() or found.shape != value.shape:
-            continue
-        off = _measure(found, value)
-        lost = max(
-            eps, _measure(own[result], wanted[result]), _measure(moved[result], wanted[result])
-        )
-        worst = max(worst, off)
-        if off > _SLACK * lost and not where:
-            where = f"in {name}, {result} is off by {off:.1e} of its largest element"
-    return worst, where
+    return {
+        name: max(eps, _measure(own[name], value), _measure(moved[name], value))
+        for name, value in wanted.items()
+    }
 
 
 def _evaluate(draw: Draw, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -521,20 +692,22 @@ def _is_float(lowering: Lowering) -> bool:
     return "float" in lowering.dtype
 
 
-def _name_lowerings(answer: Answer, off: float) -> Iterator[Diagnostic]:
-    for each in answer.lowered:
+def _name_lowerings(
+    lowered: Iterable[Lowering], off: float, told: str = " of their largest element"
+) -> Iterator[Diagnostic]:
+    for each in lowered:
         at = f"line {each.line}: " if each.line else ""
         if _is_float(each):
             yield Diagnostic(
                 "lower-precision",
                 f"{at}{each.call} computes in {each.dtype}",
-                facts=(f"in float32 the results are off by {off:.1e} of their largest element",),
+                facts=(f"in float32 the results are off by {off:.1e}{told}",) if off else (),
             )
         else:
             yield Diagnostic(
                 "narrow-integer",
                 f"{at}{each.call} makes {each.dtype}, which begins again where it is full",
-                help="use torch.int64",
+                help="use torch.int64" if each.dtype != "int64" else "use real numbers",
             )
 
 
@@ -558,12 +731,13 @@ def find_unstable(program: Program, draw: Draw) -> tuple[Diagnostic, ...]:
 
     found = []
     factor = _find_scale(draw)
-    places = [(draw, "1")]
+    places = [(draw, "logits of 1")]
     if factor != 1.0:
-        places += [(scale(draw, factor), "1e4"), *((d, "-1e4 alone") for d in _sink(draw, factor))]
+        sunk = ((low, "logits of -1e4 alone") for low in _sink(draw, factor))
+        places += [(scale(draw, factor), "logits of 1e4"), *sunk]
     for dtype in (torch.float32, torch.bfloat16):
         for place, words in places:
-            what = _find_loss(program, place, dtype, words)
+            what = find_loss(program, place, words, dtype)
             if what:
                 found.append(what)
                 break
@@ -615,24 +789,14 @@ def _find_logits(draw: Draw) -> Iterator[Expr]:
                     yield body
 
 
-def _find_loss(program: Program, draw: Draw, dtype: Any, logits: str) -> Diagnostic | None:
+def find_loss(program: Program, draw: Draw, at: str, dtype: Any = None) -> Diagnostic | None:
+    """A finding where code is not finite in a type, float32, and the formula is a number of it."""
     import torch
 
-    values = draw.make_inputs()
-    given = {
-        name: value.to(dtype)
-        if hasattr(value, "is_floating_point") and value.is_floating_point()
-        else value
-        for name, value in values.items()
-    }
-    rounded = {
-        name: value.double() if hasattr(value, "to") and value.is_floating_point() else value
-        for name, value in given.items()
-    }
-    evaluator = Evaluator(rounded, draw.sizes, draw.system.empty_row)
-    for equation in draw.system.equations:
-        evaluator.define(equation)
-    wanted = {t.name: evaluator.values[t.name] for t in draw.system.results}
+    dtype = dtype or torch.float32
+
+    given = _round(draw.make_inputs(), dtype)
+    wanted = _evaluate(draw, _round(given, torch.float64))
     short = str(dtype).removeprefix("torch.")
     try:
         results = program.run(given, draw.sizes, How(double=False)).results
@@ -650,11 +814,13 @@ def _find_loss(program: Program, draw: Draw, dtype: Any, logits: str) -> Diagnos
             place = ", ".join(str(int(k)) for k in lost.nonzero()[0])
             return Diagnostic(
                 "unstable",
-                f"right in exact arithmetic, not finite in {short} at logits of {logits}",
+                f"right in exact arithmetic, not finite in {short} at {at}",
                 facts=(
                     f"{name}[{place}] is {float(result[tuple(lost.nonzero()[0])])}, "
                     f"the formula says {float(value[tuple(lost.nonzero()[0])]):.6g}",
                 ),
-                help="subtract the maximum before exp, or use torch.softmax or torch.logsumexp",
+                help="subtract the maximum before exp, or use torch.softmax or torch.logsumexp"
+                if "logits" in at
+                else "keep what is multiplied over and over near 1, or add up its logarithms",
             )
     return None

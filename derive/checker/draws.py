@@ -84,6 +84,7 @@ class Draw:
     reason: str = ""
     is_defined: bool = False  # does it say something only where the formula has finite values?
     is_limit: bool = False  # are its sizes around a number of the code, which may be a limit of it?
+    is_remark: bool = False  # is a difference there no more than a finding?
 
     def resize(self, **sizes: int) -> Draw | None:
         """The draw at other sizes; None where they are fixed, tied, or none of the formula's."""
@@ -174,6 +175,7 @@ _FARTHEST = 1 << 14  # the longest index that is tried
 _MOST_PLACED = 1 << 24  # values of indices for which one condition is looked at
 _FAR = (71, 303, 5003)  # sizes that are tried whatever the code has, if they are cheap
 _NEAR = 1e-6  # how far below and above a number is just beside it
+_LEAST_FLOAT = 1e-37  # about the least that float32 holds
 _BESIDE = 4  # sizes beside one another, since what holds at one may hang on its remainder
 _STEPWISE = {"floor", "ceiling", "mod", "floordiv"}
 
@@ -182,19 +184,24 @@ def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Dra
     """Draws with inputs that are special; `numbers` are those of the code."""
     first, system = draws[0], draws[0].system
     is_stepwise = _is_stepwise(system)
+    if _find_steps(system) and not is_stepwise:
+        yield replace(first, change=partial(_make_whole, 4), reason="inputs with halves, quarters")
     for draw in draws if not is_stepwise else ():
-        yield replace(draw, change=_make_whole, reason="inputs that are whole numbers")
+        change = partial(_make_whole, 1)
+        yield replace(draw, change=change, reason="inputs that are whole numbers")
         yield replace(draw, change=partial(_make_equal, 0.0), reason="inputs that are all 0")
         yield replace(draw, change=partial(_make_equal, 1.0), reason="inputs that are all equal")
     for factor in SCALES:
         yield scale(first, factor)
     for sign, what in ((-1, "negative"), (1, "positive")):
         for draw in draws:
-            change = partial(_make_signed, sign, 0.0)
+            change = partial(set_signs, sign, 0.0)
             yield replace(draw, change=change, reason=f"inputs that are all {what}")
     if not is_stepwise:
         yield replace(first, change=_make_zero, reason="a slice of zeros in every input")
         yield from _spread(first, _find_edges, "inputs at the ends of their domains and 0")
+        for tiny in _spread(first, _find_tiny, "inputs above 0 that float32 does not hold"):
+            yield replace(tiny, is_remark=True)
     else:
         yield replace(first, change=_make_pairs, reason="inputs of which every two are equal")
     for end, what in ((0, "smallest"), (1, "largest")):
@@ -211,9 +218,9 @@ def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Dra
             pool = partial(_surround, number)
             yield from _spread(first, pool, f"inputs at and around {number:g}")
         for sign, what in ((-1, "below"), (1, "above")):
-            change = partial(_make_signed, sign, abs(number))
+            change = partial(set_signs, sign, abs(number))
             yield replace(first, change=change, reason=f"inputs all {what} {sign * abs(number):g}")
-        for factor in _find_factors(first, number):
+        for factor in _find_factors(first, number) if abs(number) >= _NEAR else ():
             yield scale(first, factor)
 
 
@@ -221,11 +228,12 @@ def _vary_scalars(draw: Draw, numbers: Sequence[float]) -> Iterator[Draw]:
     """Each scalar in turn at 0 and 1, negative, small and large, and at numbers of either sign."""
     told = (*numbers, *find_numbers(draw.system))
     near = [each for n in select_numbers(told) for each in (n, 1.5 * n + 0.375)]
-    values = (0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near)
+    near += [-each for each in near]
+    values = dict.fromkeys((0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near))
     for entry in draw.system.inputs:
         if not isinstance(entry, ScalarInput) or entry.name in draw.defaulted:
             continue
-        for value in dict.fromkeys((*values, *(-each for each in values[6:]))):
+        for value in values:
             change = partial(_set_scalar, entry.name, value)
             reason = f"{entry.name} = {value:g}"
             yield replace(draw, change=change, reason=reason, is_limit=True)
@@ -244,7 +252,7 @@ def scale(draw: Draw, factor: float) -> Draw:
 
 def select_numbers(numbers: Iterable[float]) -> list[float]:
     """The numbers that are worth a try: 0, 1 and 2 are met in any case."""
-    kept = dict.fromkeys(n for n in numbers if math.isfinite(n) and _NEAR <= abs(n) <= 1 / _NEAR**2)
+    kept = dict.fromkeys(n for n in numbers if _LEAST_FLOAT <= abs(n) <= 1 / _NEAR**2)
     return [n for n in kept if n not in {-2, -1, 1, 2}][:MOST_NUMBERS]
 
 
@@ -254,19 +262,26 @@ def find_numbers(system: System) -> list[float]:
     return [float(part.value) for part in parts if isinstance(part, Number)]
 
 
-def _is_stepwise(system: System) -> bool:
-    """Does rounding decide its values at special inputs: the largest of equals, a floor?
-
-    Where sums and products of dyadic numbers alone are compared, nothing is rounded there.
-    """
-    parts = [part for each in system.equations for part in walk(each.value)]
-    steps = [
+def _find_steps(system: System) -> list[Expr]:
+    """Where values jump: the place of the largest of equals, a floor."""
+    parts = (part for each in system.equations for part in walk(each.value))
+    return [
         part
         for part in parts
         if (isinstance(part, Reduce) and part.kind.startswith("arg"))
         or (isinstance(part, Call) and part.function in _STEPWISE)
     ]
-    return bool(steps) and any(_is_rounded(part) for part in parts)
+
+
+def _is_stepwise(system: System) -> bool:
+    """Does rounding decide on which side of a jump its values are, at special inputs?
+
+    Where sums and products of dyadic numbers alone are compared, nothing is rounded there.
+    """
+    inside = [part for step in _find_steps(system) for part in walk(step)]
+    if any(isinstance(part, Access) and part.tensor not in system.inputs for part in inside):
+        inside = [part for each in system.equations for part in walk(each.value)]
+    return any(_is_rounded(part) for part in inside)
 
 
 def _has_rows(system: System) -> bool:
@@ -298,13 +313,14 @@ def _list_reals(draw: Draw, values: Values) -> list[tuple[Tensor, Any]]:
     return [(entry, values[entry.name]) for entry in tensors if entry.kind == "real"]
 
 
-def _make_whole(draw: Draw, values: Values) -> Values:
-    """Small whole numbers, as far as a domain has them: zeros, ones and equal values."""
+def _make_whole(parts: int, draw: Draw, values: Values) -> Values:
+    """Small whole numbers or such parts of 1, as far as a domain has them: zeros, equal values."""
     import torch
 
     generator = torch.Generator().manual_seed(draw.seed)
     for entry, value in _list_reals(draw, values):
-        pool = [n for n in range(-2, 3) if find_domain(entry, draw.sizes).holds(n)] or []
+        domain = find_domain(entry, draw.sizes)
+        pool = [n / parts for n in range(-2 * parts, 2 * parts + 1) if domain.holds(n / parts)]
         if pool:
             place = torch.randint(len(pool), value.shape, generator=generator)
             values[entry.name] = torch.tensor(pool, dtype=value.dtype)[place]
@@ -319,20 +335,13 @@ def _make_equal(number: float, draw: Draw, values: Values) -> Values:
     return values
 
 
-def _make_signed(sign: int, least: float, draw: Draw, values: Values) -> Values:
-    """Every real input without a domain on one side, beyond a number."""
-    for entry, value in _list_reals(draw, values):
-        if find_domain(entry, draw.sizes).is_everything:
-            beyond = least * (1.5 + value.abs()) if least else value.abs()
-            values[entry.name] = sign * beyond
-    return values
-
-
-def set_signs(signs: Mapping[str, int], least: float, draw: Draw, values: Values) -> Values:
+def set_signs(signs: Mapping[str, int] | int, least: float, draw: Draw, values: Values) -> Values:
     """Each of these tensors on its side of 0, and so far from it, where it has no domain."""
     for entry, value in _list_reals(draw, values):
         if find_domain(entry, draw.sizes).is_everything:
-            values[entry.name] = signs[entry.name] * least * (1.5 + value.abs())
+            beyond = least * (1.5 + value.abs()) if least else value.abs()
+            sign = signs if isinstance(signs, int) else signs[entry.name]
+            values[entry.name] = sign * beyond
     return values
 
 
@@ -475,7 +484,7 @@ def _find_edges(draw: Draw, entry: Tensor) -> list[float]:
         return list(_find_ends(draw, entry))
     if entry.kind == "bool":
         return []
-    steps = [0.0, _NEAR, 1e-4, 1e-2]
+    steps = [0.0, _LEAST_FLOAT, 1e-20, 1e-12, _NEAR, 1e-4, 1e-2]
     far = [1.0, 1e2, 1e4, 1 / _NEAR]
     pool: list[float] = []
     if domain.low is not None:
@@ -489,6 +498,27 @@ def _find_edges(draw: Draw, entry: Tensor) -> list[float]:
     if domain.is_everything:
         pool += [0.0, 0.0, 1.0, _NEAR, -_NEAR]
     return [value for value in pool if domain.holds(value)]
+
+
+def _find_tiny(draw: Draw, entry: Tensor) -> list[float]:
+    """Numbers above 0 that float64 holds and float32 does not, where a domain begins at 0."""
+    is_above = entry.kind == "real" and find_domain(entry, draw.sizes).low == 0
+    return [1e-50, 1e-100, 1e-300] if is_above else []
+
+
+def pass_whole(draw: Draw, limit: float) -> Iterator[Draw]:
+    """The draw with integers about a number, where they have no bound."""
+
+    def list_near(draw: Draw, entry: Tensor) -> list[float]:
+        is_free = entry.kind == "int" and find_domain(entry, draw.sizes).is_everything
+        return [limit, limit + 1] * _BESIDE if is_free else []
+
+    yield from islice(_spread(draw, list_near, f"integers about {limit:.0f}"), 1)
+
+
+def cut_beyond(draw: Draw, limit: float) -> Draw:
+    """The draw with real inputs beyond a number."""
+    return replace(scale(draw, 4.0 * limit), reason=f"inputs beyond {limit:g}")
 
 
 def _surround(number: float, draw: Draw, entry: Tensor) -> list[float]:
@@ -542,7 +572,7 @@ def vary_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[Draw]:
         varied = draw.resize(**changed)
         if varied is None or dict(varied.sizes) in seen or len(seen) > MOST_SIZES:
             continue
-        work = _count(varied)
+        work = count(varied)
         if work <= min(left, MOST_ELEMENTS):
             left -= work
             seen.append(dict(varied.sizes))
@@ -552,23 +582,43 @@ def vary_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[Draw]:
 def pass_limits(draw: Draw, *, has_loops: bool) -> Iterator[tuple[str, list[Draw]]]:
     """Each size with draws at which it is far larger than the others, from near to far.
 
-    What rounds of a loop, an alphabet or a table bound stands in the code as no number. Integers
-    that look up are at both ends of their range.
+    What rounds of a loop, an alphabet or a table bound stands in the code as no number.
     """
-    names = [name for name in draw.sizes if name not in {*draw.fixed, *dict(draw.ties)}]
-    small = {name: min(draw.sizes[name], 2 + k % 2) for k, name in enumerate(names)}
+    for name in _find_free(draw):
+        fars = (lengthen(draw, name, far) for far in _FAR[: -1 if has_loops else None])
+        yield name, [far for far in fars if far is not None and count(far) <= MOST_ELEMENTS]
+
+
+def lengthen(draw: Draw, name: str, size: int) -> Draw | None:
+    """The draw with one size far larger than the others, small ones if it can be.
+
+    Integers that look up are at both ends of their range.
+    """
+    small = {other: min(draw.sizes[other], 2 + k % 2) for k, other in enumerate(_find_free(draw))}
+    tries = (draw.resize(**{**rest, name: size}) for rest in (small, {}))
+    far = next((each for each in tries if each is not None), None)
+    if far is None:
+        return None
     is_whole = any(getattr(entry, "kind", "") == "int" for entry in draw.system.inputs)
     change = partial(_put, _find_integer_ends, 0) if is_whole else None
-    for name in names:
-        found = []
-        for far in _FAR[: -1 if has_loops else None]:
-            tries = (draw.resize(**{**rest, name: far}) for rest in (small, {}))
-            fits = (each for each in tries if each is not None and _count(each) <= MOST_ELEMENTS)
-            varied = next(fits, None)
-            if varied is not None:
-                varied = replace(varied, change=change, reason=f"{name} is {far}", is_limit=True)
-                found.append(varied)
-        yield name, found
+    return replace(far, change=change, reason=f"{name} is {size}", is_limit=True)
+
+
+def fill(draw: Draw) -> Draw | None:
+    """The draw with all truth values true and all integers at their largest; None without them."""
+    kinds = {getattr(entry, "kind", "") for entry in draw.system.inputs}
+    if not kinds & {"bool", "int"}:
+        return None
+
+    def change(draw: Draw, values: Values) -> Values:
+        return _make_end(1, draw, _make_truth(True, draw, values))
+
+    return replace(draw, change=change, reason=f"{draw.reason}, truth values and integers alike")
+
+
+def _find_free(draw: Draw) -> list[str]:
+    """The sizes that may be otherwise."""
+    return [name for name in draw.sizes if name not in {*draw.fixed, *dict(draw.ties)}]
 
 
 def _find_integer_ends(draw: Draw, entry: Tensor) -> list[float]:
@@ -600,7 +650,7 @@ def pass_bounds(draw: Draw, most: int = MOST_ELEMENTS) -> tuple[list[Draw], list
             for length in lengths
             for given in (small | dict.fromkeys(names, length), dict.fromkeys(names, length))
         )
-        fits = (each for each in tries if each is not None and _count(each) <= most)
+        fits = (each for each in tries if each is not None and count(each) <= most)
         beyond = next((each for each in fits if _is_beyond(part, each)), None)
         if beyond is None:
             missed[far] = None
@@ -623,25 +673,26 @@ def _is_beyond(part: Expr, draw: Draw) -> bool:
     return bool(held.any()) and not bool(held.all())
 
 
-def find_other_sides(draw: Draw, conditions: Iterable[Condition]) -> Iterator[Draw]:
-    """The draw at sizes at which each condition does not hold, one size changed.
+def find_other_sides(draw: Draw, path: Sequence[Condition]) -> Iterator[tuple[Condition, Draw]]:
+    """The draw at sizes at which a condition does not hold and those before it do.
 
-    They are the smallest such, one about twice as large, and the smallest with all others at 1.
+    One size is changed: to the smallest such, those after it, and one about twice as large.
     """
     sizes = (*range(1, _EVERY), *(_EVERY << k for k in range(_DOUBLINGS)))
-    for condition in conditions:
+    for k, condition in enumerate(path):
         for name in condition.sizes:
             varied = (
-                draw.resize(**{name: n}) for n in sizes if not _holds(condition, draw, name, n)
+                draw.resize(**{name: n})
+                for n in sizes
+                if not _holds(condition, draw, name, n)
+                and all(_holds(each, draw, name, n) for each in path[:k])
             )
-            found = [each for each in varied if each is not None]
-            twice = [each for each in found if each.sizes[name] >= 2 * found[0].sizes[name]]
-            ones = {other: 1 for other in draw.sizes if other not in {name, *draw.fixed}}
-            alone = found[0].resize(**ones) if found and ones else None
-            for each in (*found[:_BESIDE], *twice[:1], *filter(None, (alone,))):
-                if _count(each) <= MOST_ELEMENTS:
-                    at = f"at {name}={each.sizes[name]}"
-                    yield replace(each, reason=f"where not {condition} {at}", is_limit=True)
+            found = (each for each in varied if each is not None and count(each) <= MOST_ELEMENTS)
+            first = list(islice(found, _BESIDE))
+            twice = (each for each in found if each.sizes[name] >= 2 * first[0].sizes[name])
+            for each in (*first, *islice(twice, 1)):
+                other = replace(each, reason=f"where not {condition}", is_limit=True)
+                yield condition, other
 
 
 def _holds(condition: Condition, draw: Draw, name: str, size: int) -> bool:
@@ -652,13 +703,13 @@ def _holds(condition: Condition, draw: Draw, name: str, size: int) -> bool:
         return True
 
 
-def _count(draw: Draw) -> int:
+def count(draw: Draw) -> int:
     """How many elements are computed at a draw."""
     return int(max(count_work(draw.system, draw.sizes), prod(draw.sizes.values())))
 
 
 def _list_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[tuple[dict[str, int], str]]:
-    names = [name for name in draw.sizes if name not in {*draw.fixed, *dict(draw.ties)}]
+    names = _find_free(draw)
     for size, name in itertools.product((1, 2), names):
         yield {name: size}, f"{name} is {size}"
     for one, other in combinations(names, 2):

@@ -16,12 +16,13 @@ a name. That an operation fails whose operands do not fit together says nothing 
 from __future__ import annotations
 
 import inspect
+import math
 import random
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from traceback import walk_tb
@@ -132,6 +133,7 @@ _LARGE = 700.0  # the exponential of more than this is infinite in float64
 _POLES = {"div", "truediv", "rtruediv", "divide", "true_divide", "reciprocal", "rsqrt", "log"}
 _POLES |= {"log2", "log10", "log1p", "where", "fill", "full", "masked_fill", "softmax"}
 _VANISHING = {"exp", "exp2", "sigmoid", "softmax", "erfc"}
+_FACTORS = {"mul", "multiply", "pow", "square", "div", "truediv", "divide", "prod", "cumprod"}
 MOST_PARTS = 64  # of a result that is a nest of tuples and dictionaries
 
 
@@ -149,6 +151,7 @@ class How:
     """The state of torch in which code runs, and what is asked for beside its results."""
 
     double: bool = True  # is every shorter float that the code asks for float64
+    asked: bool = False  # or float64 alone what it asks for in no type
     seed: int | None = None  # of torch's random numbers
     tower: tuple[int, int] | None = None  # seed and depth, where values are residues
     weights: int | None = None  # seed of the weights of results, whose sum is differentiated
@@ -180,7 +183,11 @@ class Answer:
     calls: tuple[tuple[str, int], ...] = ()  # of torch, each with its line
     numbers: tuple[float, ...] = ()  # that stand in those calls
     lowered: tuple[Lowering, ...] = ()
-    left_range: bool = False  # has a call overflowed, or made a 0 of an exponential
+    shorter: tuple[Lowering, ...] = ()  # what it asks for in a shorter float, where it gets float64
+    full: tuple[Lowering, ...] = ()  # calls whose whole numbers their type does not hold
+    cuts_to: tuple[str, ...] = ()  # the types of whole numbers into which it cuts real ones
+    reach: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # by type, see Recorder
+    left_range: bool = False  # has a call overflowed, or made a 0 of what is none
     masked: float | None = None  # the largest finite number for which -inf stood
 
 
@@ -192,13 +199,11 @@ class _TooLongError(BaseException):
 
 
 @contextmanager
-def _count_lines(most: int, path: str) -> Iterator[None]:
-    """In here at most so many lines of the user's file run."""
-    left = iter(range(most))
+def trace_lines(path: str, meet: Callable[[Any, str], None]) -> Iterator[None]:
+    """In here each event of a frame of the user's file is met."""
 
     def trace_line(frame: Any, event: str, _: Any) -> Any:
-        if next(left, None) is None:
-            raise _TooLongError
+        meet(frame, event)
         return trace_line
 
     def trace_call(frame: Any, event: str, _: Any) -> Any:
@@ -210,6 +215,17 @@ def _count_lines(most: int, path: str) -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
+
+
+def _count_lines(most: int, path: str) -> AbstractContextManager[None]:
+    """In here at most so many lines of the user's file run."""
+    left = iter(range(most))
+
+    def count(frame: Any, event: str) -> None:
+        if next(left, None) is None:
+            raise _TooLongError
+
+    return trace_lines(path, count)
 
 
 @where_it_lives
@@ -228,19 +244,22 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
     is_plain = how.tower is None and how.weights is None
     try:
         if how.is_watched and isinstance(target, type):
-            with prepare(how):  # what makes the module is no call of the code's
+            with prepare(how, path):  # what makes the module is no call of the code's
                 _keep_module(target, given.constructor)
-        watch = make_recorder(path) if how.is_watched else None
+        watch = make_recorder(path, how) if how.is_watched else None
         lines = _count_lines(how.most_lines, path) if how.most_lines else nullcontext()
         modes = (views if is_plain else nullcontext(), watch or nullcontext(), lines)
-        with modes[0], prepare(how) as usage, modes[1], modes[2]:
-            answer = _run(target, given, how, usage, path)
+        with modes[0], prepare(how, path) as state, modes[1], modes[2]:
+            answer = _run(target, given, how, state.usage, path)
+        answer = replace(answer, shorter=tuple(state.shorter))
         if watch is None:
             return answer
         told: dict[str, Any] = {
-            name: tuple(getattr(watch, name)) for name in ("calls", "numbers", "lowered")
+            name: tuple(getattr(watch, name))
+            for name in ("calls", "numbers", "lowered", "full", "cuts_to")
         }
-        return replace(answer, **told, left_range=watch.left_range)
+        reach = state.whole | watch.reach
+        return replace(answer, **told, reach=reach, left_range=watch.left_range)
     except (CannotRunError, DeriveError, NotModelledError, TooDeepError, UnluckyError):
         raise
     except _TooLongError as error:
@@ -252,12 +271,17 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
         raise describe_error(error, path, views.failed) from error
 
 
-def make_recorder(path: str) -> Any:
-    """A mode that notes each call of torch's, its line, its numbers, and what it makes shorter."""
+def make_recorder(path: str, how: How) -> Any:
+    """A mode that notes each call of torch's, its line, its numbers, and what it makes shorter.
+
+    `reach` are the least magnitude above 0 and the largest by type: of float64, of whole numbers
+    in an integer type, and of tensors that hold whole numbers alone in a shorter float.
+    """
     import torch
     from torch.overrides import TorchFunctionMode
 
     narrow = (torch.int8, torch.uint8, torch.int16)
+    usual = (torch.float64 if how.asked else torch.float32).itemsize
 
     class Recorder(TorchFunctionMode):
         def __init__(self) -> None:
@@ -265,37 +289,111 @@ def make_recorder(path: str) -> Any:
             self.calls: list[tuple[str, int]] = []
             self.numbers: list[float] = []
             self.lowered: dict[Lowering, None] = {}
+            self.full: dict[Lowering, None] = {}
+            self.cuts_to: dict[str, None] = {}
+            self.reach: dict[str, tuple[float, float]] = {}
             self.left_range = False
 
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            found = function(*args, **(kwargs or {}))
             line = find_line_now(path)  # none where it is no call of the code
-            if line is not None and len(self.calls) < MOST_CALLS:
-                name = getattr(function, "__name__", "")
-                self.calls.append((name, line))
-                given = (*args, *(kwargs or {}).values())
-                self.left_range |= _leaves_range(name, args, found)
-                self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
-                for tensor in iterate(found):
-                    if isinstance(tensor, torch.Tensor) and is_lower(tensor, given):
-                        dtype = str(tensor.dtype).removeprefix("torch.")
-                        self.lowered[Lowering(dtype, line, name)] = None
+            if line is None or len(self.calls) >= MOST_CALLS:
+                return function(*args, **(kwargs or {}))
+            wide = _widen(function, args, kwargs or {})
+            found = function(*args, **(kwargs or {}))
+            name = getattr(function, "__name__", "")
+            self.calls.append((name, line))
+            given = (*args, *(kwargs or {}).values())
+            self.left_range |= _leaves_range(name, args, found)
+            self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
+            read = [each for each in iterate(given) if isinstance(each, torch.Tensor)]
+            for tensor in iterate(found):
+                if isinstance(tensor, torch.Tensor):
+                    what = Lowering(str(tensor.dtype).removeprefix("torch."), line, name)
+                    self.note(what, find_values(tensor), read, wide)
             return found
 
-    def is_lower(made: Any, given: Any) -> bool:
-        read = [each for each in iterate(given) if isinstance(each, torch.Tensor)]
+        def note(self, what: Lowering, made: Any, read: list[Any], wide: Any) -> None:
+            if is_lower(made, read):
+                self.lowered[what] = None
+            if made.dtype is torch.bool or made.dtype.is_complex or not made.numel():
+                return
+            is_whole = not made.dtype.is_floating_point
+            if is_whole and what.call in _CASTS and any(e.dtype.is_floating_point for e in read):
+                self.cuts_to[what.dtype] = None
+            values = made.abs() if not is_whole else made.double().abs()
+            if made.dtype.is_floating_point and made.dtype.itemsize < usual:
+                if not bool((values == values.floor()).all()):  # or infinite or nan
+                    return
+                is_whole = True
+            most = float(values.max())
+            is_short = made.dtype.is_floating_point and is_whole
+            if (is_short and most >= find_limit(made.dtype)) or _is_beyond(wide, made):
+                self.full[what] = None
+            if not is_whole:
+                values = values[values.isfinite() & (values > 0)]
+                if not values.numel():
+                    return
+                most = float(values.max())
+            low, high = self.reach.get(what.dtype, (most, most))
+            self.reach[what.dtype] = min(low, float(values.min())), max(high, most)
+
+    def is_lower(made: Any, read: list[Any]) -> bool:
         if any(each.dtype == made.dtype for each in read):
             return False
         if made.is_floating_point():
-            return bool(made.dtype.itemsize < torch.float32.itemsize)
-        if made.dtype not in narrow:
-            return False
-        values = find_values(made)
-        return bool(((values != 0) & (values != 1)).any())
+            return bool(made.dtype.itemsize < usual)
+        return made.dtype in narrow and bool(((made != 0) & (made != 1)).any())
 
     return Recorder()
+
+
+def find_limit(dtype: Any) -> float:
+    """The largest number up to which a type holds all whole ones."""
+    import torch
+
+    if dtype.is_floating_point:
+        return 2 / float(torch.finfo(dtype).eps)
+    return float(torch.iinfo(dtype).max)
+
+
+_CASTS = {"to", "type", "type_as", "long", "int", "short", "char", "byte"}
+
+
+def _widen(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """What a call on whole numbers gives in float64, which holds larger ones; None for others."""
+    import torch
+
+    given = list(find_tensors(args))
+    if not given or any(each.is_floating_point() or each.is_complex() for each in given):
+        return None
+    if all(each.dtype is torch.bool for each in given):
+        return None
+    name = name_of(function).strip("_").removeprefix("bitwise_")
+    wide = [each.double() if isinstance(each, torch.Tensor) else each for each in args]
+    try:
+        if name in _CASTS:
+            return wide[0]
+        if name in {"lshift", "rlshift", "left_shift", "ilshift"}:
+            one, other = wide[::-1] if name == "rlshift" else wide
+            return one * 2.0**other
+        if name.endswith("_") or name in {"and", "or", "xor", "not"}:
+            return None
+        return function(*wide, **{n: v for n, v in kwargs.items() if n not in {"dtype", "out"}})
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+        return None
+
+
+def _is_beyond(wide: Any, found: Any) -> bool:
+    """Are there numbers beyond the type of what was found?"""
+    import torch
+
+    if not isinstance(wide, torch.Tensor) or wide.shape != found.shape or not wide.numel():
+        return False
+    if not wide.is_floating_point() or found.dtype.is_floating_point:
+        return False
+    return bool(wide.abs().max() > torch.iinfo(found.dtype).max)
 
 
 def iterate(value: Any) -> Iterator[Any]:
@@ -317,20 +415,41 @@ def describe_error(error: BaseException, path: str, failed: Any = None) -> Canno
     )
 
 
+@dataclass
+class State:
+    """What is counted over residues, and what the code asks for in shorter floats.
+
+    `whole` are the magnitudes, by type, of what it asks for that holds whole numbers alone.
+    """
+
+    usage: Usage | None = None
+    shorter: dict[Lowering, None] = field(default_factory=dict)
+    whole: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
 @contextmanager
-def prepare(how: How) -> Iterator[Usage | None]:
-    """The state of torch in which code runs; gives what is counted over residues."""
+def prepare(how: How, path: str = "") -> Iterator[State]:
+    """The state of torch in which code runs."""
     import torch
 
     from derive.judge.fields import draw_tower, exact
 
+    state = State()
     with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
         if how.seed is not None:
             torch.manual_seed(how.seed)
             random.seed(how.seed)
-        stack.enter_context(precisely() if how.double else step_by_step())
-        yield stack.enter_context(exact(draw_tower(*how.tower))) if how.tower else None
+            if "numpy" in sys.modules:
+                sys.modules["numpy"].random.seed(how.seed)
+        if how.double or how.asked:
+            stack.enter_context(by_default_double())
+        stack.enter_context(step_by_step())
+        if how.double:
+            stack.enter_context(make_precise(state, path))
+        if how.tower:
+            state.usage = stack.enter_context(exact(draw_tower(*how.tower)))
+        yield state
 
 
 def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) -> Answer:
@@ -543,13 +662,19 @@ def pick_results(found: Any, names: Sequence[str]) -> Any:
 @contextmanager
 def precisely() -> Iterator[None]:
     """Single precision that the code asks for by name is double precision in here."""
+    with by_default_double(), step_by_step(), make_precise(State(), ""):
+        yield
+
+
+@contextmanager
+def by_default_double() -> Iterator[None]:
+    """Floats for which no type is asked are float64 in here."""
     import torch
 
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with step_by_step(), make_precise():
-            yield
+        yield
     finally:
         torch.set_default_dtype(before)
 
@@ -567,27 +692,44 @@ def step_by_step() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def make_precise() -> Any:
-    """A mode in which every request for a shorter float is one for float64."""
+def make_precise(state: State, path: str) -> Any:
+    """A mode in which every request for a shorter float is one for float64, and is noted."""
     import torch
     from torch.overrides import TorchFunctionMode
 
     short = {torch.float32, torch.float16, torch.bfloat16}
+    by_name = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
 
     class Precise(TorchFunctionMode):
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            named = dict(kwargs or {})
-            if getattr(function, "__name__", "") in {"float", "half", "bfloat16"} and args:
-                return args[0].double() if isinstance(args[0], torch.Tensor) else args[0]
-            if isinstance(named.get("dtype"), torch.dtype) and named["dtype"] in short:
-                named["dtype"] = torch.float64
-            args = tuple(
-                torch.float64 if isinstance(each, torch.dtype) and each in short else each
-                for each in args
-            )
-            return function(*args, **named)
+            named, name = dict(kwargs or {}), getattr(function, "__name__", "")
+            given = [e for e in (*args, *named.values()) if isinstance(e, torch.dtype)]
+            given += [by_name[name]] if name in by_name and args else []
+            given += [torch.bfloat16] if torch.is_autocast_enabled("cpu") else []
+            asked = [each for each in given if each in short]
+            if name in by_name and args:
+                found = args[0].double() if isinstance(args[0], torch.Tensor) else args[0]
+            else:
+                if isinstance(named.get("dtype"), torch.dtype) and named["dtype"] in short:
+                    named["dtype"] = torch.float64
+                args = tuple(
+                    torch.float64 if isinstance(each, torch.dtype) and each in short else each
+                    for each in args
+                )
+                found = function(*args, **named)
+            for dtype in asked:
+                told = str(dtype).removeprefix("torch.")
+                state.shorter[Lowering(told, find_line_now(path), name)] = None
+                if type(found) is not torch.Tensor or not found.is_floating_point():
+                    continue
+                values = find_values(found)
+                if values.numel() and bool((values % 1 == 0).all()):
+                    low, high = state.whole.get(told, (math.inf, 0.0))
+                    most = float(values.abs().max())
+                    state.whole[told] = min(low, most), max(high, most)
+            return found
 
     return Precise()
 
@@ -604,7 +746,10 @@ def _leaves_range(name: str, args: Sequence[Any], result: Any) -> bool:
         return False
     largest = max(float(each.abs().max()) if each.numel() else 0.0 for each in given)
     overflows = name not in _POLES and largest > _LARGE and bool(result.isinf().any())
-    return overflows or (name in _VANISHING and bool((result == 0).any()))
+    if overflows or not bool((result == 0).any()):
+        return overflows
+    factors = all(bool((each != 0).all()) for each in given)
+    return name in _VANISHING or (factors and name.strip("_r") in _FACTORS)
 
 
 @where_it_lives

@@ -11,9 +11,15 @@ from derive.checker.circumstances import judge_circumstances, run_all
 from derive.checker.digits import (
     FINITE_MASK,
     RULES_OUT_PROOF,
+    Further,
+    find_loss,
     find_unstable,
+    is_growing,
+    judge_far,
     judge_further,
+    judge_lowered,
     judge_short,
+    pass_full,
 )
 from derive.checker.draws import (
     MOST_ELEMENTS,
@@ -36,11 +42,11 @@ from derive.checker.pick import Picked, pick_program
 from derive.checker.processes import find_kind, log_error
 from derive.checker.program import Program, evaluate_source, find_names, find_tensors, lift_program
 from derive.checker.reading import say_line
-from derive.checker.runs import TOO_LONG, Answer, How, has_dropout
+from derive.checker.runs import TOO_LONG, Answer, How, Lowering, has_dropout
 from derive.checker.slots import Slot, find_slots
 from derive.checker.tries import construct, find_outside
 from derive.errors import DeriveError, Diagnostic
-from derive.ir.nodes import System
+from derive.ir.nodes import Expr, System
 from derive.ir.walk import find_accesses
 from derive.judge.compare import TOLERANCE
 from derive.judge.evaluate import evaluate_system
@@ -48,7 +54,7 @@ from derive.judge.samples import find_sizes
 from derive.prove import prove
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from derive.checker.draws import Draw
     from derive.checker.verdict import Job, Report, Verdict
@@ -153,10 +159,10 @@ def _find_undefined(program: Program) -> Iterator[Diagnostic]:
 
 @dataclass(frozen=True)
 class Proof:
-    """What a proof holds for: in words, and the conditions on sizes among it."""
+    """What a proof holds for: in words, and by draw the conditions under which code was lifted."""
 
     words: str
-    conditions: tuple[Condition, ...] = ()
+    ways: tuple[tuple[Draw, tuple[Condition, ...]], ...] = ()
 
 
 def find_proof(job: Job, picked: Picked) -> Proof | None:
@@ -169,29 +175,77 @@ def find_proof(job: Job, picked: Picked) -> Proof | None:
         return None  # results in another layout than the formula's
     names = find_sizes(job.system)
     numbers: list[str] = []
-    conditions: dict[Condition, None] = {}
+    ways: list[tuple[Draw, tuple[Condition, ...]]] = []
     for draw in picked.draws[::2]:  # the one between has a size 1
         lifted = lift_program(program, job.system.inputs, dict(draw.sizes))
         if prove(lifted.system, job.system, lifted.fixed) is None:
             return None
+        ways.append((draw, lifted.notes))
         given = f" with {' and '.join(map(str, lifted.notes))}" if lifted.notes else ""
         if not lifted.fixed:
-            return Proof(f"for all sizes{given}", lifted.notes)
+            return Proof(f"for all sizes{given}", tuple(ways))
         if all(name in lifted.fixed for name in names):
             return None
-        conditions |= dict.fromkeys(lifted.notes)
         numbers.append(" ".join(f"{name}={value}" for name, value in lifted.fixed.items()))
     told = "; ".join(dict.fromkeys(numbers))
     words = f"at {told}, which the code takes as numbers, for all other sizes"
-    return Proof(words, tuple(conditions))
+    return Proof(words, tuple(ways))
+
+
+MOST_WAYS = 12  # that the code takes by its sizes, which are followed
+
+
+def judge_other_ways(
+    job: Job, picked: Picked, verdict: Verdict, proof: Proof
+) -> tuple[Picked, Verdict]:
+    """The verdict after the ways that code takes where the conditions of its proof do not hold.
+
+    Each way has conditions of its own, on whose other side there may be another.
+    """
+    left = [(*way, frozenset[tuple[Expr, Expr]]()) for way in proof.ways]
+    met: dict[str, dict[str, None]] = {}  # by condition, the sizes at which float64 agrees
+    seen = {(*draw.sizes.items(),) for draw, _ in proof.ways}
+    first = picked.draws[0].sizes
+    for _ in range(MOST_WAYS):
+        if not left:
+            break
+        draw, path, crossed = left.pop(0)
+        fresh = [
+            (condition, other)
+            for condition, other in find_other_sides(draw, path)
+            if (*other.sizes.items(),) not in seen
+            and (condition.left, condition.right) not in crossed  # back to where it came from
+        ]
+        seen |= {(*other.sizes.items(),) for _, other in fresh}
+        picked, verdict, agreed = _judge_draws(job, picked, verdict, [each for _, each in fresh])
+        if not verdict.same:
+            return picked, verdict
+        for other in agreed:
+            moved = (f"{name}={n}" for name, n in other.sizes.items() if n != first[name])
+            met.setdefault(other.reason, {})[" ".join(moved)] = None
+        for condition, other in dict(reversed(fresh)).items():  # one a condition
+            with suppress(CannotRunError, DeriveError):
+                lifted = lift_program(picked.program, job.system.inputs, dict(other.sizes))
+                both = (condition.left, condition.right)
+                left.append((other, lifted.notes, crossed | {both}))
+    if met:
+        told = "; ".join(f"{where} at {', '.join(sizes)}" for where, sizes in met.items())
+        verdict = replace(verdict, reasons=(f"{proof.words}; float64 agrees {told}",))
+    return picked, verdict
+
+
+def add_findings(verdict: Verdict, findings: Iterable[Diagnostic]) -> Verdict:
+    """The verdict with the findings whose code it has not yet."""
+    known = {each.code: each for each in reversed((*verdict.findings, *findings))}
+    new = [each for code, each in known.items() if all(code != f.code for f in verdict.findings)]
+    return replace(verdict, findings=(*verdict.findings, *reversed(new)))
 
 
 def judge_exactly(job: Job, picked: Picked, verdict: Verdict, floats: Outcome) -> Verdict:
     """The verdict after random fields; `floats` is what float64 says."""
     exactness = judge_fields(picked.program, picked.draws, backward=job.backward)
-    known = {finding.code for finding in verdict.findings}
-    if exactness.soft_mask and FINITE_MASK.code not in known:
-        verdict = replace(verdict, findings=(*verdict.findings, FINITE_MASK))
+    if exactness.soft_mask:
+        verdict = add_findings(verdict, [FINITE_MASK])
     if exactness.same:
         return _say_identical(verdict, exactness, floats.off)
     if exactness.same is None:
@@ -296,7 +350,7 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
     if not verdict.same:
         return picked, verdict
     send.begin("the runs in short floats")
-    short = judge_short(picked)
+    short = judge_short(picked, job.formula)
     verdict = replace(verdict, findings=(*verdict.findings, *short.findings))
     if short.outcome.same is False:
         verdict = replace(verdict, difference=short.outcome.difference)
@@ -365,78 +419,102 @@ def _judge_draws(
     verdict: Verdict,
     draws: Iterable[Draw],
     least: float = CLEAR,
-) -> tuple[Picked, Verdict, list[str]]:
-    """The verdict after these draws, and what was special of those at which the code agrees.
+) -> tuple[Picked, Verdict, list[Draw]]:
+    """The verdict after these draws, and those at which the code agrees.
 
-    The first that shows a difference is kept.
+    The first that shows a difference is kept. Where the code asks for shorter floats in a call that
+    it does not make at ordinary inputs, it gets them there.
     """
-    findings = list(verdict.findings)
-    agreed: dict[str, None] = {}
-    for draw, answer in _run_in_parts(picked.program, draws):
-        outcome = judge_further(picked.program, job.formula, draw, least, answer)
+    program, agreed = picked.program, []
+    usual: set[Lowering] | None = None
+    for draw, answer in _run_in_parts(program, draws):
+        outcome = judge_further(program, job.formula, draw, least, answer)
+        verdict = add_findings(verdict, outcome.findings)
+        difference = outcome.difference if outcome.same is False else ""
         if outcome.same:
-            agreed[draw.reason] = None
-        for finding in outcome.findings:
-            if finding.code not in [known.code for known in findings]:
-                findings.append(finding)
-        if outcome.same is False:
-            sizes = dict(draw.sizes)
-            shown = () if sizes in verdict.sizes else (sizes,)
-            verdict = replace(
-                verdict,
-                same=False,
-                grade="different",
-                reasons=(),
-                difference=outcome.difference,
-                sizes=(*verdict.sizes, *shown),
-            )
-            picked = replace(picked, shown=draw)
-            break
-    return picked, replace(verdict, findings=tuple(findings)), list(agreed)
+            agreed.append(draw)
+            if isinstance(answer, Answer) and answer.shorter:
+                if usual is None:
+                    runs = (program.run(each.make_inputs(), each.sizes) for each in picked.draws)
+                    usual = {each for run in runs for each in run.shorter}
+                if not usual.issuperset(answer.shorter):
+                    usual |= {*answer.shorter}
+                    short = judge_lowered(program, draw)
+                    verdict = add_findings(verdict, short.findings)
+                    difference = short.outcome.difference
+        if difference:
+            return replace(picked, shown=draw), _differ(verdict, draw, difference), agreed
+    return picked, verdict, agreed
+
+
+def _differ(verdict: Verdict, draw: Draw, difference: str) -> Verdict:
+    """The verdict that the code is another function, with the sizes at which it is."""
+    sizes = dict(draw.sizes)
+    shown = () if sizes in verdict.sizes else (sizes,)
+    verdict = replace(verdict, difference=difference, sizes=(*verdict.sizes, *shown), reasons=())
+    return replace(verdict, same=False, grade="different")
 
 
 MOST_LINES = 20_000  # of the code that run at a size far beyond the others
 _SURE = 300  # a size up to which the code is the formula, or the verdict says up to which
 
 
-def _judge_far(job: Job, picked: Picked, verdict: Verdict) -> tuple[Picked, Verdict]:
+def _judge_far(job: Job, picked: Picked, verdict: Verdict) -> tuple[Picked, Verdict, str]:
     """The verdict after each size was far larger than the others; beyond which none was tried.
 
-    The farthest that the code reaches in so many lines counts. Where it differs, the smallest size
-    up to there at which it does is told.
+    The farthest that the code reaches in so many lines counts, and those at which its types would
+    be full if its numbers grow on. Where it differs, the smallest size at which it does is told.
     """
     program, first = picked.program, picked.draws[0]
+    how = How(is_watched=True, most_lines=MOST_LINES)
+    near = program.run(first.make_inputs(), first.sizes, how)
     plan = dict(pass_limits(first, has_loops=has_loops(program.code)))
     reached = {name: first.sizes[name] for name in plan}
-    while any(plan.values()):
-        draws = {name: fars.pop() for name, fars in plan.items() if fars}
-        how = How(most_lines=MOST_LINES)
-        runs = run_all(program, [(draw, how, "") for draw in draws.values()])
-        for (name, draw), run in zip(draws.items(), runs, strict=True):
-            answer = run.get_answer()
+
+    def run(draw: Draw) -> Answer | CannotRunError:
+        try:
+            return program.run(draw.make_inputs(), draw.sizes, how)
+        except CannotRunError as error:
+            return error
+
+    def judge_there(draw: Draw, answer: Answer | CannotRunError) -> Further:
+        found = judge_far(program, job.formula, draw, first, answer)
+        grows = isinstance(answer, Answer) and is_growing(near, answer)
+        loss = find_loss(program, draw, draw.describe()) if grows and found.same else None
+        return replace(found, findings=(*found.findings, loss)) if loss is not None else found
+
+    for name, fars in plan.items():
+        farthest: tuple[Draw, Answer] | None = None
+        left, is_full = fars[::-1], False
+        while left or (farthest is not None and not is_full):
+            if not left:  # those at which its types would be full
+                assert farthest is not None
+                left = pass_full(*farthest, name, near, first.sizes[name])
+                is_full = True
+                continue
+            draw = left.pop(0)
+            answer = run(draw)
             if isinstance(answer, CannotRunError) and str(answer) == TOO_LONG.format(MOST_LINES):
                 continue
+            found = judge_there(draw, answer)
+            verdict = add_findings(verdict, found.findings)
+            if found.same is False:
+                least, said = _find_least(picked, name, draw, lambda d: judge_there(d, run(d)))
+                verdict = _differ(verdict, least, said or found.difference)
+                return replace(picked, in_circumstance=True), verdict, ""  # too far to be explained
+            if farthest is None and isinstance(answer, Answer):
+                farthest = draw, answer
+            if bool(found.findings) is is_full:  # nearer ones may show more, farther ones do not
+                left.clear()
             reached[name] = max(reached[name], draw.sizes[name])
-            outcome = judge_further(program, job.formula, draw, CLEAR, answer)
-            if outcome.same is False:
-                least, said = _find_least(job, picked, name, draw)
-                sizes = (*verdict.sizes, dict(least.sizes))
-                verdict = replace(verdict, difference=said or outcome.difference, sizes=sizes)
-                verdict = replace(verdict, same=False, grade="different", reasons=())
-                return replace(picked, in_circumstance=True), verdict  # too far to be explained
-            codes = {each.code for each in verdict.findings}
-            new = tuple(each for each in outcome.findings if each.code not in codes)
-            verdict = replace(verdict, findings=(*verdict.findings, *new))
-            if outcome.same and not outcome.findings:
-                plan[name].clear()
     untried = [f"{name}={size}" for name, size in reached.items() if size < _SURE]
-    if untried and verdict.grade != "proved":
-        said = f"not tried beyond {', '.join(untried)}: too many steps, or no such size"
-        verdict = replace(verdict, reasons=(*verdict.reasons, said))
-    return picked, verdict
+    said = f"not tried beyond {', '.join(untried)}: too many steps, or no such size"
+    return picked, verdict, said if untried else ""
 
 
-def _find_least(job: Job, picked: Picked, name: str, high: Draw) -> tuple[Draw, str]:
+def _find_least(
+    picked: Picked, name: str, high: Draw, judge_there: Callable[[Draw], Further]
+) -> tuple[Draw, str]:
     """The smallest size that halving finds at which the code differs, and how it does there."""
     one, other = picked.draws[0].sizes[name], high.sizes[name]
     difference = ""
@@ -445,7 +523,7 @@ def _find_least(job: Job, picked: Picked, name: str, high: Draw) -> tuple[Draw, 
         near = high.resize(**{name: middle})
         if near is not None:
             near = replace(near, reason=f"{name} is {middle}")
-            found = judge_further(picked.program, job.formula, near)
+            found = judge_there(near)
             if found.same is False:
                 other, high, difference = middle, near, found.difference
                 continue
@@ -517,11 +595,15 @@ def refine(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     """What comes after the judgement: findings and a proof, or an explanation."""
     if verdict.same:
         verdict = _add_findings(job, picked, verdict, send)
-        picked, verdict = _prove(job, picked, verdict, send)
-        send(verdict)
-    if verdict.same:
         send.begin("the sizes far beyond")
-        picked, verdict = _judge_far(job, picked, verdict)
+        picked, verdict, untried = _judge_far(job, picked, verdict)
+        send(verdict)
+        if verdict.same:
+            picked, verdict = _prove(job, picked, verdict, send)
+        if verdict.grade in {"proved", "identical"} and not _may_be_exact(verdict):
+            verdict = replace(verdict, grade="agrees", reasons=())
+        if verdict.same and verdict.grade != "proved" and untried:
+            verdict = replace(verdict, reasons=(*verdict.reasons, untried))
         send(verdict)
     if verdict.same is False:
         _explain(job, picked, verdict, send)
@@ -554,17 +636,7 @@ def _prove(job: Job, picked: Picked, verdict: Verdict, send: Report) -> tuple[Pi
     if proof is None:
         return picked, verdict
     verdict = replace(verdict, grade="proved", reasons=(proof.words,))
-    others = find_other_sides(picked.draws[0], proof.conditions)
-    picked, verdict, agreed = _judge_draws(job, picked, verdict, others)
-    if verdict.same and agreed:
-        sides: dict[str, dict[str, None]] = {}
-        for reason in agreed:
-            side, _, size = reason.rpartition(" at ")
-            sides.setdefault(side, {})[size] = None
-        told = (f"{side} at {', '.join(found)}" for side, found in sides.items())
-        words = f"{proof.words}; float64 agrees {'; '.join(told)}"
-        verdict = replace(verdict, reasons=(words,))
-    return picked, verdict
+    return judge_other_ways(job, picked, verdict, proof)
 
 
 def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:

@@ -70,6 +70,10 @@ def mask_in_uint8(x):
     return 2 * x * torch.ones(x.shape[0], dtype=torch.uint8)
 
 
+def mask_in_single(x):
+    return 2 * x * torch.ones(x.shape[0], dtype=torch.float32)
+
+
 def normalize_in_single(x, g, eps=1e-6):
     h = x.float()
     return (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * g
@@ -88,6 +92,7 @@ def widen_what_is_short(x, g, eps=1e-6):
         (multiply_shortly, PRODUCT, "bfloat16 computes in bfloat16"),
         (multiply_by_autocast, PRODUCT, "matmul computes in bfloat16"),
         (widen_what_is_short, NORM, "takes another way in"),
+        (normalize_in_single, NORM, "float computes in float32"),
     ],
 )
 def test_what_is_right_but_for_its_type_agrees_and_is_named(code, formula, line):
@@ -113,7 +118,7 @@ def test_another_value_in_another_type_is_different(code, formula):
 
 @pytest.mark.parametrize(
     ("code", "formula"),
-    [(mask_in_uint8, DOUBLE), (normalize_in_single, NORM)],
+    [(mask_in_uint8, DOUBLE), (mask_in_single, DOUBLE)],
 )
 def test_what_loses_nothing_is_proved(code, formula):
     verdict = check(code, parse(formula))

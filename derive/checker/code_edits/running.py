@@ -7,7 +7,6 @@ done where the code lives.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -26,6 +25,7 @@ from derive.checker.runs import (
     make_module,
     pick_results,
     prepare,
+    trace_lines,
 )
 from derive.checker.trace import record
 from derive.checker.trace.match import Print, find_print
@@ -225,7 +225,7 @@ def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:
     repeated: set[int] = set()
     seen: set[tuple[int, CodeType]] = set()
 
-    def trace_line(frame: Any, event: str, _: Any) -> Any:
+    def note(frame: Any, event: str) -> None:
         place = (frame.f_lineno, frame.f_code)
         if event == "line" and place in seen:
             repeated.add(frame.f_lineno)
@@ -234,18 +234,9 @@ def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:
             found = ((name, _describe(value)) for name, value in frame.f_locals.items())
             names = {name: each for name, each in found if each is not None}
             lines[frame.f_lineno] = {**lines.get(frame.f_lineno, {}), **names}
-        return trace_line
 
-    def trace_call(frame: Any, event: str, _: Any) -> Any:
-        return trace_line if frame.f_code.co_filename == path else None
-
-    before = sys.gettrace()
-    sys.settrace(trace_call)
-    try:
-        with suppress(Exception):  # what ran before it stopped is of use
-            run()
-    finally:
-        sys.settrace(before)
+    with trace_lines(path, note), suppress(Exception):  # what ran before it stopped is of use
+        run()
     return lines, tuple(sorted(repeated))
 
 
