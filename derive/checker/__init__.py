@@ -2,7 +2,8 @@
 
     load        the code that a person means                            script
     pick        which argument is which tensor, and at which sizes      slots, bind, tries, draws
-    stages      float64 against the loops, further sizes and inputs, fields, proof    judge, digits
+    stages      float64 against the loops, further sizes and inputs, fields, proof    judge, inputs,
+                digits, precision
     explain     where code departs from its formula, and the edit       edits, code_edits, trace
 
 Three processes: the caller's; the judge, its `child`, which sends the verdict so far after each

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from derive.checker import circumstances, load, program, runs, slots, trace, tries
+from derive.checker import circumstances, load, modes, program, runs, slots, trace, tries
 from derive.checker.code_edits import running
 from derive.checker.code_edits.sites import Rewrite
 from derive.checker.load import CannotRunError, Code
@@ -77,7 +77,7 @@ def list_classes() -> dict[str, type]:
 
     return name_classes(
         *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, program.Equations, Condition),
-        *(runs.Given, runs.How, runs.Answer, runs.Lowering, trace.Event, trace.Trace),
+        *(runs.Given, runs.How, runs.Answer, modes.Lowering, trace.Event, trace.Trace),
         *(Statement, tries.Made, Rewrite, Print, Rename, circumstances.Run, circumstances.Called),
     )
 

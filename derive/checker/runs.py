@@ -16,7 +16,6 @@ a name. That an operation fails whose operands do not fit together says nothing 
 from __future__ import annotations
 
 import inspect
-import math
 import random
 import re
 import sys
@@ -29,14 +28,21 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.load import CannotRunError, find_line, is_incurable, say
-from derive.checker.masks import Masks, find_values
 from derive.checker.member import make_object
+from derive.checker.modes import (
+    Lowering,
+    Masks,
+    State,
+    make_failure_watch,
+    make_precise,
+    make_recorder,
+    make_watch,
+)
 from derive.checker.processes import where_it_lives
 from derive.checker.slots import fold, gather
 from derive.checker.ties import Statement, read_refusal, read_view
 from derive.errors import DeriveError
-from derive.frontend.torch.memory import find_fields, find_tensors
-from derive.frontend.torch.spots import name_of
+from derive.frontend.torch.memory import find_fields
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -44,47 +50,8 @@ if TYPE_CHECKING:
     from derive.checker.processes import CannotRunError
     from derive.judge.fields.parts import Usage
 
+
 INIT = "--init"  # stands for all arguments of a constructor
-_READING = frozenset(["item", "tolist", "numpy", "__array__", "__float__"])
-
-
-def make_watch(path: str) -> Any:
-    """A mode whose `cuts` are the lines of the user's file and the calls that end a gradient."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    class Watch(TorchFunctionMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.cuts: dict[tuple[int, str], None] = {}
-
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            given = [*find_tensors(args), *find_tensors(list((kwargs or {}).values()))]
-            held = any(each.requires_grad for each in given)
-            found = function(*args, **(kwargs or {}))
-            name = name_of(function)
-            if held and not name.endswith("_like") and not name.startswith("new_"):
-                reals = [each for each in find_tensors(found) if each.is_floating_point()]
-                lost = bool(reals) and not any(each.requires_grad for each in reals)
-                if lost or name in _READING:
-                    self.cuts[
-                        find_line_now(path) or 0, name if torch.is_grad_enabled() else "no_grad"
-                    ] = None
-            return found
-
-    return Watch()
-
-
-def find_line_now(path: str) -> int | None:
-    """The line of the innermost frame that is in the user's file."""
-    frame: Any = sys._getframe()
-    while frame is not None and frame.f_code.co_filename != path:
-        frame = frame.f_back
-    return None if frame is None else int(frame.f_lineno)
-
-
 _UNDEFINED = re.compile(r"NameError: |AttributeError: '(\w+)' object has no attribute")
 _BUILTIN = ("Tensor", "NoneType", "bool", "int", "float", "str", "tuple", "list", "dict")
 
@@ -109,31 +76,6 @@ def _is_in(frame: FrameType, path: str) -> bool:
     return frame.f_code.co_filename == path
 
 
-def make_failure_watch() -> Any:
-    """A mode that keeps, as `failed`, the name and arguments of the torch function that raised."""
-    from torch.overrides import TorchFunctionMode
-
-    class Watch(TorchFunctionMode):
-        failed: tuple[str, Any, Any] | None = None
-
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            try:
-                return function(*args, **(kwargs or {}))
-            except Exception:
-                self.failed = (getattr(function, "__name__", ""), args, kwargs or {})
-                raise
-
-    return Watch()
-
-
-MOST_CALLS = 4000  # of torch, that are noted in one run
-_LARGE = 700.0  # the exponential of more than this is infinite in float64
-_POLES = {"div", "truediv", "rtruediv", "divide", "true_divide", "reciprocal", "rsqrt", "log"}
-_POLES |= {"log2", "log10", "log1p", "where", "fill", "full", "masked_fill", "softmax"}
-_VANISHING = {"exp", "exp2", "sigmoid", "softmax", "erfc"}
-_FACTORS = {"mul", "multiply", "pow", "square", "div", "truediv", "divide", "prod", "cumprod"}
 MOST_PARTS = 64  # of a result that is a nest of tuples and dictionaries
 
 
@@ -160,15 +102,6 @@ class How:
     is_watched: bool = False  # are its calls told
     ordinary: Given | None = None  # inputs at which is seen what a mask is; -inf stands there then
     most_lines: int = 0  # of the code, counted as they run, after which it is stopped; 0 for all
-
-
-@dataclass(frozen=True)
-class Lowering:
-    """A call that makes shorter floats, or narrow integers, out of what it reads."""
-
-    dtype: str
-    line: int | None
-    call: str
 
 
 @dataclass(frozen=True)
@@ -246,7 +179,7 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
         if how.is_watched and isinstance(target, type):
             with prepare(how, path):  # what makes the module is no call of the code's
                 _keep_module(target, given.constructor)
-        watch = make_recorder(path, how) if how.is_watched else None
+        watch = make_recorder(path, how.asked) if how.is_watched else None
         lines = _count_lines(how.most_lines, path) if how.most_lines else nullcontext()
         modes = (views if is_plain else nullcontext(), watch or nullcontext(), lines)
         with modes[0], prepare(how, path) as state, modes[1], modes[2]:
@@ -271,140 +204,6 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
         raise describe_error(error, path, views.failed) from error
 
 
-def make_recorder(path: str, how: How) -> Any:
-    """A mode that notes each call of torch's, its line, its numbers, and what it makes shorter.
-
-    `reach` are the least magnitude above 0 and the largest by type: of float64, of whole numbers
-    in an integer type, and of tensors that hold whole numbers alone in a shorter float.
-    """
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    narrow = (torch.int8, torch.uint8, torch.int16)
-    usual = (torch.float64 if how.asked else torch.float32).itemsize
-
-    class Recorder(TorchFunctionMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.calls: list[tuple[str, int]] = []
-            self.numbers: list[float] = []
-            self.lowered: dict[Lowering, None] = {}
-            self.full: dict[Lowering, None] = {}
-            self.cuts_to: dict[str, None] = {}
-            self.reach: dict[str, tuple[float, float]] = {}
-            self.left_range = False
-
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            line = find_line_now(path)  # none where it is no call of the code
-            if line is None or len(self.calls) >= MOST_CALLS:
-                return function(*args, **(kwargs or {}))
-            wide = _widen(function, args, kwargs or {})
-            found = function(*args, **(kwargs or {}))
-            name = getattr(function, "__name__", "")
-            self.calls.append((name, line))
-            given = (*args, *(kwargs or {}).values())
-            self.left_range |= _leaves_range(name, args, found)
-            self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
-            read = [each for each in iterate(given) if isinstance(each, torch.Tensor)]
-            for tensor in iterate(found):
-                if isinstance(tensor, torch.Tensor):
-                    what = Lowering(str(tensor.dtype).removeprefix("torch."), line, name)
-                    self.note(what, find_values(tensor), read, wide)
-            return found
-
-        def note(self, what: Lowering, made: Any, read: list[Any], wide: Any) -> None:
-            if is_lower(made, read):
-                self.lowered[what] = None
-            if made.dtype is torch.bool or made.dtype.is_complex or not made.numel():
-                return
-            is_whole = not made.dtype.is_floating_point
-            if is_whole and what.call in _CASTS and any(e.dtype.is_floating_point for e in read):
-                self.cuts_to[what.dtype] = None
-            values = made.abs() if not is_whole else made.double().abs()
-            if made.dtype.is_floating_point and made.dtype.itemsize < usual:
-                if not bool((values == values.floor()).all()):  # or infinite or nan
-                    return
-                is_whole = True
-            most = float(values.max())
-            is_short = made.dtype.is_floating_point and is_whole
-            if (is_short and most >= find_limit(made.dtype)) or _is_beyond(wide, made):
-                self.full[what] = None
-            if not is_whole:
-                values = values[values.isfinite() & (values > 0)]
-                if not values.numel():
-                    return
-                most = float(values.max())
-            low, high = self.reach.get(what.dtype, (most, most))
-            self.reach[what.dtype] = min(low, float(values.min())), max(high, most)
-
-    def is_lower(made: Any, read: list[Any]) -> bool:
-        if any(each.dtype == made.dtype for each in read):
-            return False
-        if made.is_floating_point():
-            return bool(made.dtype.itemsize < usual)
-        return made.dtype in narrow and bool(((made != 0) & (made != 1)).any())
-
-    return Recorder()
-
-
-def find_limit(dtype: Any) -> float:
-    """The largest number up to which a type holds all whole ones."""
-    import torch
-
-    if dtype.is_floating_point:
-        return 2 / float(torch.finfo(dtype).eps)
-    return float(torch.iinfo(dtype).max)
-
-
-_CASTS = {"to", "type", "type_as", "long", "int", "short", "char", "byte"}
-
-
-def _widen(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-    """What a call on whole numbers gives in float64, which holds larger ones; None for others."""
-    import torch
-
-    given = list(find_tensors(args))
-    if not given or any(each.is_floating_point() or each.is_complex() for each in given):
-        return None
-    if all(each.dtype is torch.bool for each in given):
-        return None
-    name = name_of(function).strip("_").removeprefix("bitwise_")
-    wide = [each.double() if isinstance(each, torch.Tensor) else each for each in args]
-    try:
-        if name in _CASTS:
-            return wide[0]
-        if name in {"lshift", "rlshift", "left_shift", "ilshift"}:
-            one, other = wide[::-1] if name == "rlshift" else wide
-            return one * 2.0**other
-        if name.endswith("_") or name in {"and", "or", "xor", "not"}:
-            return None
-        return function(*wide, **{n: v for n, v in kwargs.items() if n not in {"dtype", "out"}})
-    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
-        return None
-
-
-def _is_beyond(wide: Any, found: Any) -> bool:
-    """Are there numbers beyond the type of what was found?"""
-    import torch
-
-    if not isinstance(wide, torch.Tensor) or wide.shape != found.shape or not wide.numel():
-        return False
-    if not wide.is_floating_point() or found.dtype.is_floating_point:
-        return False
-    return bool(wide.abs().max() > torch.iinfo(found.dtype).max)
-
-
-def iterate(value: Any) -> Iterator[Any]:
-    """Everything in nested tuples and lists."""
-    if isinstance(value, (tuple, list)):
-        for each in value:
-            yield from iterate(each)
-    else:
-        yield value
-
-
 def describe_error(error: BaseException, path: str, failed: Any = None) -> CannotRunError:
     """The error of the user's code, with its line; `failed` is the torch function that raised."""
     line = find_line(error, path)
@@ -413,18 +212,6 @@ def describe_error(error: BaseException, path: str, failed: Any = None) -> Canno
     return CannotRunError(
         f"{at}{say(error)}", line, is_incurable=is_incurable(error), statements=said
     )
-
-
-@dataclass
-class State:
-    """What is counted over residues, and what the code asks for in shorter floats.
-
-    `whole` are the magnitudes, by type, of what it asks for that holds whole numbers alone.
-    """
-
-    usage: Usage | None = None
-    shorter: dict[Lowering, None] = field(default_factory=dict)
-    whole: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @contextmanager
@@ -690,66 +477,6 @@ def step_by_step() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-
-
-def make_precise(state: State, path: str) -> Any:
-    """A mode in which every request for a shorter float is one for float64, and is noted."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    short = {torch.float32, torch.float16, torch.bfloat16}
-    by_name = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
-
-    class Precise(TorchFunctionMode):
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            named, name = dict(kwargs or {}), getattr(function, "__name__", "")
-            given = [e for e in (*args, *named.values()) if isinstance(e, torch.dtype)]
-            given += [by_name[name]] if name in by_name and args else []
-            given += [torch.bfloat16] if torch.is_autocast_enabled("cpu") else []
-            asked = [each for each in given if each in short]
-            if name in by_name and args:
-                found = args[0].double() if isinstance(args[0], torch.Tensor) else args[0]
-            else:
-                if isinstance(named.get("dtype"), torch.dtype) and named["dtype"] in short:
-                    named["dtype"] = torch.float64
-                args = tuple(
-                    torch.float64 if isinstance(each, torch.dtype) and each in short else each
-                    for each in args
-                )
-                found = function(*args, **named)
-            for dtype in asked:
-                told = str(dtype).removeprefix("torch.")
-                state.shorter[Lowering(told, find_line_now(path), name)] = None
-                if type(found) is not torch.Tensor or not found.is_floating_point():
-                    continue
-                values = find_values(found)
-                if values.numel() and bool((values % 1 == 0).all()):
-                    low, high = state.whole.get(told, (math.inf, 0.0))
-                    most = float(values.abs().max())
-                    state.whole[told] = min(low, most), max(high, most)
-            return found
-
-    return Precise()
-
-
-def _leaves_range(name: str, args: Sequence[Any], result: Any) -> bool:
-    import torch
-
-    name = name.strip("_")
-    given = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
-    if not given or not isinstance(result, torch.Tensor) or not result.is_floating_point():
-        return False
-    given, result = list(map(find_values, given)), find_values(result)
-    if not all(bool(each.isfinite().all()) for each in given):
-        return False
-    largest = max(float(each.abs().max()) if each.numel() else 0.0 for each in given)
-    overflows = name not in _POLES and largest > _LARGE and bool(result.isinf().any())
-    if overflows or not bool((result == 0).any()):
-        return overflows
-    factors = all(bool((each != 0).all()) for each in given)
-    return name in _VANISHING or (factors and name.strip("_r") in _FACTORS)
 
 
 @where_it_lives

@@ -8,27 +8,15 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from derive.checker.circumstances import judge_circumstances, run_all
-from derive.checker.digits import (
-    FINITE_MASK,
-    RULES_OUT_PROOF,
-    Further,
-    find_loss,
-    find_unstable,
-    is_growing,
-    judge_far,
-    judge_further,
-    judge_lowered,
-    judge_short,
-    pass_full,
-)
+from derive.checker.digits import FINITE_MASK, Further, judge_further
 from derive.checker.draws import (
     MOST_ELEMENTS,
     find_other_sides,
     pass_bounds,
     pass_limits,
-    vary_inputs,
     vary_sizes,
 )
+from derive.checker.inputs import vary_inputs
 from derive.checker.judge import (
     CLEAR,
     Exactness,
@@ -38,11 +26,22 @@ from derive.checker.judge import (
     judge_gradients,
 )
 from derive.checker.load import CannotRunError, Code, find_literals, has_loops
+from derive.checker.modes import Lowering
 from derive.checker.pick import Picked, pick_program
+from derive.checker.precision import (
+    RULES_OUT_PROOF,
+    find_loss,
+    find_unstable,
+    is_growing,
+    judge_far,
+    judge_lowered,
+    judge_short,
+    pass_full,
+)
 from derive.checker.processes import find_kind, log_error
 from derive.checker.program import Program, evaluate_source, find_names, find_tensors, lift_program
 from derive.checker.reading import say_line
-from derive.checker.runs import TOO_LONG, Answer, How, Lowering, has_dropout
+from derive.checker.runs import TOO_LONG, Answer, How, has_dropout
 from derive.checker.slots import Slot, find_slots
 from derive.checker.tries import construct, find_outside
 from derive.errors import DeriveError, Diagnostic

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from derive import check, parse
-from derive.checker.draws import SCALES, find_other_sides, make_draws, vary_inputs, vary_sizes
+from derive.checker.draws import find_other_sides, make_draws, vary_sizes
+from derive.checker.inputs import SCALES, vary_inputs
 from derive.checker.load import find_literals, load
 from derive.frontend.system import to_system
 from derive.frontend.torch.numbers import Condition

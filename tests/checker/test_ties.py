@@ -9,8 +9,9 @@ from torch import nn
 from derive import parse
 from derive.checker import pick, tries
 from derive.checker.load import CannotRunError, load
+from derive.checker.modes import make_failure_watch
 from derive.checker.pick import pick_program
-from derive.checker.runs import find_statements, make_failure_watch
+from derive.checker.runs import find_statements
 from derive.checker.ties import Statement, guess_ties, set_sizes
 from derive.frontend.system import to_system
 

@@ -1,0 +1,417 @@
+"""Inputs at which code is judged beside random ones.
+
+values   zeros, equal and whole ones, large ones, the ends of a domain, every second row alike
+numbers  around each number of code and formula, and so large that parts of the formula reach it
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from derive.checker.draws import Draw, find_ends, find_numbers, put
+from derive.ir.nodes import (
+    TRUE,
+    Access,
+    Along,
+    Call,
+    Expr,
+    Infinity,
+    Number,
+    Pow,
+    Reduce,
+    ScalarInput,
+    System,
+    Tensor,
+)
+from derive.ir.walk import walk
+from derive.judge.evaluate import Evaluator
+from derive.judge.samples import (
+    find_domain,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    Values = dict[str, Any]
+
+
+Way: TypeAlias = Callable[[Any], Any]  # what is made of the entries of a tensor
+SCALES = (20.0, 1e3, 1e6)  # factors of the inputs at which clamps and caps have a say
+MOST_NUMBERS = 16  # of code and formula that are tried
+MOST_ALIKE = 80  # draws in which the entries of tensors have something in common
+MOST_PLACES = 6  # draws that spread a few values over tensors with fewer elements
+MOST_FACTORS = 4  # of the inputs, that make parts of the formula reach a number
+_NEAR = 1e-6  # how far below and above a number is just beside it
+_ALTERNATIONS = 4  # of two integers in a tensor
+_LEAST_FLOAT = 1e-37  # about the least that float32 holds
+_STEPWISE = {"floor", "ceiling", "mod", "floordiv"}
+
+
+def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Draw]:
+    """Draws with inputs that are special; `numbers` are those of the code."""
+    first, system = draws[0], draws[0].system
+    is_stepwise = _is_stepwise(system)
+    if _find_steps(system) and not is_stepwise:
+        yield replace(first, change=partial(_make_whole, 4), reason="inputs with halves, quarters")
+    for draw in draws if not is_stepwise else ():
+        change = partial(_make_whole, 1)
+        yield replace(draw, change=change, reason="inputs that are whole numbers")
+        yield replace(draw, change=partial(_make_equal, 0.0), reason="inputs that are all 0")
+        yield replace(draw, change=partial(_make_equal, 1.0), reason="inputs that are all equal")
+    for factor in SCALES:
+        yield scale(first, factor)
+    for sign, what in ((-1, "negative"), (1, "positive")):
+        for draw in draws:
+            change = partial(set_signs, sign, 0.0)
+            yield replace(draw, change=change, reason=f"inputs that are all {what}")
+    if not is_stepwise:
+        yield replace(first, change=_make_zero, reason="a slice of zeros in every input")
+        yield from _spread(first, _find_edges, "inputs at the ends of their domains and 0")
+        for tiny in _spread(first, _find_tiny, "inputs above 0 that float32 does not hold"):
+            yield replace(tiny, is_remark=True)
+    else:
+        yield replace(first, change=_make_pairs, reason="inputs of which every two are equal")
+    for end, what in ((0, "smallest"), (1, "largest")):
+        if any(getattr(entry, "kind", "") == "int" for entry in system.inputs):
+            yield replace(first, change=partial(_make_end, end), reason=f"integers at their {what}")
+    for draw in draws if any(getattr(e, "kind", "") == "bool" for e in system.inputs) else ():
+        for truth in (True, False)[: 1 if _has_rows(system) else 2]:
+            reason = f"truth values that are all {str(truth).lower()}"
+            yield replace(draw, change=partial(_make_truth, truth), reason=reason)
+    yield from _make_alike(first)
+    yield from _vary_scalars(first, numbers)
+    for number in select_numbers((*numbers, *find_numbers(system))):
+        if not is_stepwise:
+            pool = partial(_surround, number)
+            yield from _spread(first, pool, f"inputs at and around {number:g}")
+        for sign, what in ((-1, "below"), (1, "above")):
+            change = partial(set_signs, sign, abs(number))
+            yield replace(first, change=change, reason=f"inputs all {what} {sign * abs(number):g}")
+        for factor in _find_factors(first, number) if abs(number) >= _NEAR else ():
+            yield scale(first, factor)
+
+
+def _vary_scalars(draw: Draw, numbers: Sequence[float]) -> Iterator[Draw]:
+    """Each scalar in turn at 0 and 1, negative, small and large, and at numbers of either sign."""
+    told = (*numbers, *find_numbers(draw.system))
+    near = [each for n in select_numbers(told) for each in (n, 1.5 * n + 0.375)]
+    near += [-each for each in near]
+    values = dict.fromkeys((0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near))
+    for entry in draw.system.inputs:
+        if not isinstance(entry, ScalarInput) or entry.name in draw.defaulted:
+            continue
+        for value in values:
+            change = partial(_set_scalar, entry.name, value)
+            reason = f"{entry.name} = {value:g}"
+            yield replace(draw, change=change, reason=reason, is_limit=True)
+
+
+def _set_scalar(name: str, value: float, draw: Draw, values: Values) -> Values:
+    return values | {name: value}
+
+
+def scale(draw: Draw, factor: float) -> Draw:
+    """The draw with its real inputs that have no domain so many times as large."""
+    if factor == 1:
+        return draw
+    return replace(draw, change=partial(_scale, factor), reason=f"inputs {factor:g} times as large")
+
+
+def select_numbers(numbers: Iterable[float]) -> list[float]:
+    """The numbers that are worth a try: 0, 1 and 2 are met in any case."""
+    kept = dict.fromkeys(n for n in numbers if _LEAST_FLOAT <= abs(n) <= 1 / _NEAR**2)
+    return [n for n in kept if n not in {-2, -1, 1, 2}][:MOST_NUMBERS]
+
+
+def _find_steps(system: System) -> list[Expr]:
+    """Where values jump: the place of the largest of equals, a floor."""
+    parts = (part for each in system.equations for part in walk(each.value))
+    return [
+        part
+        for part in parts
+        if (isinstance(part, Reduce) and part.kind.startswith("arg"))
+        or (isinstance(part, Call) and part.function in _STEPWISE)
+    ]
+
+
+def _is_stepwise(system: System) -> bool:
+    """Does rounding decide on which side of a jump its values are, at special inputs?
+
+    Where sums and products of dyadic numbers alone are compared, nothing is rounded there.
+    """
+    inside = [part for step in _find_steps(system) for part in walk(step)]
+    if any(isinstance(part, Access) and part.tensor not in system.inputs for part in inside):
+        inside = [part for each in system.equations for part in walk(each.value)]
+    return any(_is_rounded(part) for part in inside)
+
+
+def _has_rows(system: System) -> bool:
+    """Are entries left out of rows? What an empty one gives is told beside the verdict."""
+    parts = [part for each in system.equations for part in walk(each.value)]
+    left = (part.condition for part in parts if isinstance(part, (Along, Reduce)))
+    return any(each != TRUE for each in left) or any(isinstance(p, Infinity) for p in parts)
+
+
+def _is_rounded(part: Expr) -> bool:
+    """May its value at small whole numbers be rounded?"""
+    match part:
+        case Number(value):
+            return value.denominator & (value.denominator - 1) != 0
+        case Call(function, _):
+            return function not in {*_STEPWISE, "abs", "max", "min", "relu", "sign", "clip"}
+        case Reduce(kind, _, _, _):
+            return kind not in {"sum", "max", "min", "argmax", "argmin", "prod"}
+        case Pow(_, exponent):
+            return not isinstance(exponent, Number) or exponent.value < 0
+        case Along(kind, _, _, _):
+            return kind != "cumsum"
+    return False
+
+
+def _list_reals(draw: Draw, values: Values) -> list[tuple[Tensor, Any]]:
+    """The real tensors with what they hold."""
+    tensors = [entry for entry in draw.system.inputs if isinstance(entry, Tensor)]
+    return [(entry, values[entry.name]) for entry in tensors if entry.kind == "real"]
+
+
+def _make_whole(parts: int, draw: Draw, values: Values) -> Values:
+    """Small whole numbers or such parts of 1, as far as a domain has them: zeros, equal values."""
+    import torch
+
+    generator = torch.Generator().manual_seed(draw.seed)
+    for entry, value in _list_reals(draw, values):
+        domain = find_domain(entry, draw.sizes)
+        pool = [n / parts for n in range(-2 * parts, 2 * parts + 1) if domain.holds(n / parts)]
+        if pool:
+            place = torch.randint(len(pool), value.shape, generator=generator)
+            values[entry.name] = torch.tensor(pool, dtype=value.dtype)[place]
+    return values
+
+
+def _make_equal(number: float, draw: Draw, values: Values) -> Values:
+    """One number in every real input that may hold it."""
+    for entry, value in _list_reals(draw, values):
+        if find_domain(entry, draw.sizes).holds(number):
+            values[entry.name] = value * 0 + number
+    return values
+
+
+def set_signs(signs: Mapping[str, int] | int, least: float, draw: Draw, values: Values) -> Values:
+    """Each of these tensors on its side of 0, and so far from it, where it has no domain."""
+    for entry, value in _list_reals(draw, values):
+        if find_domain(entry, draw.sizes).is_everything:
+            beyond = least * (1.5 + value.abs()) if least else value.abs()
+            sign = signs if isinstance(signs, int) else signs[entry.name]
+            values[entry.name] = sign * beyond
+    return values
+
+
+def _make_zero(draw: Draw, values: Values) -> Values:
+    """Zeros in the first slice of every tensor that may hold them."""
+    for entry, value in _list_reals(draw, values):
+        if find_domain(entry, draw.sizes).holds(0):
+            value[:1] = 0 if value.dim() else value
+            values[entry.name] = value if value.dim() else value * 0
+    return values
+
+
+def _scale(factor: float, draw: Draw, values: Values) -> Values:
+    for entry, value in _list_reals(draw, values):
+        if find_domain(entry, draw.sizes).is_everything:
+            values[entry.name] = value * factor
+    return values
+
+
+def _make_end(end: int, draw: Draw, values: Values) -> Values:
+    """Every integer at one end of its range."""
+    for entry in draw.system.inputs:
+        if isinstance(entry, Tensor) and entry.kind == "int":
+            pool = find_ends(draw, entry)
+            values[entry.name] = values[entry.name] * 0 + pool[end]
+    return values
+
+
+def _make_truth(truth: bool, draw: Draw, values: Values) -> Values:
+    masks = [e.name for e in draw.system.inputs if getattr(e, "kind", "") == "bool"]
+    return values | {name: (values[name] & False) | truth for name in masks}
+
+
+def _make_pairs(draw: Draw, values: Values) -> Values:
+    """Whole numbers, the same at every two places along every index: equals, and no rounding."""
+    import torch
+
+    generator = torch.Generator().manual_seed(draw.seed)
+    for entry, value in _list_reals(draw, values):
+        domain = find_domain(entry, draw.sizes)
+        pool = [n for n in range(-40, 41) if domain.holds(n)]
+        if len(pool) > 2:
+            made = torch.tensor(pool, dtype=value.dtype)
+            made = made[torch.randint(len(pool), value.shape, generator=generator)]
+            for axis, extent in enumerate(value.shape):
+                made = made.index_select(axis, torch.arange(extent) // 2 * 2)
+            values[entry.name] = made
+    return values
+
+
+def _make_alike(draw: Draw) -> Iterator[Draw]:
+    """Each tensor in turn with entries that have something in common; so have every second row's.
+
+    That all tensors have it together is tried at every draw.
+    """
+    tensors = [entry for entry in draw.system.inputs if isinstance(entry, Tensor)]
+    reals, masks = ([e.name for e in tensors if e.kind == kind] for kind in ("real", "bool"))
+    ways: dict[str, Way] = {
+        "zeros": lambda value: value * 0,
+        "equal": lambda value: value * 0 + 1.5,
+        "negative": lambda value: -value.abs() - _NEAR,
+        "positive": lambda value: value.abs() + _NEAR,
+    }
+    plan: list[tuple[dict[str, str], int]] = []
+    if len(reals) > 1:
+        plan += [({name: way}, 1) for name in reals for way in ("zeros", "equal", "negative")]
+        for turn in (("negative", "positive"), ("positive", "negative")):
+            plan.append(({name: turn[k % 2] for k, name in enumerate(reals)}, 1))
+    plan += [(dict.fromkeys(reals, "zeros"), 2)] if reals else []
+    if not _has_rows(draw.system):
+        ways["false"] = partial(_fill, False)
+        plan += [({name: "false"}, step) for name in masks for step in (1, 2)]
+    for given, step in plan[:MOST_ALIKE]:
+        words = " and ".join(dict.fromkeys(given.values()))
+        whose = f"{', '.join(given)} all" if step == 1 else "every second row"
+        change = partial(_change_alike, {name: ways[way] for name, way in given.items()}, step)
+        yield replace(draw, change=change, reason=f"inputs with {whose} {words}", is_defined=True)
+
+
+def _fill(value: bool, mask: Any) -> Any:
+    return (mask & False) | value
+
+
+def _change_alike(ways: Mapping[str, Way], step: int, draw: Draw, values: Values) -> Values:
+    """The inputs with these tensors so, or every so many rows of them, where a domain has it."""
+    found = dict(values)
+    for entry in draw.system.inputs:
+        if isinstance(entry, Tensor) and entry.name in ways:
+            value = values[entry.name]
+            made = ways[entry.name](value)
+            domain = find_domain(entry, draw.sizes)
+            if made.numel() and domain.holds(float(made.min())) and domain.holds(float(made.max())):
+                found[entry.name] = made
+                if step > 1 and value.dim():
+                    found[entry.name] = value.clone()
+                    found[entry.name][::step] = made[::step]
+    return found
+
+
+def _spread(draw: Draw, pool: Callable[[Draw, Tensor], list[float]], reason: str) -> Iterator[Draw]:
+    """Draws in which each tensor holds each value of its pool somewhere."""
+    tensors = [e for e in draw.system.inputs if isinstance(e, Tensor) and e.kind != "bool"]
+    if not any(pool(draw, entry) for entry in tensors):
+        return
+    values = draw.make_inputs()
+    turns = max(-(-len(pool(draw, e)) // max(1, values[e.name].numel())) for e in tensors)
+    for turn in range(min(turns, MOST_PLACES)):
+        yield replace(draw, change=partial(put, pool, turn), reason=reason)
+
+
+def _find_edges(draw: Draw, entry: Tensor) -> list[float]:
+    """The ends of a domain and what is near them; without ends large values, zeros and equals."""
+    domain = find_domain(entry, draw.sizes)
+    if entry.kind == "int":
+        return list(find_ends(draw, entry))
+    if entry.kind == "bool":
+        return []
+    steps = [0.0, _LEAST_FLOAT, 1e-20, 1e-12, _NEAR, 1e-4, 1e-2]
+    far = [1.0, 1e2, 1e4, 1 / _NEAR]
+    pool: list[float] = []
+    if domain.low is not None:
+        pool += [domain.low + step for step in steps]
+    if domain.high is not None:
+        pool += [domain.high - step for step in steps]
+    if domain.high is None:
+        pool += [(domain.low or 0.0) + step for step in far]
+    if domain.low is None:
+        pool += [(domain.high or 0.0) - step for step in far]
+    if domain.is_everything:
+        pool += [0.0, 0.0, 1.0, _NEAR, -_NEAR]
+    return [value for value in pool if domain.holds(value)]
+
+
+def _find_tiny(draw: Draw, entry: Tensor) -> list[float]:
+    """Numbers above 0 that float64 holds and float32 does not, where a domain begins at 0."""
+    is_above = entry.kind == "real" and find_domain(entry, draw.sizes).low == 0
+    return [1e-50, 1e-100, 1e-300] if is_above else []
+
+
+def pass_whole(draw: Draw, limit: float) -> Iterator[Draw]:
+    """The draw with integers about a number, where they have no bound."""
+
+    def list_near(draw: Draw, entry: Tensor) -> list[float]:
+        is_free = entry.kind == "int" and find_domain(entry, draw.sizes).is_everything
+        return [limit, limit + 1] * _ALTERNATIONS if is_free else []
+
+    yield from islice(_spread(draw, list_near, f"integers about {limit:.0f}"), 1)
+
+
+def cut_beyond(draw: Draw, limit: float) -> Draw:
+    """The draw with real inputs beyond a number."""
+    return replace(scale(draw, 4.0 * limit), reason=f"inputs beyond {limit:g}")
+
+
+def _surround(number: float, draw: Draw, entry: Tensor) -> list[float]:
+    """A number, what is just below and above it and beyond it, as far as a domain has them."""
+    domain = find_domain(entry, draw.sizes)
+    if entry.kind == "bool":
+        return []
+    if entry.kind == "int":
+        whole = [int(number) + step for step in (-1, 0, 1)] if number == int(number) else []
+        return [n for n in whole if domain.holds(n)]
+    near = [number, number * (1 - _NEAR), number * (1 + _NEAR)]
+    far = [number - 1, number + 1, 2 * number, 10 * number, number / 2, -number]
+    return [value for value in (*near, *far) if domain.holds(value)]
+
+
+def _find_factors(draw: Draw, number: float) -> list[float]:
+    """Factors of the inputs that make parts of the formula as large as a number."""
+    one, two = (find_magnitudes(scale(draw, factor)) for factor in (1.0, 2.0))
+    found: dict[int, float] = {}
+    for here, there in zip(one, two, strict=True):
+        if not (0 < here < math.inf and 0 < there < math.inf):
+            continue
+        degree = math.log2(there / here)
+        if 0.2 < abs(degree) < 8:
+            power = math.log10(1.5 * abs(number) / here) / degree
+            if 0.3 < abs(power) < 6:
+                found.setdefault(round(2 * power), 10**power)
+    return sorted(found.values())[:MOST_FACTORS]
+
+
+def find_magnitudes(draw: Draw) -> list[float]:
+    """The largest size of each part of the formula."""
+    evaluator = Evaluator(draw.make_inputs(), draw.sizes, draw.system.empty_row)
+    found = []
+    for equation in draw.system.equations:
+        evaluator.define(equation)
+        for part in walk(equation.value):
+            tensor = evaluator.recall(part)
+            if tensor is not None and tensor.is_floating_point() and tensor.numel():
+                found.append(float(tensor.abs().max()))
+            else:
+                found.append(0.0)
+    return found
+
+
+def fill(draw: Draw) -> Draw | None:
+    """The draw with all truth values true and all integers at their largest; None without them."""
+    kinds = {getattr(entry, "kind", "") for entry in draw.system.inputs}
+    if not kinds & {"bool", "int"}:
+        return None
+
+    def change(draw: Draw, values: Values) -> Values:
+        return _make_end(1, draw, _make_truth(True, draw, values))
+
+    return replace(draw, change=change, reason=f"{draw.reason}, truth values and integers alike")

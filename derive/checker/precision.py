@@ -1,0 +1,492 @@
+"""Precision and range: runs in shorter floats, and at sizes at which types are full.
+
+Precision is part of the code: it runs in float32, float16 and bfloat16 too, as people run it. How
+far such a run may be from the formula is told by the formula's own condition there: by what it
+loses itself in the shorter type, and by how much it moves when its inputs do. Beyond that, code
+that takes another way than in float64 is different. What it makes of shorter floats or of narrow
+integers by itself is named, and rules out a proof: fields and equations know neither. At logits of
+1 and of 1e4 it has to be finite where the formula is.
+
+How the code's numbers grow from ordinary sizes to one far beyond tells at which size a type of its
+would be full: integers begin again, a short float counts no further, factors leave the range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice, product
+from typing import TYPE_CHECKING, Any
+
+from derive.checker.digits import Further, judge_further
+from derive.checker.draws import MOST_TOGETHER, count, lengthen
+from derive.checker.inputs import cut_beyond, fill, pass_whole, scale, set_signs
+from derive.checker.judge import (
+    CLEAR,
+    Apart,
+    Outcome,
+    find_expected,
+)
+from derive.checker.load import CannotRunError
+from derive.checker.modes import Lowering, find_limit
+from derive.checker.runs import How
+from derive.errors import Diagnostic
+from derive.ir.nodes import Along, Call, Expr, Reduce, Tensor
+from derive.ir.walk import walk
+from derive.judge.evaluate import Evaluator, evaluate_system
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from derive.checker.draws import Draw
+    from derive.checker.pick import Picked
+    from derive.checker.program import Program
+    from derive.checker.runs import Answer
+    from derive.notation.formula import Formula
+
+    Values = Mapping[str, Any]
+    Truth = Callable[..., float | None]
+
+
+RULES_OUT_PROOF = frozenset(
+    {
+        *("lower-precision", "narrow-integer", "type-branch", "not-quite", "far-below"),
+        *("outside", "asks-chance", "keeps-state", "not-beyond"),
+    }
+)
+_SLACK = 16.0  # times what the formula itself loses
+_LOST = 0.05  # off by so much, the digits of a run are no rounding
+_NEAR_NUMBER = 1e-4  # numbers that code computes differ by less in float32
+_MORE = 4.0  # times the error at ordinary sizes
+_TYPES = ("float32", "float16", "bfloat16")
+_AS_ASKED = How(double=False, asked=True, is_watched=True)
+
+
+@dataclass(frozen=True)
+class Short:
+    """What the runs in shorter floats showed."""
+
+    outcome: Outcome
+    findings: tuple[Diagnostic, ...] = ()
+
+
+def judge_short(picked: Picked, formula: Formula) -> Short:
+    """The code in each shorter type at the first draw, in float32 at every draw.
+
+    Where it asks for shorter floats, it gets them in float64 too; where it cuts real numbers to
+    whole ones, it gets some that their type does not hold.
+    """
+    import torch
+
+    program, first = picked.program, picked.draws[0]
+    usual = program.run(first.make_inputs(), first.sizes, How(is_watched=True))
+    runs = [(first, name) for name in _TYPES] + [(draw, "float32") for draw in picked.draws[1:]]
+    findings: dict[str, Diagnostic] = {}
+    for draw, name in runs:
+        given = _round(draw.make_inputs(), getattr(torch, name))
+        try:
+            answer = program.run(given, draw.sizes, How(double=False, is_watched=True))
+        except CannotRunError:  # torch itself does not have every operation in every type
+            continue
+        worst, where = _compare(program, draw, given, answer, name)
+        other_way = draw is first and not _is_same_way(usual, answer)
+        if where and (other_way or (name == "float32" and worst > _LOST)):
+            return Short(Outcome(False, where, worst))
+        if other_way:
+            says = f"the code takes another way in {name} than in float64"
+            findings.setdefault("type-branch", Diagnostic("type-branch", says))
+        if name != "float32":
+            continue
+        for each in _name_lowerings(answer.lowered, worst):
+            findings.setdefault(f"{each.code} {each.says}", each)
+        if where and not answer.lowered:
+            findings.setdefault("rounding", _say_rounding(where, worst))
+    for dtype in usual.cuts_to:
+        far = cut_beyond(first, find_limit(getattr(torch, dtype)))
+        further = judge_further(program, formula, far)
+        if further.same is False and dtype != "int64":
+            return Short(Outcome(False, further.difference))
+        if further.same is False:
+            says = "the code cuts real numbers to int64, which does not hold all of them"
+            told = Diagnostic("narrow-integer", says, facts=(further.difference,))
+            findings.setdefault("cut", told)
+    short = judge_lowered(program, first) if usual.shorter else Short(Outcome(True))
+    for each in short.findings:
+        findings.setdefault(f"{each.code} {each.says}", each)
+    return replace(short, findings=tuple(findings.values()))
+
+
+def judge_lowered(program: Program, draw: Draw) -> Short:
+    """What comes of the shorter floats that the code asks for, at one draw."""
+    import torch
+
+    findings: dict[str, Diagnostic] = {}
+    told = f" of their largest element{f', {draw.reason}' if draw.reason else ''}"
+    for name, how in (("float32", How(double=False, is_watched=True)), ("float64", _AS_ASKED)):
+        given = _round(draw.make_inputs(), getattr(torch, name))
+        try:
+            answer = program.run(given, draw.sizes, how)
+        except CannotRunError:
+            continue
+        off, where = _compare(program, draw, given, answer, name)
+        if where and off > _LOST:
+            return Short(Outcome(False, f"{where}, {draw.describe()}", off))
+        if name == "float32":
+            found = _name_lowerings(answer.lowered, off, told)
+        elif off > _SLACK * max(_find_lost(draw, given, torch.finfo(torch.float64).eps).values()):
+            single = [each for each in answer.lowered if each.dtype == "float32"]
+            fact = f"with float64 arguments the results are off by {off:.1e}{told}"
+            harmless = "arguments in float32 lose nothing by it"
+            found = (
+                Diagnostic("lower-precision", each.says, facts=(fact, harmless))
+                for each in _name_lowerings(single, off)
+            )
+        else:
+            found = iter(())
+        for each in found:
+            findings.setdefault(f"{each.code} {each.says}", each)
+    if not draw.reason:
+        usual, _ = _run_as_asked(program, draw)
+        dtypes = dict.fromkeys(e.dtype for e in usual.lowered if _is_float(e)) if usual else ()
+        limits = [find_limit(getattr(torch, name)) for name in dtypes]
+        for far in (each for limit in limits for each in pass_whole(draw, limit)):
+            difference = _judge_as_asked(program, far, draw)
+            if difference:
+                return Short(Outcome(False, difference), tuple(findings.values()))
+    return Short(Outcome(True), tuple(findings.values()))
+
+
+def _run_as_asked(program: Program, draw: Draw) -> tuple[Answer | None, float]:
+    """The run in which the code gets the types that it asks for, and how far it is off."""
+    values = draw.make_inputs()
+    try:
+        answer = program.run(values, draw.sizes, _AS_ASKED)
+    except CannotRunError:
+        return None, 0.0
+    expected = find_expected(program, _evaluate(draw, values))
+    pairs = zip(expected, answer.results, strict=False)
+    return answer, max((_measure(f, v) for (_, v), f in pairs if f.shape == v.shape), default=0.0)
+
+
+def _judge_as_asked(program: Program, far: Draw, near: Draw) -> str:
+    """The difference where shorter floats of the code do not hold its whole numbers."""
+    answer, off = _run_as_asked(program, far)
+    short = [each for each in answer.full if _is_float(each)] if answer is not None else []
+    if not short or off <= _MORE * _run_as_asked(program, near)[1] + CLEAR:
+        return ""
+    place = f"line {short[0].line}: {short[0].call}" if short[0].line else short[0].call
+    says = f"{place} makes {short[0].dtype}, which does not hold all whole numbers there"
+    return f"the results are off by {off:.1e} of their largest element, {far.describe()}; {says}"
+
+
+def judge_far(
+    program: Program, formula: Formula, far: Draw, near: Draw, answer: Answer | CannotRunError
+) -> Further:
+    """A size far beyond the others: also where the code's integers and short floats are full."""
+    further = judge_further(program, formula, far, CLEAR, answer)
+    if further.same is False or isinstance(answer, CannotRunError):
+        return further
+    difference = _find_wrapped(program, far, answer) if answer.full else ""
+    if not difference and answer.shorter:
+        difference = _judge_as_asked(program, far, near)
+    findings = (*further.findings, *_name_lowerings(answer.full, 0.0, far.describe()))
+    if difference:
+        return Further(False, difference)
+    return replace(further, findings=findings)
+
+
+def _find_wrapped(program: Program, far: Draw, answer: Answer) -> str:
+    """An element, however small, that is another where whole numbers did not fit their type."""
+    expected = find_expected(program, _evaluate(far, far.make_inputs()))
+    for (name, value), result in zip(expected, answer.results, strict=False):
+        if result.shape != value.shape:
+            continue
+        one, other = result.detach().double(), value.double()
+        off = other.isfinite() & ~((one - other).abs() <= _LOST * other.abs())
+        if bool(off.any()):
+            place = tuple(int(k) for k in off.nonzero()[0])
+            what = answer.full[0]
+            full = f"line {what.line}: {what.call} makes {what.dtype}, which is full there"
+            return f"{Apart(name, place, float(one[place]), float(other[place]))}, " + (
+                f"{far.describe()}; {full}"
+            )
+    return ""
+
+
+def is_growing(near: Answer, far: Answer) -> bool:
+    """Do numbers of the code grow or vanish with a size, as a power of it would not?"""
+    one, other = (each.reach.get("float64", (1.0, 1.0)) for each in (near, far))
+    return any(abs(math.log(there / here)) > _GROWN for here, there in zip(one, other, strict=True))
+
+
+def pass_full(far: Draw, there: Answer, name: str, near: Answer, start: int) -> list[Draw]:
+    """The draw at sizes beyond which a type of the code's would be full, by how numbers grew.
+
+    They grow with a power of the size, or by a factor for each step. Truth values and integers are
+    alike, as they are where most is counted.
+    """
+    import torch
+
+    found: list[float] = []
+    end = far.sizes[name]
+    longer = math.log(end / start)
+    single = torch.finfo(torch.float32)
+    for kind, (least, most) in there.reach.items():
+        low, high = near.reach.get(kind, (least, most))
+        if kind != "float64":  # one more, as positions are counted from 0
+            pairs = [(high + 1, most + 1, find_limit(getattr(torch, kind)))]
+        elif is_growing(near, there):
+            pairs = [(low, least, single.smallest_normal * single.eps), (high, most, single.max)]
+        else:
+            pairs = []
+        for one, other, limit in pairs:
+            steps = math.log(other / one) if one > 0 < other else 0.0
+            left = math.log(limit / other) if other > 0 else 0.0
+            if steps * left > 0 and steps <= _STEEPEST * longer and kind != "float64":
+                found.append(end * math.exp(min(left * longer / steps, 40.0)))
+            elif steps * left > 0:
+                found.append(end + left * (end - start) / steps)
+    found = [more * size for size in found for more in _BEYOND if end < size < _LONGEST]
+    sizes = sorted({int(size) + 2 for size in found})
+    fars = filter(None, (lengthen(far, name, size) for size in sizes))
+    draws = (each for one in fars for each in (one, fill(one)) if each is not None)
+    return [each for each in draws if count(each) <= MOST_TOGETHER][:_MOST_FULL]
+
+
+_MOST_FULL = 6  # such draws
+_BEYOND = (1.02, 1.3)  # times what is expected to be the last size, which may be somewhat off
+_STEEPEST = 12.0  # the power of a size that whole numbers grow with, rather than by factors
+_GROWN = 14.0  # natural logarithm by which floats grow or vanish before more is feared
+_LONGEST = 1 << 20
+
+
+def _round(values: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
+    """Real tensors in a shorter type."""
+    return {
+        name: value.to(dtype) if getattr(value, "is_floating_point", bool)() else value
+        for name, value in values.items()
+    }
+
+
+def _compare(
+    program: Program, draw: Draw, given: Mapping[str, Any], answer: Answer, name: str
+) -> tuple[float, str]:
+    """How far the results are off, as a part of the largest element; and where, if that is far."""
+    import torch
+
+    floats = [getattr(torch, each.dtype) for each in answer.lowered if _is_float(each)]
+    eps = max(torch.finfo(each).eps for each in (getattr(torch, name), *floats))
+    wanted = _evaluate(draw, _round(given, torch.float64))
+    lost = _find_lost(draw, given, eps)
+    worst, where = 0.0, ""
+    expected = zip(find_expected(program, wanted), answer.results, strict=False)
+    for (result, value), found in expected:
+        if not value.is_floating_point() or found.shape != value.shape:
+            continue
+        off = _measure(found, value)
+        worst = max(worst, off)
+        if off > _SLACK * lost[result] and not where:
+            where = f"in {name}, {result} is off by {off:.1e} of its largest element"
+    return worst, where
+
+
+def _find_lost(draw: Draw, given: Values, eps: float) -> dict[str, float]:
+    """What the formula loses by itself in a type, and by roundings of its inputs; by result."""
+    import torch
+
+    exact = _round(given, torch.float64)
+    wanted = _evaluate(draw, exact)
+    moved = _evaluate(draw, _move_ulps(exact, eps))
+    try:
+        own = _evaluate(draw, given)
+    except (RuntimeError, TypeError):  # an operation that torch does not have in this type
+        own = moved
+    return {
+        name: max(eps, _measure(own[name], value), _measure(moved[name], value))
+        for name, value in wanted.items()
+    }
+
+
+def _evaluate(draw: Draw, values: Mapping[str, Any]) -> dict[str, Any]:
+    found = evaluate_system(draw.system, values, draw.sizes)
+    return {tensor.name: found[tensor.name] for tensor in draw.system.results}
+
+
+def _move_ulps(values: Mapping[str, Any], eps: float) -> dict[str, Any]:
+    """Each element a little larger or smaller, in turn."""
+    import torch
+
+    def move(value: Any) -> Any:
+        signs = torch.arange(value.numel()).reshape(value.shape) % 2 * 2 - 1
+        return value * (1 + eps * signs)
+
+    return {
+        name: move(value) if getattr(value, "is_floating_point", bool)() else value
+        for name, value in values.items()
+    }
+
+
+def _measure(found: Any, wanted: Any) -> float:
+    """The largest difference of finite elements, as a part of the largest one."""
+    one, other = found.detach().double(), wanted.double()
+    told = one.isfinite() & other.isfinite()
+    if not bool(told.any()):
+        return 0.0
+    return float((one - other)[told].abs().max() / other[told].abs().max().clamp(min=1e-300))
+
+
+def _is_same_way(usual: Answer, answer: Answer) -> bool:
+    """Do two runs make the same calls at the same lines, with the same numbers?"""
+    return usual.calls == answer.calls and all(
+        _is_end(one) and _is_end(other) and (one > 0) == (other > 0)
+        if abs(one - other) > _NEAR_NUMBER * max(abs(one), abs(other))  # nan is near anything
+        else True
+        for one, other in zip(usual.numbers, answer.numbers, strict=True)
+    )
+
+
+def _is_end(number: float) -> bool:
+    """Is it the least or the largest number of a type, as masks have it?"""
+    import torch
+
+    return abs(number) in {torch.finfo(getattr(torch, t)).max for t in (*_TYPES, "float64")}
+
+
+def _is_float(lowering: Lowering) -> bool:
+    return "float" in lowering.dtype
+
+
+def _name_lowerings(
+    lowered: Iterable[Lowering], off: float, told: str = " of their largest element"
+) -> Iterator[Diagnostic]:
+    for each in lowered:
+        at = f"line {each.line}: " if each.line else ""
+        if _is_float(each):
+            yield Diagnostic(
+                "lower-precision",
+                f"{at}{each.call} computes in {each.dtype}",
+                facts=(f"in float32 the results are off by {off:.1e}{told}",) if off else (),
+            )
+        else:
+            yield Diagnostic(
+                "narrow-integer",
+                f"{at}{each.call} makes {each.dtype}, which begins again where it is full",
+                help="use torch.int64" if each.dtype != "int64" else "use real numbers",
+            )
+
+
+def _say_rounding(where: str, off: float) -> Diagnostic:
+    return Diagnostic(
+        "rounding",
+        f"{where}, more than the formula loses there",
+        facts=() if off < _LOST else ("hardly a digit is left",),
+        help="another order of the same operations may keep more digits",
+    )
+
+
+LARGE = 1e4  # the size of a logit that float32 holds easily and whose exponential it does not
+_MOST_SIGNS = 16  # of the inputs, that are tried to have all logits below 0
+_SCALES = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
+
+
+def find_unstable(program: Program, draw: Draw) -> tuple[Diagnostic, ...]:
+    """A finding for each type in which the code is not finite where the formula is."""
+    import torch
+
+    found = []
+    factor = _find_scale(draw)
+    places = [(draw, "logits of 1")]
+    if factor != 1.0:
+        sunk = ((low, "logits of -1e4 alone") for low in _sink(draw, factor))
+        places += [(scale(draw, factor), "logits of 1e4"), *sunk]
+    for dtype in (torch.float32, torch.bfloat16):
+        for place, words in places:
+            what = find_loss(program, place, words, dtype)
+            if what:
+                found.append(what)
+                break
+    return tuple(found)
+
+
+def _sink(draw: Draw, factor: float) -> Iterator[Draw]:
+    """The draw whose logits are all far below 0, where signs of its inputs make them so."""
+    names = [e.name for e in draw.system.inputs if isinstance(e, Tensor) and e.kind == "real"]
+    bodies = list(_find_logits(draw))
+    for signs in islice(product((-1, 1), repeat=len(names)), _MOST_SIGNS):
+        low = replace(draw, change=partial(set_signs, dict(zip(names, signs, strict=True)), factor))
+        evaluator = Evaluator(low.make_inputs(), draw.sizes, draw.system.empty_row)
+        for equation in draw.system.equations:
+            evaluator.define(equation)
+        tensors = [evaluator.find(body).tensor for body in bodies]
+        if any(each.numel() and float(each.max()) <= -LARGE / 10 for each in tensors):
+            yield low
+            return
+
+
+def _find_scale(draw: Draw) -> float:
+    """The factor of the inputs at which the logits reach 1e4; 1 where there are none."""
+    bodies = list(_find_logits(draw))
+    if not bodies:
+        return 1.0
+    for factor in _SCALES:
+        evaluator = Evaluator(scale(draw, factor).make_inputs(), draw.sizes, draw.system.empty_row)
+        largest = 0.0
+        for equation in draw.system.equations:
+            evaluator.define(equation)
+        for body in bodies:
+            values = evaluator.find(body).tensor
+            finite = values[values.isfinite()] if values.numel() else values
+            largest = max(largest, float(finite.abs().max()) if finite.numel() else 0.0)
+        if largest >= LARGE:
+            return factor
+    return 1.0
+
+
+def _find_logits(draw: Draw) -> Iterator[Expr]:
+    """What is exponentiated, as far as it is open to view."""
+    for equation in draw.system.equations:
+        for part in walk(equation.value):
+            match part:
+                case Along("softmax" | "log_softmax", _, _, body) | Reduce("logsumexp", _, _, body):
+                    yield body
+                case Call("exp", (body,)):
+                    yield body
+
+
+def find_loss(program: Program, draw: Draw, at: str, dtype: Any = None) -> Diagnostic | None:
+    """A finding where code is not finite in a type, float32, and the formula is a number of it."""
+    import torch
+
+    dtype = dtype or torch.float32
+
+    given = _round(draw.make_inputs(), dtype)
+    wanted = _evaluate(draw, _round(given, torch.float64))
+    short = str(dtype).removeprefix("torch.")
+    try:
+        results = program.run(given, draw.sizes, How(double=False)).results
+    except CannotRunError as error:  # a type that the code cannot run in is a remark of its own
+        if dtype is torch.float32:
+            text = " ".join(str(error).split())
+            return Diagnostic("not-in-float32", f"the code does not run in float32: {text}")
+        return None
+    top = torch.finfo(dtype).max / 4
+    for (name, value), result in zip(find_expected(program, wanted), results, strict=False):
+        if not result.is_floating_point() or result.shape != value.shape:
+            continue
+        lost = value.isfinite() & (value.abs() < top) & ~result.double().isfinite()
+        if bool(lost.any()):
+            place = ", ".join(str(int(k)) for k in lost.nonzero()[0])
+            return Diagnostic(
+                "unstable",
+                f"right in exact arithmetic, not finite in {short} at {at}",
+                facts=(
+                    f"{name}[{place}] is {float(result[tuple(lost.nonzero()[0])])}, "
+                    f"the formula says {float(value[tuple(lost.nonzero()[0])]):.6g}",
+                ),
+                help="subtract the maximum before exp, or use torch.softmax or torch.logsumexp"
+                if "logits" in at
+                else "keep what is multiplied over and over near 1, or add up its logarithms",
+            )
+    return None
