@@ -18,8 +18,8 @@ def read_parts(path: Path) -> dict[str, list[str]]:
     }
 
 
-def read_rows(path: Path, sign: str = " | ") -> list[tuple[str, ...]]:
-    """The lines of a file, each in its cells."""
+def read_rows(path: Path) -> list[tuple[str, ...]]:
+    """The lines of a file, each in its cells, which are parted by `| `."""
     lines = path.read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if line.strip() and not line.startswith("# ")]
-    return [tuple(cell.strip() for cell in row.split(sign)) for row in rows]
+    return [tuple(cell.strip() for cell in f"{row} ".split("| ")) for row in rows]

@@ -1,6 +1,11 @@
-"""Code as text beside a formula as text, made a case for the explanation."""
+"""Code as text beside a formula as text, made a case for the explanation; wrong code and right."""
 
 import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from corpus import read_sections
+from texts import read_rows
 
 from derive.checker.explain import STEPS, Case, explain
 from derive.checker.load import Code
@@ -44,3 +49,37 @@ def find_line(code, part):
     """The number of the line of the file that holds this part of the code."""
     lines = code.splitlines()
     return len(HEAD.splitlines()) + 2 + next(n for n, line in enumerate(lines) if part in line)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Wrong code and what has to be said of it."""
+
+    name: str
+    formula: str
+    code: str
+    words: str
+    part: str  # of the line at fault
+
+
+def read_right():
+    """The formulas of explain.md and right code of each, by name."""
+    sections = list(read_sections(Path(__file__).with_name("explain.md")))
+    return {
+        formula.title: (formula.text, code.text)
+        for formula, code in zip(sections[::2], sections[1::2], strict=True)
+    }
+
+
+RIGHT = read_right()
+HEADS, HEADS_CODE = RIGHT["HEADS"]
+
+
+def read_wrong():
+    """The wrong codes of explain_wrong.txt."""
+    for name, which, old, new, words, part in read_rows(
+        Path(__file__).with_name("explain_wrong.txt")
+    ):
+        formula, code = RIGHT[which]
+        assert old in code, f"{name}: the code has no {old}"
+        yield Wrong(name, formula, code.replace(old, new), words, part)

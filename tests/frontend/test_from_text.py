@@ -11,7 +11,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sympy import Add, And, Eq, Idx, Mod, Mul, Piecewise, Pow, Rational, S, Sum, floor
-from text_round_trips import ROUND_TRIPS
+from texts import read_parts
 
 from derive.errors import DeriveError
 from derive.frontend.from_sympy import show
@@ -20,6 +20,7 @@ from derive.judge.loops import evaluate_loops
 from derive.notation.functions import clip, sample_var
 from derive.notation.words import indices, sizes
 
+ROUND_TRIPS = read_parts(Path(__file__).with_name("round_trips.txt"))["texts"]
 MISTAKES = [
     tuple(block.removesuffix("\n").split("\n----\n"))
     for block in Path(__file__).with_name("text_mistakes.txt").read_text("utf8").split("====\n")[1:]

@@ -5,9 +5,11 @@ function that is emitted for it. Nothing is compared with a tolerance, but the r
 """
 
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import torch
+from texts import read_parts
 
 from derive.checker.draws import Draw
 from derive.checker.runs import precisely
@@ -33,60 +35,9 @@ from derive.rewrite.recipes import RULES
 
 RULE = {rule.name: rule for rule in (*RULES, *OPTIONS, *LOSSY)}
 
-# An `after` that a mistake in the law would give.
-WRONG = {
-    "flatten_sum": "A, B[N]; y[i] = A[i] + (B[i] - A[i])",
-    "flatten_product": "A[M, N]; y[i,j] = A[i,j] * 2",
-    "merge_mask": "x[M, N]; y[i,j] = where(i <= j, x[i,j], -oo)",
-    "exponentiate_mask": "x[M, N]; y[i,j] = where(j <= i, exp(x[i,j]), 1)",
-    "guard_product": "x, y[N]; z[i,j] = where(i <= j, x[i] / y[j], 0)",
-    "contract_mean": "a, b[M, N]; y[i,k] = sum[j](a[i,j] * b[k,j]) / M",
-    "find_softmax": "x[M, N]; y[i,j] = softmax[i](x[i,j])",
-    "find_full_softmax": "x[N, N]; y[i,j] = softmax[j](x[i,j])",
-    "find_weighted_softmax": "x[M, N]; v[N]; bool m[M, N]; "
-    "y[i] = sum[j, m[i,j]](softmax[j](x[i,j]) * v[j])",
-    "exponentiate_row": "x[M, N]; y[i,j] = softmax[i](x[i,j])",
-    "drop_largest": "x[M, N]; y[i,j] = softmax[i](x[i,j])",
-    "return_shift": "x[M, N]; c[M]; y[i] = logsumexp[j](x[i,j]) + c[i]",
-    "find_masked_softmax": "x[M, N]; y[i,j] = where(j <= i, softmax[j](x[i,j]), 0)",
-    "find_logsumexp": "x[M, N]; y[i] = logsumexp[j](x[i,j]) - log(N)",
-    "find_log_softmax": "x[M, N]; b[N]; y[i,j] = log_softmax[j](x[i,j] + b[j])",
-    "restrict_softmax": "x[M, N]; y[i,j] = where(j <= i, softmax[j](x[i,j]), 0)",
-    "restrict_sum": "x[N]; s = sum[j, j >= 1](x[j])",
-    "pull_sum_out": "A[M, N]; x[N]; y[M]; z[i] = sum[j](y[i] + A[i,j] * x[j])",
-    "merge_sums": "A[M, N]; s = sum[i](sum[j](A[i,j]) / M)",
-    "distribute_product": "q[M, D]; k[N, D]; a[M, N, D]; "
-    "s[i,j] = sum[e](q[i,e] * k[j,e]) + sum[e](a[i,j,e])",
-    "count_unused": "x[M]; y[N]; s[i] = M * (x[i] * 2) + y[0]",
-    "factor_sum": "q[M, D]; u, w[D]; k, r[N, D]; s[i,j] = sum[e]((q[i,e] + w[e]) * k[j,e])"
-    " + sum[e]((q[i,e] + u[e]) * r[j,e])",
-    "split_sum": "A[M, N]; x, b[N]; y[i] = sum[j](A[i,j] * x[j]) + sum[j](b[j]) / N",
-    "hoist_factor": "A[M, N]; y[M]; z[i] = N * y[i] / 2 * sum[j](A[i,j])",
-    "hoist_term": "a[M]; f[M, N]; y[i] = N * a[i] + logsumexp[j](f[i,j])",
-    "hoist_scale": "f[M, N]; size D; y[i] = 1 / D * max[j](f[i,j])",
-    "drop_shift": "q[M, D]; k[N, D]; b[D]; c[M]; size H; "
-    "p[i,j] = softmax[j](sum[d](q[i,d] * b[d]) + sum[d](q[i,d] * k[j,d]) / H)",
-    "delay_division": "x[M, N + 1]; v[N + 1, D]; y[i,d] = "
-    "sum[j](exp(x[i,j] - max[k](x[i,k])) * v[j,d]) / sum[j](exp(x[i,j]))",
-    "sift_delta": "int tok[L] < N; E[N, D]; w[N]; y[l,d] = E[tok[l],d]",
-    "sift_index": "A[M, N]; x[N]; z[N]; y[i] = z[i] * sum[j](x[j])",
-    "split_delta": "A[N, N]; x[N]; y[i] = sum[j](A[i,j] * x[j]) + sum[j](x[j])",
-    "prefix_sum": "x[N]; A[N, D]; bool m[N]; "
-    "y[i,d] = where(m[i], cumsum[i](exp(x[i]) * A[i,d]), 0)",
-    "accumulate_chain": "q, k[N, D]; v[N, E]; z[i,e] = sum[d](cumsum[i](q[i,d] * k[i,d] * v[i,e]))",
-    "distribute_chain": "x[N, I]; w[O, I]; b[O, R]; a[R, I]; "
-    "y[n,o] = sum[i](x[n,i] * w[o,i]) + sum[i, r](b[o,r] * a[r,i])",
-    "inline_equation": "q[M, D]; k[N, D]; v[N, E]; "
-    "z[i,e] = sum[d](q[i,d] * sum[j](k[j,d])) * sum[j](v[j,e])",
-    "inline_row": "x[M, N]; v[N, E]; z[i,e] = sum[k](softmax[i](x[i,k]) * v[k,e])",
-    "expand_square": "x[M, D]; y[N, D]; "
-    "z[i,j] = sum[d](x[i,d]**2) + sum[d](y[j,d]**2) - sum[d](x[i,d] * y[j,d])",
-    "strict_prefix_sum": "x[N]; y[i] = cumsum[i](tanh(x[i]))",
-    "suffix_sum": "x[N]; y[i] = sum[j](x[j]) - cumsum[i](x[i]) + x[i]",
-    "split_diagonal": "A[N, N]; y[i] = sum[j](A[i,j]) - sum[j](A[j,j])",
-    "pair_sum": "v[N, F]; x[N]; "
-    "y = sum[f]((sum[i](x[i] * v[i,f])**2 + sum[i]((x[i] * v[i,f])**2)) / 2)",
-}
+TEXTS = read_parts(Path(__file__).with_name("rules.txt"))
+WRONG = {name: texts[0].removeprefix("wrong: ") for name, texts in TEXTS.items()}
+MORE = [(name, text) for name, texts in TEXTS.items() for text in texts[1:]]
 
 # Largest entries are chosen over a field by a random order, which no shift and no scale keeps.
 BY_ORDER = ("hoist_scale",)
@@ -225,80 +176,7 @@ def test_the_rule_says_so(name):
         assert RULE[name](before.value) is after.value
 
 
-# Further left sides: what the rule makes of each is judged in the same way.
-MORE = {
-    "factor_sum": [
-        "a, b, c[N]; y[i] = a[i] * c[i] + 3 * b[i] * c[i] - c[i]",
-        "A[M, N]; x, w[N]; bool m[N]; "
-        "z[i] = sum[j, m[j]](A[i,j] * x[j]) - sum[k, m[k]](w[k] * A[i,k])",
-        "A, B[N, N]; x[N]; y = sum[i, j](A[i,j] * B[j,i] * x[i]) + sum[j, i](A[j,i] * B[i,j])",
-        "A, B[M, N]; x[M]; y[i] = sum[j](A[i,j] / x[i]) + sum[k](B[i,k] / x[i]) + x[i]",
-    ],
-    "split_sum": [
-        "A[M, N]; x[N]; c[M]; y[i] = sum[j](A[i,j] * x[j] + c[i])",
-        "A[M, N]; B[N, M]; x[N]; bool m[N]; "
-        "y[i] = sum[j, m[j]](x[j] * A[i,j] / 2 + A[i,j] + tanh(B[j,i]) * x[j])",
-    ],
-    "hoist_factor": [
-        "A[M, N]; x[M]; y[N]; z[i] = sum[j, j <= i](A[i,j] * x[i] * y[j])",
-        "A[M, N]; x[M]; y[N]; z[i] = mean[j](x[i] * A[i,j] / x[i]**2 * y[j])",
-    ],
-    "drop_shift": [
-        "x[M, N]; y[i,j] = log_softmax[j](x[i,j] - max[k](x[i,k]) + x[i,0])",
-        "x[M, N]; c[M]; bool m[M, N]; y[i,j] = softmax[j](where(m[i,j], x[i,j] + c[i], -oo))",
-        "q[M, D]; k[N, D]; b[D]; c[M] > 0; "
-        "y[i,j] = softmax[j, j <= i](sum[d](q[i,d] * (k[j,d] + b[d])) / c[i])",
-    ],
-    "delay_division": [
-        "size N; x[N + 1, N + 1]; v[N + 1, D]; "
-        "y[i,d] = sum[j, j <= i](softmax[j, j <= i](x[i,j]) * v[j,d])",
-        "x[M, 5]; v[5, D]; z[i] = sum[d, j](v[j,d] * softmax[j](x[i,j] / 3) * v[j,d])",
-    ],
-    "sift_delta": [
-        "A[N, N]; x[N]; y[i] = sum[j](A[i,j] * x[j] * delta(i, j))",
-        "A[N, N]; x[N]; z = sum[i, j, i == j and j >= 1](A[i,j] * x[i])",
-        "A[N, M]; y[k] = sum[j, j == N - 1](A[j,k])",
-    ],
-    "prefix_sum": [
-        "x[N, D]; index i < N; y[i] = sum[d, j, i >= j](x[j,d] * x[j,d])",
-        "x[N]; index i, k < N; y[i,k] = sum[j, j <= i and j != k](x[j] / 2)",
-    ],
-    "accumulate_chain": [
-        "q, k[N, D]; v[N, E]; bool m[N]; "
-        "z[i,e] = sum[d, j, j <= i and m[j]](k[j,d] * v[j,e] * q[i,d]) + v[i,e]",
-        "w, x[N]; y = sum[i, j, j <= i](w[i] * x[j])",
-    ],
-    "inline_equation": [
-        "X[N, D]; W_Q, W_K[D, E]; q[i,e] = sum[d](X[i,d] * W_Q[d,e]); "
-        "k[j,e] = sum[d](X[j,d] * W_K[d,e]); s[i,j] = softmax[j](sum[e](q[i,e] * k[j,e]))",
-        "q, k[N, D]; v[N, E]; s[i,j] = sum[d](q[i,d] * k[j,d]); "
-        "z[i,e] = sum[j](s[i,j] * v[j,e]) / sum[j](s[i,j])",
-    ],
-    "inline_row": [
-        "x[M, N]; u, v[N, E]; p[i,j] = softmax[j](x[i,j]); "
-        "z[i,e] = sum[j](p[i,j] * v[j,e]) + sum[k](p[i,k] * u[k,e])"
-    ],
-    "expand_square": [
-        "x[M, D]; y[N, D]; w, c[D]; z[i,j] = sum[d](w[d] * (2 * x[i,d] - y[j,d] + c[d])**2 / 3)",
-        "x[M, D]; y[N, D]; z[i,j] = mean[d]((x[i,d] + y[j,d])**2)",
-    ],
-    "strict_prefix_sum": ["x[N]; bool m[N]; index i < N; y[i] = sum[j, j <= i - 1 and m[j]](x[j])"],
-    "suffix_sum": ["x[N, D]; index i < N; y[i] = sum[j, d, j >= i](x[j,d]**2)"],
-    "split_diagonal": [
-        "A[N, N]; x[N]; z = sum[i, j](A[i,j] * x[j] * [i != j])",
-        "int t[L] < N; x[N]; bool m[N]; y[n] = sum[j, j != t[n] and m[j]](x[j])",
-    ],
-    "pair_sum": [
-        "x[N]; y = sum[i, j, i <= j](2 * x[i] * x[j])",
-        "x[N, D]; w[D]; y[d] = sum[i, j, j < i](tanh(x[i,d]) * w[d] * tanh(x[j,d]))",
-    ],
-}
-each_more = pytest.mark.parametrize(
-    ("name", "text"), [(name, text) for name, texts in MORE.items() for text in texts]
-)
-
-
-@each_more
+@pytest.mark.parametrize(("name", "text"), MORE)
 def test_further_forms_are_the_same_over_fields(name, text):
     found = list(find_rewritings(from_sympy(parse(text)), (RULE[name],)))
     assert found
