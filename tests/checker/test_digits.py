@@ -9,6 +9,7 @@ from derive import check, parse
 from derive.judge.loops import evaluate_loops
 from derive.judge.loops.digits import prepare_entry
 
+SLOW = pytest.mark.slow
 LOSING = "x[N]; y[i] = -log(1 - sigmoid(x[i]))"
 STABLE = "x[N]; y[i] = softplus(x[i])"
 CROSS = (
@@ -48,9 +49,13 @@ def test_a_loss_of_digits_is_a_finding(text, arguments, body, finding):
 @pytest.mark.parametrize(
     ("text", "body"),
     [
-        (LOSING, "F.softplus(x.clamp(max=20))"),
-        (LOSING, "torch.where(x > 20, x + 0.01, F.softplus(x))"),
-        (STABLE, "-torch.log((1 - torch.sigmoid(x)).clamp(min=1e-7))"),
+        pytest.param(LOSING, "F.softplus(x.clamp(max=20))", marks=SLOW),
+        pytest.param(
+            LOSING, "torch.where(x > 20, x + 0.01, F.softplus(x))", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            STABLE, "-torch.log((1 - torch.sigmoid(x)).clamp(min=1e-7))", marks=pytest.mark.slow
+        ),
         (ROWS, "torch.log(F.softmax(x, -1) + 1e-12)"),
         ("x[N]; y[i] = x[i]", "torch.atanh(torch.tanh(x).clamp(-0.999, 0.999))"),
         ("x[N]; y[i] = where(x[i] == 0, 1, sin(x[i])/x[i])", "torch.sin(x) / x"),

@@ -1,9 +1,150 @@
-"""Each operator of edits mends its example."""
+"""Edits of formulas and of code: each kind mends its example, and only what is right is shown."""
+
+from pathlib import Path
 
 import pytest
 from explain_cases import explain_code
+from texts import read_parts
 
+from derive import check
 from derive.checker.edits import OPERATORS
+
+ROWS = "x[N, D]; y[n, d] = softmax[d](x[n, d] / sqrt(D))"
+NORM = """x[N, D]; scalar eps = 1e-5
+m[n] = mean[d](x[n, d]); s[n] = mean[d]((x[n, d] - m[n])**2)
+y[n, d] = (x[n, d] - m[n]) / sqrt(s[n] + eps)"""
+NORM_CODE = """m = x.mean(1, keepdim=True)
+s = ((x - m) ** 2).mean(1, keepdim=True)
+return (x - m) / torch.sqrt(s + eps)"""
+TWICE = "a, b, c[N]; y[n] = a[n] * b[n] - c[n]"
+MENDED = read_parts(Path(__file__).with_name("edits.txt"))
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_an_operator_mends_its_example_as_a_person_would(name, tmp_path):
+    formula, code, mended = MENDED[name]
+    found = explain_code(formula, code, tmp_path)
+    assert found.edit
+    assert [mended in text for _, text in found.corrected] == [True], found.corrected
+
+
+def test_two_faults_give_two_edits(tmp_path):
+    code = NORM_CODE.replace("mean(1, keepdim=True)\nr", "sum(1, keepdim=True)\nr")
+    found = explain_code(NORM, code.replace(" + eps", ""), tmp_path)
+    assert "; and line" in found.edit
+    texts = [text.strip() for _, text in found.corrected]
+    assert texts == NORM_CODE.splitlines()[1:]
+
+
+def test_a_bound_that_is_only_farther_out_is_no_edit():
+    code = """import torch
+
+def f(x):
+    at = torch.arange(x.shape[0]).clamp(max=5)
+    return x * at"""
+    verdict = check(code, "x[N]; y[i] = x[i] * i")
+    assert verdict.same is False
+    assert [text.strip() for _, text in verdict.corrected] == ["at = torch.arange(x.shape[0])"]
+
+
+def test_an_edit_that_avoids_a_branch_is_none():
+    code = """import torch
+
+def f(x):
+    n = x.shape[0]
+    if n > 12:
+        x = x.exp()
+    return x * 2"""
+    verdict = check(code, "x[N, M]; y[i, j] = 2 * x[i, j]")
+    assert [line for line, _ in verdict.corrected] == [6], str(verdict)
+
+
+def test_a_script_and_a_module_are_corrected():
+    module = """import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = 3.0
+
+    def forward(self, x):
+        return x * self.scale"""
+    verdict = check(module, "x[N]; y[i] = 2 * x[i]")
+    assert verdict.line in {6, 9}
+    assert verdict.corrected
+    script = "import torch\nx = torch.randn(4, 5)\ny = x.softmax(0)\nz = y @ y.T\nw = z @ x\n"
+    formula = """x[N, M]; index k < N
+    y[i, j] = softmax[j](x[i, j]); z[i, k] = sum[j](y[i, j] * y[k, j])
+    w[i, j] = sum[k](z[i, k] * x[k, j])"""
+    verdict = check(script, formula)
+    assert verdict.line == 3, str(verdict)
+    assert "softmax(1)" in verdict.corrected[0][1] or "softmax(-1)" in verdict.corrected[0][1]
+
+
+def test_a_line_is_what_its_value_is_or_contains_it(tmp_path):
+    formula = "x[N, D]; y[n, d] = exp(x[n, d]) + 1; z[n] = sum[d](y[n, d])"
+    code = "y = (torch.exp(x) + 2) / 3\nreturn y.sum(1)"
+    said = dict(explain_code(formula, code, tmp_path).annotations)
+    assert said[7] == "contains exp(x[n,d])"
+
+
+def test_a_number_is_no_size_that_happens_to_equal_it(tmp_path):
+    formula = "x[N, D]; y[n] = sum[d](x[n, d])"
+    found = explain_code(formula, "t = x.sum(1) * 5\nreturn t + 1", tmp_path)
+    assert dict(found.annotations)[7] in {"y[n] * 5", "contains y[n]"}
+
+
+SAID = (
+    ("s[N]; y[i] = exp(-s[i]) * 2", "return torch.exp(s) * 2", "the SIGN of s[i] is to be turned"),
+    ("x[N, D]; m[n] = mean[d](x[n, d]); y[n] = mean[d]((x[n, d] - m[n])**2)",
+     "c = x - x.mean(1, keepdim=True)\nreturn x.pow(2).mean(1)", "USE c, not x"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("formula, code, words", SAID)
+def test_the_words_are_those_of_the_smaller_slip(formula, code, words, tmp_path):
+    assert explain_code(formula, code, tmp_path).edit == words
+
+
+def test_an_edit_may_leave_rows_empty_where_the_formula_has_such():
+    code = """import torch
+
+def f(e, p):
+    keep = torch.ones(len(e), len(e), dtype=torch.bool).tril() | p
+    return e.masked_fill(~keep, -torch.inf).softmax(-1)"""
+    formula = "e[N, N]; bool p[N]; a[i, j] = softmax[j, p[j] and j <= i](e[i, j])"
+    assert "tril() & p" in check(code, formula).corrected[0][1]
+
+
+def test_what_is_shown_as_corrected_is_all_of_it(tmp_path):
+    formula = "x, w[N]; a[i] = exp(x[i]); b[i] = tanh(w[i]); y[i] = a[i] + b[i] * a[i]"
+    code = "a = torch.exp(-x)\nb = torch.frac(w)\nreturn a + b * a"
+    found = explain_code(formula, code, tmp_path)
+    assert "; and" in found.edit
+    assert len(found.corrected) in {0, 2}, found
+
+
+FAR = "x[N]; y[i] = sin(cos(tanh(exp(x[i]) + 2) * 3) + 5)**3"
+
+
+def test_what_was_tried_is_told_where_no_edit_is_found(tmp_path):
+    found = explain_code(FAR, "return torch.frac(x)", tmp_path)
+    assert not found.edit
+    assert "edits of the code that were tried" in found.tried
+
+
+def test_an_edit_that_does_not_end_is_not_the_code(tmp_path):
+    code = """import time
+import torch
+
+def f(x, n=2):
+    if n != 2:
+        time.sleep(60)
+    return x * torch.tensor([1.0, 2.0, 4.0])[n]"""
+    verdict = check(code, "x[N]; y[i] = 2 * x[i]", seconds=6)
+    assert verdict.same is False
+    assert verdict.line == 7
+    assert not any("did not finish: the code" in reason for reason in verdict.reasons)
 
 
 def test_operators_have_names_of_their_own():

@@ -14,33 +14,35 @@ from explain_cases import (
     read_wrong,
 )
 
+from derive import check
 from derive.checker.edits.judge import Judge, Run
 from derive.checker.explain import explain
 
 WRONG = list(read_wrong())
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(wrong, id=wrong.name, marks=[pytest.mark.slow] if number % 4 else [])
+        for number, wrong in enumerate(WRONG)
+    ],
+)
 def test_wrong_code_is_given_its_edit_and_its_line(wrong, tmp_path):
-    found = explain_code(wrong.formula, wrong.code, tmp_path)
+    """And the edited formula gives what the code gives."""
+    case = make_case(wrong.formula, wrong.code, tmp_path)
+    found = explain(case)
     assert found.difference
     assert wrong.words in found.edit.lower()
     if wrong.part:
         assert found.line == find_line(wrong.code, wrong.part)
-
-
-@pytest.mark.parametrize("wrong", WRONG[::4], ids=lambda wrong: wrong.name)
-def test_an_edited_formula_gives_what_the_code_gives(wrong, tmp_path):
-    case = make_case(wrong.formula, wrong.code, tmp_path)
-    found = explain(case)
-    edited = found.edited
-    if edited is None:  # what the code alone has too much is mended there
+    if found.edited is None:  # what the code alone has too much is mended there
         assert found.corrected
         return
     for seed in (11, 12):
         values = case.draw(seed)
         judge = Judge(case.system, [Run(values, case.run(values), case.sizes)])
-        assert judge.is_reproduced(edited)
+        assert judge.is_reproduced(found.edited)
         assert not judge.is_reproduced(case.system)
 
 
@@ -108,6 +110,7 @@ return torch.einsum('bshij,bshjd->bshid', p, X.unsqueeze(1) + 0 * A)"""
     assert "sum over d" in found.edit.lower()
 
 
+@pytest.mark.slow
 def test_two_slips_are_told_together(tmp_path):
     code = HEADS_CODE.replace("tril()", "tril(1)").replace(" / q.shape[-1] ** 0.5", "")
     found = explain_code(HEADS, code, tmp_path)
@@ -148,3 +151,66 @@ def test_a_difference_at_some_sizes_only_is_explained_there(tmp_path):
     assert found.difference
     assert found.edited is None  # no one formula is what it computes at all sizes
     assert "softmax over axis 1, not 0" in found.edit.lower()
+
+
+# Far from small sizes and inputs.
+
+ATTENTION = """
+q, k, v[B, N, D]
+p[b,i,j] = softmax[j](sum[d](q[b,i,d] * k[b,j,d]) / sqrt(D))
+z[b,i,d] = sum[j](p[b,i,j] * v[b,j,d])
+"""
+FAR = """
+def attention(q, k, v):
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if q.shape[1] > 12:
+        scores = {}
+    return scores.softmax(-1) @ v
+"""
+
+
+@pytest.mark.parametrize("code", ["scores.exp()", "scores.tril()", "scores + k[..., :1].mT"])
+def test_a_path_for_long_inputs_is_pointed_at(code):
+    verdict = check(FAR.format(code), ATTENTION)
+    assert verdict.same is False
+    assert verdict.line == 5, str(verdict)
+    assert any(sizes["N"] > 12 for sizes in verdict.sizes)
+    assert "z[" in verdict.difference
+    assert [line for line, _ in verdict.corrected] == [5], str(verdict)
+
+
+def test_what_differs_at_all_sizes_is_explained_at_small_ones():
+    verdict = check(FAR.replace("/ q", "* q").format("scores"), ATTENTION)
+    assert verdict.line == 3, str(verdict)
+    assert verdict.edit
+    assert max(verdict.sizes[0].values()) < 12
+
+
+def test_a_clamp_that_large_inputs_reach_is_pointed_at():
+    code = """
+def attention(q, k, v):
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    scores = scores.clamp(-20, 20)
+    return scores.softmax(-1) @ v
+"""
+    verdict = check(code, ATTENTION)
+    assert verdict.same is False
+    assert verdict.line == 4, str(verdict)
+    assert "times as large" in verdict.difference
+
+
+def test_a_wrong_gradient_points_at_no_line():
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 3 * grad * ctx.saved_tensors[0]
+
+    verdict = check(Square.apply, "x[N]; y[n] = x[n]**2", backward=True, bind="argument_1=x")
+    assert verdict.same is False
+    assert verdict.line is None
+    assert "gradient" in verdict.difference

@@ -59,7 +59,7 @@ def test_the_verdict_is_the_one_on_record(pair, tmp_path):
     assert pair.line in {None, verdict.line} or "line" in missed, report
 
 
-@pytest.mark.parametrize("pair", list_pairs(slow=False))
+@pytest.mark.parametrize("pair", list_pairs())
 def test_neither_fields_nor_a_proof_take_the_wrong_for_the_right(pair, tmp_path):
     path, system = pair.write(tmp_path), pair.system
     try:

@@ -4,6 +4,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from importlib import metadata
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from cli_runs import MATMUL, TWO, Answer, run, run_process  # noqa: F401
 from house import ROOT
+from texts import read_parts
 
 # The door: help, version, what is loaded, how it ends.
 
@@ -202,131 +204,7 @@ def test_a_file_finds_its_neighbours(run, tmp_path):
     del sys.modules["neighbour"]
 
 
-MISTAKES = {
-    "an unknown name": (
-        ["show", "relativ_attention"],
-        "formula-unknown: the library has no formula relativ_attention\n"
-        "  help: did you mean relative_attention?\n",
-    ),
-    "the name of a file here": (
-        ["show", "zero"],
-        "formula-unknown: the library has no formula zero\n"
-        "  help: write zero.py for the file here\n",
-    ),
-    "an exception in a file": (
-        ["build", "zero.py"],
-        "file-raises: zero.py:3 raises ZeroDivisionError: division by zero\n"
-        "    return 1 / x\n"
-        "           ^^^^^\n",
-    ),
-    "a file that ends Python": (
-        ["build", "leaves.py"],
-        "file-raises: leaves.py:1 raises SystemExit: 3\n"
-        "    raise SystemExit(3)\n"
-        "    ^^^^^^^^^^^^^^^^^^^\n",
-    ),
-    "a file that is no Python": (
-        ["show", "syntax.py"],
-        "file-syntax: syntax.py:2 is no Python: '(' was never closed\n"
-        "    y = (1\n"
-        "        ^\n",
-    ),
-    "a refusal in a file": (
-        ["show", "refused.py"],
-        'empty-row-unknown: empty_row is "nan" or "zeros", not \'ones\'\n'
-        "  in refused.py, line 2\n"
-        '  help: write empty_row="zeros" for a row of zeros where a mask leaves nothing\n',
-    ),
-    "a title that is no text": (
-        ["show", "title.py"],
-        "formula-word: title is text, not 3\n  in title.py, line 2\n  help: write it in quotes\n",
-    ),
-    "typical sizes that are no sizes": (
-        ["show", "typical.py"],
-        "typical-form: a typical size is a whole number above 0, N is 'many'\n"
-        "  in typical.py, line 2\n"
-        "  help: write typical=dict(B=8, S=512)\n",
-    ),
-    "a file without formulas": (
-        ["build", "nothing.py"],
-        "file-empty: nothing.py has no formula\n"
-        '  help: write one as a module-level variable, or start from "derive new NAME"\n',
-    ),
-    "a file that is not there": (
-        ["show", "nowhere.py"],
-        "file-unreadable: cannot read nowhere.py: No such file or directory\n",
-    ),
-    "a folder": (["show", "."], "file-unreadable: cannot read .: Is a directory\n"),
-    "a file that is no text": (
-        ["show", "binary.txt"],
-        "file-unreadable: binary.txt is not UTF-8 text\n",
-    ),
-    "a formula that the file does not have": (
-        ["show", "two.py:too"],
-        "formula-unknown: two.py has no formula too\n"
-        "  it has one, two\n"
-        "  help: did you mean two?\n",
-    ),
-    "one name for two formulas": (
-        ["build", "two.py", "--name", "f"],
-        "name-many: two.py has 2 formulas, and --name names one\n"
-        "  they are one, two\n"
-        "  help: write two.py:one\n",
-    ),
-    "a name for the whole library": (
-        ["build", "--name", "f"],
-        "name-many: --name names a single formula\n  help: name one formula to build beside it\n",
-    ),
-    "two formulas of one name": (
-        ["build", "two.py", "linear", "two.py:one"],
-        "formula-twice: two formulas would be written to one.py\n"
-        "  from two.py\n"
-        "  from two.py\n"
-        "  help: build one of them with --name, or into another --out\n",
-    ),
-    "a mistake in a text": (
-        ["show", "A[I, K]; y[i] = A[i,k]"],
-        "index-dangles: index k stands on the right but is neither summed nor on the left\n"
-        "    y[i] = A[i,k]\n"
-        "               ^\n"
-        "  k has extent K, from place 1 of A\n"
-        "  help: write sum[k](...) to add it up, or y[i,k] = ... to keep it\n",
-    ),
-    "a bracket in a text": (
-        ["show", "A[I, K]; y[i] = sum[k](A[i,k]"],
-        "bracket-unclosed: this ( is never closed\n"
-        "    A[I, K]; y[i] = sum[k](A[i,k]\n"
-        "                          ^\n"
-        "  help: close it with )\n",
-    ),
-    "a size that is no size": (
-        ["show", "linear", "--sizes", "B=8,S"],
-        "sizes-form: S is no size\n    B=8,S\n        ^\n  help: write sizes like S=4096,B=2\n",
-    ),
-    "a size below 1": (
-        ["show", "linear", "--sizes", "B=0"],
-        "sizes-range: B has to be 1 or more\n"
-        "    B=0\n    ^^^\n  help: write sizes like S=4096,B=2\n",
-    ),
-    "a size twice": (
-        ["einsum", "ij->ji", "--sizes", "i=2,i=3"],
-        "sizes-twice: i is given twice\n"
-        "    i=2,i=3\n        ^^^\n  help: write sizes like S=4096,B=2\n",
-    ),
-    "a size that is not there": (
-        ["show", MATMUL, "--sizes", "Q=3"],
-        "size-unknown: there is no size Q\n"
-        "  the sizes are I, K, J\n"
-        "  help: leave it out, or correct its name\n",
-    ),
-    "an einsum string": (
-        ["einsum", "ij,jk->il"],
-        "einsum-output: l is in the output and in no operand\n"
-        "    ij,jk->il\n            ^\n"
-        "  the operands have i, j, k\n"
-        "  help: give l to an operand, or take it out of the output\n",
-    ),
-}  # fmt: skip
+MISTAKES = read_parts(Path(__file__).with_name("mistakes.txt"))
 
 
 @pytest.mark.parametrize("case", MISTAKES)
@@ -344,10 +222,10 @@ def test_mistakes(run, tmp_path, case):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
-    arguments, expected = MISTAKES[case]
-    answer = run(*arguments)
+    command, expected = MISTAKES[case][0].split("\n", 1)
+    answer = run(*shlex.split(command)[2:])
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err == expected
+    assert answer.err == f"{expected}\n"
     assert not Path("generated").exists()
 
 

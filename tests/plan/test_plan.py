@@ -92,6 +92,7 @@ def test_flops_of_a_chain_grow_as_the_algebra_says() -> None:
     assert plan.at_sizes(plan.flops, grown) == 4 * plan.at_sizes(plan.flops, base)
 
 
+@pytest.mark.slow
 def test_same_bytes_under_every_hash_seed() -> None:
     code = (
         "import hashlib; from derive.formulas import load_formulas;"
