@@ -19,7 +19,7 @@ SCORES = "q[B, D]; k[C, D]; r[i,j] = sum[d](q[i,d]*k[j,d])"
 ITSELF = "x[N]; y[i] = x[i]"
 LOG = "x[N] > 0; y[i] = log(x[i])"
 TABLE = "int t[N] < V; E[V, D]; y[n,d] = E[t[n],d]"
-SHOWN = r"y is|r is|[yr]\[[\d, ]+\] is .*, the formula says .*, .*at \w+=\d+"
+SHOWN = r"[pry] is|[pry]\[[\d, ]+\] is .*, the formula says .*, .*at \w+=\d+"
 
 
 def judge(body, text, arguments="x"):
@@ -148,7 +148,8 @@ def test_what_hangs_on_chance_is_unknown(condition):
 
 
 def test_chance_that_changes_nothing_rules_out_a_proof():
-    verdict = judge("import random\nrandom.random()\nreturn 2 * x", TWICE)
+    code = "import random\ndef f(x):\n    random.random()\n    return 2 * x\n"
+    verdict = check(code, parse(TWICE))
     assert verdict.grade == "agrees"
     assert "outside" in [finding.code for finding in verdict.findings]
 
