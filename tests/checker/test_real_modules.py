@@ -76,6 +76,9 @@ def test_the_module_is_called_identical_to_its_formula_at_least(real):
         assert verdict.grade == "agrees"
         assert "type-branch" in {finding.code for finding in verdict.findings}
         return
+    if real.single and verdict.grade == "agrees":  # which float64 arguments lose digits by
+        assert "lower-precision" in {finding.code for finding in verdict.findings}
+        return
     assert verdict.grade in {"proved", "identical"}, str(verdict)
     if verdict.grade == "identical":
         rests = ("whatever erf may be",) if real.name in WITH_ERF else ()
