@@ -6,21 +6,429 @@ bounded ones, and jumps (comparisons, floor) look at arguments as they are given
 left in them stand alone in an equation of their own: as factors they would be nan times something.
 """
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
-from strategy_stock import (
-    DECLARED,
-    FUNCTIONS,
-    INDICES,
-    SCALARS,
-    TENSORS,
-    Draft,
-    accesses,
-    conditions,
-    mention,
+
+INDICES = {"i": "M", "p": "M", "j": "N", "q": "N", "d": "D", "e": "D", "h": "H"}
+
+TENSORS = {
+    "x": ("M",),
+    "y": ("N",),
+    "w": ("D",),
+    "A": ("M", "N"),
+    "B": ("N", "D"),
+    "C": ("D", "M"),
+    "Q": ("M", "M"),
+    "T": ("M", "N", "D"),
+    "R": ("H*D", "N"),
+    "G": ("H", "M"),
+}
+DECLARED = {
+    "m": ("bool m[M, N]", ("M", "N")),
+    "r": ("bool r[N]", ("N",)),
+    "t": ("int t[N] < 3", ("N",)),
+    "b": ("b[M, D] > 0", ("M", "D")),
+}
+SCALARS = {"alpha": "scalar alpha", "eps": "scalar eps = 1/4"}
+
+FUNCTIONS = {
+    "phi": "phi(u) = where(u > 0, u + 1, exp(-u**2))",
+    "psi": "psi(u) = u * sigmoid(2 * u) + 1",
+}
+
+NUMBERS = ("2", "1", "3", "1/2", "0.25", "(-1)", "2/3")
+BOUNDED = ("tanh", "sin", "sigmoid", "cos", "erf")
+SMOOTH = (
+    "tanh",
+    "relu",
+    "abs",
+    "sin",
+    "sigmoid",
+    "silu",
+    "gelu",
+    "softplus",
+    "leaky_relu",
+    "elu",
+    "cos",
+    "erf",
 )
-from strategy_values import values
+REDUCTIONS = (
+    "sum",
+    "mean",
+    "max",
+    "min",
+    "var",
+    "logsumexp",
+    "prod",
+    "softmax",
+    "log_softmax",
+    "cumsum",
+    "argmax",
+)
+RELATIONS = ("<=", "<", "==", "!=", ">=", ">")
+
+
+@dataclass
+class Draft:
+    """What one formula has used and defined so far."""
+
+    tensors: set = field(default_factory=set)
+    indices: set = field(default_factory=set)
+    scalars: set = field(default_factory=set)
+    sizes: set = field(default_factory=set)
+    results: dict = field(default_factory=dict)  # name: extents
+    seen: list = field(default_factory=list)  # (expression, indices it was drawn under)
+    functions: set = field(default_factory=set)
+
+    def use(self, index):
+        self.indices.add(index)
+        self.sizes.add(INDICES[index])
+        return index
+
+
+@st.composite
+def accesses(draw, draft, scope, names=None):
+    """A tensor read through indices in scope, on a diagonal, at a fixed or at a merged place."""
+    results = {name: shape for name, shape in draft.results.items() if None not in shape}
+    shapes = {**TENSORS, "t": ("N",), "b": ("M", "D"), **results}
+    able = [
+        name
+        for name in names or shapes
+        if all(e == "H*D" or any(INDICES[s] == e for s in scope) for e in shapes[name])
+    ]
+    fixed = draw(st.integers(0, 9)) == 9 or not able
+    name = draw(st.sampled_from(list(names or shapes) if fixed else able))
+    places = [draw(_places(draft, scope, extent, fixed)) for extent in shapes[name]]
+    if name not in draft.results:
+        draft.tensors.add(name)
+    return f"{name}[{', '.join(places)}]" if places else name
+
+
+@st.composite
+def _places(draw, draft, scope, extent, fixed):
+    indices = [index for index in scope if INDICES.get(index) == extent]
+    if extent == "H*D":
+        pairs = [(h, d) for h in scope for d in scope if (INDICES[h], INDICES[d]) == ("H", "D")]
+        if not pairs:
+            return "0"
+        one, other = draw(st.sampled_from(pairs))
+        return f"{draft.use(one)}*D + {draft.use(other)}"
+    if not indices or (fixed and draw(st.booleans())):
+        if draw(st.integers(0, 3)) < 3:
+            return "0"
+        draft.sizes.add(extent)
+        return f"{extent} - 1"
+    return draft.use(draw(st.sampled_from(indices)))
+
+
+@st.composite
+def conditions(draw, draft, scope, depth):
+    """Comparisons of indices, integers, truth values and given values, and what joins them."""
+    kind = draw(st.integers(0, 11 if depth else 7))
+    relation = draw(st.sampled_from(RELATIONS))
+    if not scope:
+        draft.scalars.add("alpha")
+        return f"alpha {relation} 0"
+    index = draft.use(draw(st.sampled_from(scope)))
+    other = draft.use(draw(st.sampled_from(scope)))
+    match kind:
+        case 0 | 1:
+            return f"{index} {relation} {other}"
+        case 2:
+            return f"{index} {relation} {other} + {draw(st.sampled_from(['1', '2']))}"
+        case 3:
+            return f"{index} {relation} {draw(st.sampled_from(['0', '1']))}"
+        case 4:
+            return draw(accesses(draft, scope, ("x", "A", "w"))) + f" {relation} 0"
+        case 5:
+            return draw(_truths(draft, scope))
+        case 6:
+            draft.sizes.add(INDICES[index])
+            return f"{index} {relation} {INDICES[index]} - 1"
+        case 7:
+            return f"0 <= {index} - {other} < 2"
+        case 8:
+            return f"not ({draw(conditions(draft, scope, 0))})"
+        case 9:
+            pair = [draw(conditions(draft, scope, 0)) for _ in range(2)]
+            return " or ".join(f"({part})" for part in pair)
+        case 10:
+            draft.tensors.add("t")
+            place = next((s for s in scope if INDICES[s] == "N"), None)
+            return f"t[{draft.use(place) if place else '0'}] {relation} 1"
+        case _:
+            pair = [draw(conditions(draft, scope, 0)) for _ in range(2)]
+            return " and ".join(f"({part})" for part in pair)
+
+
+@st.composite
+def _truths(draw, draft, scope):
+    name = draw(st.sampled_from(["m", "r"]))
+    draft.tensors.add(name)
+    places = [draw(_places(draft, scope, extent, False)) for extent in DECLARED[name][1]]
+    return f"{name}[{', '.join(places)}]"
+
+
+def note_size(draft, size):
+    draft.sizes.add(size)
+    return size
+
+
+def binds(text, indices):
+    """May one of the indices be bound by a reduction in the text?"""
+    brackets = re.findall(rf"\b(?:{'|'.join(REDUCTIONS)})\[(\w+(?:, \w+)*)", text)
+    return any(index in names.split(", ") for names in brackets for index in indices)
+
+
+def rename(text, one, other):
+    return re.sub(rf"\b{one}\b", other, text)
+
+
+def mention(body, indices):
+    """The body with those of the indices in it that a reduction over them must meet."""
+    absent = [index for index in indices if not re.search(rf"\b{index}\b", body)]
+    return f"({body} + sin({' + '.join(absent)}))" if absent else body
+
+
+def leave_one(condition, indices):
+    """The condition, or the first entry: never nothing."""
+    first = " and ".join(f"{index} == 0" for index in indices)
+    return f"({condition}) or ({first})"
+
+
+# Expressions; the simple forms come first, so that shrinking ends at them.
+
+
+@st.composite
+def values(draw, draft, scope, depth):
+    """An expression; the simple forms come first, so that shrinking ends at them."""
+    if depth == 0:
+        return draw(_atoms(draft, scope))
+    form = draw(st.sampled_from(FORMS))
+    text = draw(form(draft, scope, depth - 1))
+    draft.seen.append((text, scope))
+    return text
+
+
+@st.composite
+def _copies(draw, draft, scope, depth):
+    """An expression that stands elsewhere too, perhaps under another index of the same extent."""
+    able = [
+        (text, indices)
+        for text, indices in draft.seen
+        if set(indices) <= set(scope) and not binds(text, scope)
+    ]
+    if not able:
+        return draw(values(draft, scope, depth))
+    text, indices = draw(st.sampled_from(able))
+    pairs = [(a, b) for a in indices for b in scope if a != b and INDICES[a] == INDICES[b]]
+    pairs = [(a, b) for a, b in pairs if not binds(text, (a, b))]
+    if pairs and draw(st.booleans()):
+        one, other = draw(st.sampled_from(pairs))
+        return rename(text, one, other)
+    return text
+
+
+@st.composite
+def _atoms(draw, draft, scope):
+    kind = draw(st.integers(0, 11))
+    if kind < 8:
+        return draw(accesses(draft, scope))
+    if kind == 8:
+        return draw(st.sampled_from(NUMBERS))
+    if kind == 9 and scope:
+        index = draft.use(draw(st.sampled_from(scope)))
+        return draw(st.sampled_from(["{}", "{}", "({} % 2)", "({} // 2)"])).format(index)
+    if kind == 10:
+        name = draw(st.sampled_from(list(SCALARS)))
+        draft.scalars.add(name)
+        return name
+    size = draw(st.sampled_from("MND"))
+    draft.sizes.add(size)
+    return size
+
+
+@st.composite
+def _sums(draw, draft, scope, depth):
+    parts = [draw(values(draft, scope, depth)) for _ in range(draw(st.integers(2, 3)))]
+    signs = [draw(st.sampled_from([" + ", " - "])) for _ in parts[1:]]
+    return f"({parts[0]}{''.join(s + p for s, p in zip(signs, parts[1:], strict=True))})"
+
+
+@st.composite
+def _products(draw, draft, scope, depth):
+    parts = [draw(values(draft, scope, depth)) for _ in range(draw(st.integers(2, 3)))]
+    return f"({' * '.join(parts)})"
+
+
+@st.composite
+def _quotients(draw, draft, scope, depth):
+    over = draw(values(draft, scope, depth))
+    kind = draw(st.integers(0, 4))
+    if kind == 0:
+        size = draw(st.sampled_from("DMN"))
+        draft.sizes.add(size)
+        return f"({over} / {draw(st.sampled_from(['sqrt({})', '{}'])).format(size)})"
+    if kind == 1:
+        return f"({over} / {draw(st.sampled_from(['2', '3', '0.5']))})"
+    under = draw(values(draft, scope, depth))
+    if kind == 2:
+        return f"({over} / sqrt(1 + {under}**2))"
+    if kind == 3:
+        return f"({over} / (1 + {under}**2) / 2)"
+    return f"(exp(tanh({over})) / (2 + sin({under})))"
+
+
+@st.composite
+def _functions(draw, draft, scope, depth):
+    inner = draw(values(draft, scope, depth))
+    kind = draw(st.integers(0, 13))
+    match kind:
+        case 0 | 1 | 2:
+            return f"{draw(st.sampled_from(SMOOTH))}({inner})"
+        case 12:
+            name = draw(st.sampled_from(list(FUNCTIONS)))
+            draft.functions.add(name)
+            return f"{name}({inner})"
+        case 13:
+            jump = draw(st.sampled_from(["sign({})", "floor({})", "floor({} * 2)"]))
+            return jump.format(draw(accesses(draft, scope, ("x", "A", "w", "t"))))
+        case 3:
+            return f"exp({draw(st.sampled_from(BOUNDED))}({inner}))"
+        case 4:
+            return f"log(1 + {inner}**2)"
+        case 5:
+            return f"sqrt(1 + {inner}**2)"
+        case 6:
+            return f"{inner}**2"
+        case 7:
+            return f"(2 + {draw(st.sampled_from(BOUNDED))}({inner}))**(-3/2)"
+        case 8:
+            return f"clip({inner}, -1, {draw(st.sampled_from(['1', '3/2', 'D']))})".replace(
+                "D", note_size(draft, "D")
+            )
+        case 9:
+            return f"exp(-{inner}**2)"
+        case 10:
+            other = draw(values(draft, scope, depth))
+            return f"{draw(st.sampled_from(['max', 'min']))}({inner}, {other})"
+        case _:
+            return f"(-{inner})"
+
+
+@st.composite
+def _reductions(draw, draft, scope, depth):
+    """Sums above all, with and without a condition; what may be infinite is squashed."""
+    kind = draw(st.sampled_from(["sum"] * 5 + list(REDUCTIONS[1:7])))
+    free = [index for index in INDICES if index not in scope]
+    if not free:
+        return draw(_atoms(draft, scope))
+    bound = draw(st.lists(st.sampled_from(free), unique=True, min_size=1, max_size=2))
+    for index in bound:
+        draft.use(index)
+    inner = (*bound, *scope)
+    if draw(st.integers(0, 11)) == 11:
+        return draw(_rare_reductions(draft, inner, bound, depth))
+    body = draw(values(draft, inner, depth))
+    if kind not in {"sum", "prod"}:
+        body = mention(body, bound)
+    over = ", ".join(bound)
+    if draw(st.integers(0, 2)) == 2:
+        condition = draw(conditions(draft, inner, 1))
+        if kind in {"mean", "var"}:
+            condition = leave_one(condition, bound)
+        over += ", " + condition
+        if kind in {"max", "min", "logsumexp"}:
+            return f"tanh({kind}[{over}]({body}))"
+    if kind == "prod":
+        body = f"tanh({body})"
+    return f"{kind}[{over}]({body})"
+
+
+@st.composite
+def _rare_reductions(draw, draft, inner, bound, depth):
+    """A place of the largest entry, or the variance of a sample that is more than one."""
+    if len({INDICES[index] for index in bound}) > 1:  # at most one extent is 1
+        body = mention(draw(values(draft, inner, depth)), bound)
+        return f"var[{', '.join(bound)}]({body}, correction=1)"
+    alone = [index for index in inner if index not in bound[1:]]
+    body = mention(draw(accesses(draft, alone, ("x", "A", "B"))), bound[0])
+    return f"argmax[{bound[0]}]({body})"
+
+
+@st.composite
+def _rows(draw, draft, scope, depth):
+    """A softmax or its kin along an index that is there, or inside a sum that binds it."""
+    free = [index for index in INDICES if index not in scope]
+    outside = not scope or (free and draw(st.integers(0, 2)) == 2)
+    index = draft.use(draw(st.sampled_from(free if outside else list(scope))))
+    inner = (index, *scope) if outside else scope
+    body = mention(draw(values(draft, inner, depth)), index)
+    kind = draw(st.sampled_from(["softmax", "softmax", "softmax", "log_softmax", "cumsum"]))
+    over = index
+    style = draw(st.integers(0, 7))
+    if style > 4:
+        condition = leave_one(draw(conditions(draft, inner, 1)), index)
+        kind = "softmax" if style > 5 else kind
+        if style == 5:
+            over += ", " + condition
+        elif style == 6:
+            body = f"where({condition}, {body}, -oo)"
+        else:
+            body = f"{body} + where({condition}, 0, -oo)"
+    text = f"{kind}[{over}]({body})"
+    twins = [s for s in INDICES if INDICES[s] == INDICES[index] and s not in inner]
+    if style == 4 and twins and not binds(body, (index, *twins)):
+        twin, wave = draft.use(twins[0]), f"sin({body})"
+        text = f"(exp({wave}) / sum[{twin}](exp({rename(wave, index, twin)})))"
+    if kind == "log_softmax" and over != index:
+        text = f"exp({text})"
+    if outside:
+        return f"sum[{index}]({text} * {draw(accesses(draft, inner))})"
+    return text
+
+
+@st.composite
+def choices(draw, draft, scope, depth):
+    condition = draw(conditions(draft, scope, 1))
+    one = draw(values(draft, scope, depth))
+    kind = draw(st.integers(0, 5))
+    if kind == 0:
+        return f"[{condition}]"
+    if kind == 5 and scope:
+        pair = [draft.use(draw(st.sampled_from(scope))) for _ in range(2)]
+        return f"(delta({', '.join(pair)}) * {one})"
+    if kind == 1:
+        return f"({one} * [{condition}])"
+    if kind == 2:
+        return f"where({condition}, {one}, 0)"
+    if kind == 3:
+        return f"([{condition}] * {one} / (1 + {draw(values(draft, scope, depth))}**2))"
+    return f"where({condition}, {one}, {draw(values(draft, scope, depth))})"
+
+
+def _leaves(draft, scope, depth):
+    return _atoms(draft, scope)
+
+
+FORMS = (
+    _leaves,
+    _sums,
+    _products,
+    _reductions,
+    _reductions,
+    _products,
+    _functions,
+    _quotients,
+    choices,
+    _rows,
+    _copies,
+)
+
+
+# Formulas.
 
 
 @dataclass(frozen=True)

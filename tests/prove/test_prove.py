@@ -7,7 +7,7 @@ from hypothesis import given, seed
 from hypothesis import strategies as st
 from prove_mutants import find_difference, find_mutants
 from strategies import formulas
-from test_prove_right import PAIRS
+from test_prove_pairs import PAIRS
 
 from derive.compiler import to_system
 from derive.formulas import find_families, find_formula

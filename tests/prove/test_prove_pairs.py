@@ -1,13 +1,28 @@
-"""Formulas with the mistakes that people make are never proved equal to the right ones."""
+"""Formulas written in two ways are proved equal; with the mistakes that people make, never."""
+
+import re
+from pathlib import Path
 
 import pytest
-from prove_cases import read_cases
 from prove_mutants import find_difference
 
 from derive.compiler import to_system
 from derive.frontend.from_text import parse
 from derive.prove import prove
 
+# Sections `== right ==`, and in each blocks of four lines.
+TEXT = Path(__file__).with_name("cases.txt").read_text(encoding="utf-8")
+_, *PARTS = re.split(r"^== (.*) ==$", TEXT, flags=re.MULTILINE)
+SECTIONS = dict(zip(PARTS[::2], PARTS[1::2], strict=True))
+
+
+def read_cases(section):
+    """name: declarations, one way, another way."""
+    blocks = (block.splitlines() for block in SECTIONS[section].strip().split("\n\n"))
+    return {name: tuple(rest) for name, *rest in blocks}
+
+
+PAIRS = read_cases("right")
 ATTENTION = """q[b,h,i,d] = sum[x](Q[b,i,x] * W_q[x,h,d])
 k[b,h,j,d] = sum[x](K[b,j,x] * W_k[x,h,d])
 v[b,h,j,d] = sum[x](V[b,j,x] * W_v[x,h,d])
@@ -50,6 +65,16 @@ CASES = {
     **read_cases("wrong"),
 }
 BY_ACCIDENT = read_cases("wrong where inputs meet by accident")
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_it_is_proved(name):
+    declared, one, other = PAIRS[name]
+    systems = [to_system(parse(f"{declared}\n{text}")) for text in (one, other)]
+    for code, formula in (systems, systems[::-1]):
+        proof = prove(code, formula)
+        assert proof is not None
+        assert proof.every_size
 
 
 @pytest.mark.parametrize("name", CASES)
