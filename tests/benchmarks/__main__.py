@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if not asked.corpus:
                 raise
             failures.append(f"{case.name}: {say_failure(error)}")
+            progress.print(failures[-1], markup=False)
             continue
         rows.sort(key=lambda row: row.forward.ratio)
         if asked.json:
