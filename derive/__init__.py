@@ -8,7 +8,7 @@ The map of the house, from the door to the ground; each module imports only from
     linter/      einsum strings of a source tree
     bench/       generated code against code by hand and the machine's limit
     formulas/    the library: one file per family, found by name
-    frontend/    into the language: from_text, from_sympy, from_torch, a folder each; from_einsum
+    frontend/    into the language: from_text, from_sympy, from_torch, a folder each; from_einsum, gradient
     backend/     out of it: the printed PyTorch function and its file
     plan/        the order of work: steps, paths, layout, cost; lower/, cells/ and blocks/
     rewrite/     equal in, equal out; rules/
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from derive.frontend.from_einsum import from_einsum
     from derive.frontend.from_sympy import show
     from derive.frontend.from_text import parse
+    from derive.frontend.gradient import gradient
     from derive.judge.loops import evaluate_loops, to_loops
     from derive.notation.formula import Formula
     from derive.notation.words import indices, sizes, tensors
@@ -56,6 +57,7 @@ __all__ = [
     "evaluate_loops",
     "from_einsum",
     "from_torch",
+    "gradient",
     "indices",
     "parse",
     "show",
@@ -77,6 +79,7 @@ _HOMES = {
     "derive.frontend.from_einsum": "from_einsum",
     "derive.frontend.from_sympy": "show",
     "derive.frontend.from_text": "parse",
+    "derive.frontend.gradient": "gradient",
     "derive.notation.formula": "Formula",
     "derive.notation.functions": " ".join(PUBLIC),
     "derive.notation.words": "indices sizes tensors",

@@ -1,0 +1,554 @@
+"""The gradients of a formula's results, as a formula: reverse mode over its equations.
+
+    gradient(formula, ["A_K"]) -> a formula of dA_K, whose arguments are the tensors that it
+                                  reads and dz, the gradient by each result z
+
+Equations are passed from the last to the first. The gradient by a left side goes down the right
+side to each tensor that is read there: through a sum unchanged, through a product times the other
+factors, through a function times its row's derivative, through a softmax by its short form. What
+arrives at `T[places]` is summed over all indices in sight that no element of T tells: where a place
+is an index or merged indices, they name the element of dT; else the place is solved for an index,
+`x[2*i + k]` at l for `i = (l - k)//2` where that is whole and inside; else it is compared,
+`[t[n] == v]`, as a gather is.
+
+Where a function has no derivative (abs at 0, ties of max) it is what torch takes: 0 of a sign,
+equal parts of a tie. Source: Griewank and Walther, Evaluating Derivatives, 2008, chapter 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING
+
+from derive.analysis.affine import simplify_place, to_affine, unravel
+from derive.analysis.places import find_reversed, split_merged
+from derive.errors import refuse
+from derive.frontend.from_text import parse
+from derive.frontend.system import to_system
+from derive.frontend.torch.exprs import add, divide, multiply, power, subtract
+from derive.ir.definitions import PLAIN, bind, read, unfold
+from derive.ir.functions import FUNCTIONS
+from derive.ir.nodes import (
+    MINUS_ONE,
+    ONE,
+    TRUE,
+    ZERO,
+    Access,
+    Add,
+    Along,
+    And,
+    Call,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Mul,
+    Not,
+    Number,
+    Pow,
+    Reduce,
+    Scalar,
+    ScalarInput,
+    Size,
+    System,
+    Tensor,
+    Where,
+)
+from derive.ir.polynomial import is_same_extent
+from derive.ir.text import to_lines
+from derive.ir.walk import (
+    find_accesses,
+    find_all_indices,
+    find_free,
+    find_indices,
+    find_sizes,
+    rename_apart,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
+from derive.rewrite.naming import rename_clashes, settle_indices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from derive.notation.formula import Formula
+
+
+def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") -> Formula:
+    """The formula of the gradients by some arguments, all real tensors if none is named.
+
+    For each result `z[b,i]` it takes `dz[b,i]`, the gradient of what is minimised by it; a single
+    result that is a number is itself what is minimised. It returns `dX[..]`, of X's shape, for each
+    X in the order of `wrt`.
+
+    Raises DeriveError for names that are no real arguments, for results that do not depend on one,
+    and for what has no derivative in the notation.
+    """
+    system = to_system(formula)
+    wanted = [wrt] if isinstance(wrt, str) else list(wrt)
+    tensors = [e.name for e in system.inputs if isinstance(e, Tensor) and _is_real(e)]
+    made = _Reverse(system, wanted or tensors).make()
+    return parse(
+        "\n".join(to_lines(made)),
+        name or f"{formula.name or 'formula'}_gradient",
+        title=f"Gradients of {formula.title or formula.name or 'a formula'}",
+        source=formula.source,
+        typical=formula.typical,
+        empty_row=formula.empty_row,
+    )
+
+
+def _is_real(entry: object) -> bool:
+    return not isinstance(entry, Tensor) or entry.kind == "real"
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """What flows back to a node: its gradient, for each value of the indices in sight.
+
+    `conditions` leave values of the indices out.
+    """
+
+    value: Expr
+    indices: tuple[Index, ...]
+    conditions: tuple[Expr, ...] = ()
+
+    def times(self, *factors: Expr) -> _Flow:
+        return replace(self, value=multiply(self.value, *factors))
+
+    def where(self, *conditions: Expr) -> _Flow:
+        kept = [each for each in conditions if each is not TRUE and each not in self.conditions]
+        return replace(self, conditions=(*self.conditions, *kept))
+
+
+@dataclass
+class _Reverse:
+    """One pass over a system, from its results to its arguments."""
+
+    system: System
+    wanted: list[str]
+    arrived: dict[str, list[tuple[tuple[Expr, ...], _Flow]]] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)  # names of anything but indices
+    extents: dict[str, Expr] = field(default_factory=dict)  # of indices by name
+    active: set[str] = field(default_factory=set)  # what depends on an argument that is wanted
+    here: Equation | None = None  # the equation that is passed
+    backward: list[Equation] = field(default_factory=list)
+
+    def make(self) -> System:
+        system = self.system
+        inputs = {entry.name: entry for entry in system.inputs}
+        for each in self.wanted:
+            if each not in inputs or not _is_real(inputs[each]):
+                known = ", ".join(n for n, entry in inputs.items() if _is_real(entry))
+                raise refuse(
+                    "gradient-unknown",
+                    f"{each} is no real argument of the formula",
+                    help=f"take the gradient by {known}",
+                )
+        tensors = [*inputs.values(), *(e.target.tensor for e in system.equations)]
+        self.taken = {each.name for each in tensors} | set(find_sizes(system))
+        self.extents = {index.name: index.extent for index in find_all_indices(system)}
+        self.active = set(self.wanted)
+        for equation in system.equations:
+            if self.is_active(equation.value):
+                self.active.add(equation.target.tensor.name)
+        given = [Tensor(self.name(t.name), t.shape) for t in system.results]
+        if len(given) == 1 and not given[0].shape:
+            given = []
+        seeds = dict(zip(system.results, given, strict=False))
+        for equation in reversed(system.equations):
+            self.pass_equation(equation, seeds)
+        made = [self.collect(inputs[each]) for each in self.wanted]
+        results = tuple(equation.target.tensor for equation in made)
+        return self.tidy([*system.equations, *self.backward, *made], given, results)
+
+    def name(self, of: str) -> str:
+        """D and the name, or the next that is free."""
+        names = (f"d{of}{'_' * k}" for k in count())
+        found = next(each for each in names if each not in {*self.taken, *self.extents})
+        self.taken.add(found)
+        return found
+
+    def rename(self, index: Index, seen: set[str]) -> Index:
+        """The index under a name that is not seen here and has one extent everywhere."""
+        others = {n for n, e in self.extents.items() if not is_same_extent(e, index.extent)}
+        found = rename_apart(index, seen | others | self.taken)
+        self.extents.setdefault(found.name, found.extent)
+        return found
+
+    def is_active(self, expr: Expr) -> bool:
+        """Does it depend on an argument that is wanted?"""
+        return any(
+            (isinstance(part, Access) and part.tensor.name in self.active)
+            or (isinstance(part, Scalar) and part.name in self.active)
+            for part in walk(expr)
+        )
+
+    def pass_equation(self, equation: Equation, given: Mapping[Tensor, Tensor]) -> None:
+        """The gradient by the left side flows down the right side."""
+        target = equation.target
+        tensor = target.tensor
+        if tensor.name not in self.active:
+            return
+        value: Expr | None = None
+        if tensor in self.system.results:
+            seed = given.get(tensor)
+            value = ONE if seed is None else Access(seed, target.places)
+        if tensor.name in self.arrived:
+            if value is not None:
+                flow = _Flow(value, find_free(target))
+                self.arrived[tensor.name].insert(0, (target.places, flow))
+            self.backward.append(self.collect(tensor))
+            value = Access(self.backward[-1].target.tensor, target.places)
+        if value is not None:
+            self.here = equation
+            self.carry(equation.value, _Flow(value, find_free(target)))
+
+    def copy(self, indices: Sequence[Index], *parts: Expr) -> tuple[tuple[Index, ...], list[Expr]]:
+        """The parts over fresh indices in place of these, which stay in sight."""
+        taken = {i.name for e in (*parts, *indices) for i in find_indices(e)}
+        new: dict[Expr, Expr] = {}
+        for index in indices:
+            new[index] = made = self.rename(index, taken)
+            taken.add(made.name)
+        own = tuple(i for i in new.values() if isinstance(i, Index))
+        return own, [substitute(part, new) for part in parts]
+
+    def known(self, expr: Expr) -> Expr:
+        """The tensor that an equation makes of it, if it is a whole right side."""
+        whole = self.here is not None and expr is self.here.value
+        return self.here.target if whole and self.here is not None else expr
+
+    def carry(self, expr: Expr, flow: _Flow) -> None:
+        """What flows to an expression, down to the tensors that it reads."""
+        if flow.value is ZERO or not self.is_active(expr):
+            return
+        if isinstance(expr, (Along, Call, Pow)) or getattr(expr, "kind", "sum") != "sum":
+            flow = _narrow(flow, expr)
+        match expr:
+            case Access(tensor, places):
+                self.arrived.setdefault(tensor.name, []).append((places, flow))
+            case Scalar(name):
+                self.arrived.setdefault(name, []).append(((), flow))
+            case Add(terms):
+                for term in terms:
+                    self.carry(term, flow)
+            case Mul(factors):
+                for k, factor in enumerate(factors):
+                    self.carry(factor, flow.times(*factors[:k], *factors[k + 1 :]))
+            case Pow(Pow(base, Number(one)), Number(two)) if two == -1:
+                self.carry(Pow(base, Number(one * two)), flow)
+            case Pow(base, exponent):
+                less = add(exponent, MINUS_ONE)
+                self.carry(base, flow.times(exponent, power(base, less)))
+                self.carry(exponent, flow.times(self.known(expr), Call("log", (base,))))
+            case Where(condition, then, other):
+                self.carry(then, flow.where(condition))
+                self.carry(other, flow.where(Not(condition)))
+            case Call():
+                self.carry_call(expr, flow)
+            case Reduce():
+                self.carry_reduction(expr, flow)
+            case Along():
+                self.carry_along(expr, flow)
+
+    def carry_call(self, call: Call, flow: _Flow) -> None:
+        row = FUNCTIONS.get(call.function)
+        arguments = call.arguments
+        if row is not None and row.is_variadic:
+            best = self.known(call)
+            alike = [Where(Compare("==", each, best), ONE, ZERO) for each in arguments]
+            share = flow.times(power(add(*alike), MINUS_ONE))
+            for each in arguments:
+                self.carry(each, share.where(Compare("==", each, best)))
+            return
+        slopes = row.derivative.split(";") if row is not None and row.derivative else []
+        if row is not None and not any(map(self.is_active, arguments[len(slopes) :])) and slopes:
+            values = bind(row, arguments, PLAIN)
+            for slope, argument in zip(slopes, arguments, strict=False):
+                self.carry(argument, flow.times(_tidy_number(read(slope.strip(), values, PLAIN))))
+            return
+        opened = unfold(call)
+        if opened is None:
+            raise _refuse(f"{call.function} has no derivative in the notation")
+        self.carry(opened, flow)
+
+    def carry_reduction(self, expr: Reduce, flow: _Flow) -> None:
+        # The indices are bound no more: they are in sight under names of their own.
+        seen = (*flow.indices, flow.value, *flow.conditions)
+        names = {index.name for part in seen for index in find_indices(part)}
+        new: dict[Expr, Expr] = {}
+        for index in expr.bound:
+            new[index] = made = self.rename(index, names)
+            names.add(made.name)
+        bound = tuple(i for i in new.values() if isinstance(i, Index))
+        condition, body = (substitute(part, new) for part in (expr.condition, expr.body))
+        inner = replace(flow, indices=(*flow.indices, *bound)).where(condition)
+        again, (where, other) = self.copy(bound, condition, body)
+        reduce = partial(Reduce, bound=again, condition=where)
+        result = self.known(expr)
+        match expr.kind:
+            case "sum":
+                self.carry(body, inner)
+            case "mean":
+                self.carry(body, inner.times(power(_count(again, where), MINUS_ONE)))
+            case "var" | "sample_var":
+                number = _count(again, where)
+                off = subtract(body, reduce(kind="mean", body=other))
+                under = number if expr.kind == "var" else add(number, MINUS_ONE)
+                slope = divide(multiply(Number(Fraction(2)), off), under)
+                self.carry(body, inner.times(slope))
+            case "max" | "min":
+                ties = reduce(kind="sum", body=Where(Compare("==", other, result), ONE, ZERO))
+                shares = inner.times(power(ties, MINUS_ONE))
+                self.carry(body, shares.where(Compare("==", body, result)))
+            case "logsumexp":
+                self.carry(body, inner.times(Call("exp", (subtract(body, result),))))
+            case "prod":
+                differ = [Compare("!=", a, b) for a, b in zip(again, bound, strict=True)]
+                apart = differ[0] if len(differ) == 1 else Not(And(tuple(map(_negate, differ))))
+                rest = Reduce("prod", again, _all(where, apart), other)
+                self.carry(body, inner.times(rest))
+            case "argmax":
+                return
+            case kind:
+                raise _refuse(f"{kind} has no derivative in the notation")
+
+    def carry_along(self, expr: Along, flow: _Flow) -> None:
+        index, made = expr.index, self.known(expr)
+        inner = flow.where(expr.condition)
+        (other,), (value, there, where, all_of) = self.copy(
+            (index,), flow.value, made, expr.condition, _all(*flow.conditions)
+        )
+        over = partial(Reduce, "sum", (other,), _all(where, all_of))
+        match expr.kind:
+            case "softmax":
+                value = multiply(made, subtract(flow.value, over(multiply(value, there))))
+            case "log_softmax":
+                row = Along("softmax", index, expr.condition, expr.body)
+                value = subtract(flow.value, multiply(row, over(value)))
+            case "cumsum":
+                later = _all(Compare(">=", other, index), all_of)
+                value = Reduce("sum", (other,), later, value)
+                inner = replace(inner, conditions=())
+            case kind:
+                raise _refuse(f"{kind} has no derivative in the notation")
+        self.carry(expr.body, self.keep(replace(inner, value=value), expr.body))
+
+    def keep(self, flow: _Flow, expr: Expr) -> _Flow:
+        """The flow as a tensor of its own, where more than one tensor is told it."""
+        reads = [part for part in find_accesses(expr) if part.tensor.name in self.active]
+        assert self.here is not None
+        if len(reads) < 2 or flow.conditions or set(find_free(flow.value)) - set(flow.indices):
+            return flow
+        shape = tuple(index.extent for index in flow.indices)
+        made = Access(Tensor(self.name(f"{self.here.target.tensor.name}_in"), shape), flow.indices)
+        self.backward.append(Equation(made, flow.value))
+        return replace(flow, value=made)
+
+    def collect(self, entry: Tensor | ScalarInput) -> Equation:
+        """The equation of the gradient by a tensor or number, of all that has arrived there."""
+        name = entry.name
+        shape = entry.shape if isinstance(entry, Tensor) else ()
+        arrived = self.arrived.pop(name, [])
+        if not arrived:
+            raise refuse(
+                "gradient-none",
+                f"no result depends on {name}",
+                help="leave it out of the arguments by which the gradient is taken",
+            )
+        places = self.choose_places(shape, [places for places, _ in arrived])
+        terms = [self.place(read_at, flow, places, shape) for read_at, flow in arrived]
+        target = Access(Tensor(self.name(name), shape), places)
+        return Equation(target, add(*terms))
+
+    def choose_places(
+        self, shape: Sequence[Expr], reads: Sequence[tuple[Expr, ...]]
+    ) -> tuple[Expr, ...]:
+        """A left side: at each place as it is read somewhere, an index or merged ones, or new."""
+        found: list[Expr] = []
+        used: set[str] = set()
+        for number, extent in enumerate(shape):
+            for read_at in reads:
+                parts = split_merged(read_at[number], extent)
+                if parts and not used & {index.name for index in parts}:
+                    found.append(read_at[number])
+                    break
+            else:
+                names = [part.name for part in walk(extent) if isinstance(part, Size)] or ["i"]
+                fresh = self.rename(Index(names[0][0].lower(), extent), used)
+                found.append(fresh)
+            used |= {index.name for index in find_free(found[-1])}
+        return tuple(found)
+
+    def place(
+        self,
+        read_at: Sequence[Expr],
+        flow: _Flow,
+        places: Sequence[Expr],
+        shape: Sequence[Expr],
+    ) -> Expr:
+        """What arrived at these reads, as a term of the element at these places."""
+        kept = {index.name for place in places for index in find_free(place)}
+        # Indices in sight that are called like an index of the element, and are another.
+        new: dict[Expr, Expr] = {}
+        names = kept | {i.name for i in flow.indices}
+        for index in flow.indices:
+            if index.name in kept:
+                new[index] = fresh = self.rename(index, names)
+                names.add(fresh.name)
+        indices = [new.get(index, index) for index in flow.indices]
+        open_reads = [substitute(place, new) for place in read_at]
+        value = substitute(flow.value, new)
+        conditions = [substitute(each, new) for each in flow.conditions]
+        rest: list[Expr] = []
+        order = sorted(range(len(shape)), key=lambda k: not isinstance(open_reads[k], Index))
+        for number in order:
+            place, here, extent = open_reads[number], places[number], shape[number]
+            left = [index for index in indices if isinstance(index, Index)]
+            solved, bounds = _solve(place, here, extent, left)
+            try:
+                tried = [substitute(e, solved) for e in (value, *conditions, *rest)]
+                others = [substitute(e, solved) for e in open_reads]
+            except ValueError:  # the index of a softmax is no number
+                tried, others = [value, *conditions, *rest], open_reads
+                solved, bounds = {}, [Compare("==", place, here)]
+            value, changed = tried[0], tried[1:]
+            conditions, rest = changed[: len(conditions)], changed[len(conditions) :]
+            open_reads = others
+            rest += bounds
+            indices = [index for index in indices if index not in solved]
+        value = _simplify_reads(value, set(find_accesses(flow.value)))
+        summed = tuple(index for index in indices if isinstance(index, Index))
+        condition = _all(*conditions, *rest)
+        if summed:
+            return Reduce("sum", summed, condition, value)
+        return value if condition is TRUE else Where(condition, value, ZERO)
+
+    def tidy(
+        self, equations: list[Equation], given: list[Tensor], results: tuple[Tensor, ...]
+    ) -> System:
+        """The equations that the results need, with the arguments that these read."""
+        needed = {tensor.name for tensor in results}
+        kept: list[Equation] = []
+        numbers: set[str] = set()
+        for equation in reversed(equations):
+            if equation.target.tensor.name in needed:
+                kept.insert(0, equation)
+                needed |= {a.tensor.name for a in find_accesses(equation.value)}
+                numbers |= {p.name for p in walk(equation.value) if isinstance(p, Scalar)}
+        inputs = [*self.system.inputs, *given]
+        used = tuple(e for e in inputs if isinstance(e, Tensor) or e.name in numbers)
+        made = replace(self.system, inputs=used, equations=tuple(kept), results=results)
+        settled = tuple(Equation(e.target, settle_indices(e, made)) for e in kept)
+        return rename_clashes(replace(made, equations=settled), self.system)
+
+
+def _narrow(flow: _Flow, expr: Expr) -> _Flow:
+    """The flow summed over what is in sight of an expression that does not have it."""
+    free = find_free(expr)
+    gone = tuple(index for index in flow.indices if index not in free)
+    if not gone:
+        return flow
+    inside = [each for each in flow.conditions if set(find_free(each)) & set(gone)]
+    value = Reduce("sum", gone, _all(*inside), flow.value)
+    kept = tuple(each for each in flow.conditions if each not in inside)
+    return _Flow(value, tuple(index for index in flow.indices if index in free), kept)
+
+
+def _refuse(says: str) -> Exception:
+    return refuse("gradient-none", says, help="write it by functions that have one")
+
+
+def _negate(condition: Expr) -> Expr:
+    match condition:
+        case Compare("!=", left, right):
+            return Compare("==", left, right)
+        case _:
+            return Not(condition)
+
+
+def _all(*conditions: Expr) -> Expr:
+    """All of these conditions."""
+    flat = [p for c in conditions for p in (c.parts if isinstance(c, And) else (c,))]
+    parts = tuple(dict.fromkeys(part for part in flat if part is not TRUE))
+    return TRUE if not parts else parts[0] if len(parts) == 1 else And(parts)
+
+
+def _count(indices: Sequence[Index], condition: Expr) -> Expr:
+    """How many values the indices have together."""
+    if condition is TRUE:
+        return multiply(*(index.extent for index in indices))
+    return Reduce("sum", tuple(indices), condition, ONE)
+
+
+def _tidy_number(expr: Expr) -> Expr:
+    return ZERO if isinstance(expr, Number) and expr.value == 0 else expr
+
+
+def _solve(
+    place: Expr, here: Expr, extent: Expr, indices: Sequence[Index]
+) -> tuple[dict[Expr, Expr], list[Expr]]:
+    """Indices in sight for which a place is the element's, and the conditions for that."""
+    if isinstance(place, Index) and place in indices:
+        inside = is_same_extent(place.extent, extent)
+        return {place: here}, [] if inside else [Compare("<", here, place.extent)]
+    parts = split_merged(place, extent)
+    if parts and all(part in indices for part in parts):
+        theirs = split_merged(here, extent)
+        if [i.extent for i in theirs] == [i.extent for i in parts]:
+            return dict(zip(parts, theirs, strict=True)), []
+        digits = unravel(here, [i.extent for i in parts])
+        return {i: each.to_expr() for i, each in zip(parts, digits, strict=True)}, []
+    line = to_affine(place)
+    steps = {
+        index: factor.constant
+        for index, factor in line.terms.items()
+        if isinstance(index, Index)
+        and index in indices
+        and factor.constant
+        and not any(index in find_free(atom) for atom in line.terms if atom is not index)
+    }
+    if not steps:
+        return {}, [Compare("==", place, here)]
+    index = max(steps, key=lambda i: abs(steps[i]))
+    step = steps[index]
+    rest = line - to_affine(multiply(Number(step), index))
+    low, high = (rest.to_expr(), here) if step > 0 else (here, rest.to_expr())
+    off = subtract(high, low)
+    if find_reversed(place, extent) is index:
+        return {index: off}, []
+    if abs(step) == 1:
+        return {index: off}, [Compare("<=", low, high), Compare("<", off, index.extent)]
+    width = Number(abs(step))
+    found = Call("floordiv", (off, width))
+    whole = Compare("==", Call("mod", (off, width)), ZERO)
+    return {index: found}, [
+        whole,
+        Compare(">=", found, ZERO),
+        Compare("<", found, index.extent),
+    ]
+
+
+def _simplify_line(place: Expr) -> Expr:
+    """The place simplified, but for quotients, of which the conditions speak as they are."""
+    return place if any(isinstance(part, Call) for part in walk(place)) else simplify_place(place)
+
+
+def _simplify_reads(expr: Expr, known: set[Access]) -> Expr:
+    """The places of reads that are new, simplified."""
+
+    def act(part: Expr) -> Expr:
+        if not isinstance(part, Access) or part in known:
+            return part
+        whole = (any(isinstance(each, Call) for each in walk(p)) for p in part.places)
+        places = (
+            p if kept else simplify_place(p) for p, kept in zip(part.places, whole, strict=True)
+        )
+        return Access(part.tensor, tuple(places))
+
+    return rewrite_bottom_up(expr, act)
