@@ -8,7 +8,7 @@ The map of the house, from the door to the ground; each module imports only from
     linter/      einsum strings of a source tree
     bench/       generated code against code by hand and the machine's limit
     formulas/    the library: one file per family, found by name
-    frontend/    into the language: from_text, from_sympy, from_torch, a folder each; from_einsum, gradient
+    frontend/    into the language: from_text, from_sympy, from_torch; from_einsum; gradient
     backend/     out of it: the printed PyTorch function and its file
     plan/        the order of work: steps, paths, layout, cost; lower/, cells/ and blocks/
     rewrite/     equal in, equal out; rules/
