@@ -51,7 +51,7 @@ from derive.ir.polynomial import Monomial, Polynomial
 from derive.ir.walk import find_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 Facts = tuple[Polynomial, ...]
@@ -153,19 +153,20 @@ def _is_counting(atom: Expr) -> bool:
 
 
 def _relax(value: Polynomial) -> list[Polynomial]:
-    """The value with its quotients `a // n`, n a number, at the bound that makes it smallest."""
+    """The value with its quotients `a // n`, n >= 1, at the bound that makes it smallest."""
     for atom in value.atoms:
         match atom:
-            case Call("floordiv", (over, Number(number))) if number >= 1:
+            case Call("floordiv", (over, under)) if is_positive(Polynomial.of(under)):
                 split = value.split(atom)
-                if split is None or split[0].constant is None:
+                if split is None:
                     continue
-                slope, rest = split
-                assert slope.constant is not None
+                times = split[0] * Polynomial.of(Pow(under, Number(Fraction(-1))))
                 above = Polynomial.of(over)
-                if slope.constant > 0:
-                    above = above + ONE - Polynomial.of(number)
-                smaller = rest + slope * above * Polynomial.of(1 / number)
+                if _has_no_minus(_clear_divisors(times)):
+                    above = above + ONE - Polynomial.of(under)
+                elif not _has_no_minus(_clear_divisors(negate(times))):
+                    continue
+                smaller = split[1] + times * above
                 return [smaller, *_relax(smaller)]
     return []
 
@@ -268,7 +269,20 @@ def is_nonnegative(value: Polynomial, facts: Facts = ()) -> bool:
             low = _find_sum_range(rest).low
             if low is not None and is_never_negative(low):
                 return True
-    return False
+    return any(is_nonnegative(each, facts) for each in _open_quotient(value)) if facts else False
+
+
+def _open_quotient(value: Polynomial) -> Iterator[Polynomial]:
+    """What is >= 0 exactly where `rest + a // n` or `rest - a // n` is: n * rest + a, .."""
+    for atom in value.atoms:
+        match atom:
+            case Call("floordiv", (over, under)) if is_positive(Polynomial.of(under)):
+                slope, rest = value.split(atom) or (NOTHING, NOTHING)
+                times, above = Polynomial.of(under), Polynomial.of(over)
+                if slope == ONE:
+                    yield times * rest + above
+                elif slope == negate(ONE):
+                    yield times * rest + times - ONE - above
 
 
 def find_facts(condition: Expr) -> Facts:
@@ -495,9 +509,14 @@ def _find_atom_range(atom: Expr) -> Range:
             high = Polynomial.of(tensor.below) - ONE if tensor.below is not None else None
             return Range(NOTHING if high is not None else None, high)
         case Call("floordiv", (over, under)):
-            if not is_nonnegative(Polynomial.of(under) - ONE):
+            divisor = Polynomial.of(under)
+            # A position that is there has an extent above 0, and so have the divisors of that.
+            extents = (Polynomial.of(i.extent) for i in find_free(over))
+            is_there = any(divide_wholly(each, divisor) is not None for each in extents)
+            known = (divisor - ONE,) if is_there and is_never_negative(divisor) else ()
+            if not is_nonnegative(divisor - ONE, known):
                 return Range(None, None)
-            return _find_quotient_range(find_range(over), Polynomial.of(under))
+            return _find_quotient_range(find_range(over), divisor, known)
         case Call("mod", (_, under)):
             return _find_remainder_range(Polynomial.of(under))
         case Call("clip", (_, least, most)):
@@ -522,21 +541,21 @@ def _find_remainder_range(under: Polynomial) -> Range:
     return Range(NOTHING, None if high is None else high - ONE)
 
 
-def _find_quotient_range(over: Range, under: Polynomial) -> Range:
+def _find_quotient_range(over: Range, under: Polynomial, facts: Facts) -> Range:
     """`over // under` for a divisor >= 1: a quotient rises with what is divided."""
     if any(_is_ranged(atom) for atom in under.atoms):
         starts = over.low is not None and is_never_negative(over.low)
         return Range(NOTHING, over.high) if starts else Range(None, None)
-    return Range(_divide_bound(over.low, under), _divide_bound(over.high, under))
+    return Range(_divide_bound(over.low, under, facts), _divide_bound(over.high, under, facts))
 
 
-def _divide_bound(bound: Bound, under: Polynomial) -> Bound:
+def _divide_bound(bound: Bound, under: Polynomial, facts: Facts) -> Bound:
     if bound is None:
         return None
     quotient, rest = divide_sizes(bound, under)
     for step in (NOTHING, ONE, Polynomial.of(-1)):
         left = rest - step * under
-        if is_never_negative(left) and is_never_negative(under - ONE - left):
+        if is_never_negative(left, facts) and is_never_negative(under - ONE - left, facts):
             return quotient + step
     return _of(Call("floordiv", (bound.to_expr(), under.to_expr())))
 

@@ -82,6 +82,10 @@ def _write_rational(value: Fraction) -> tuple[str, int]:
 
 
 def _write_terms(terms: tuple[Expr, ...]) -> str:
+    """What is added before what is taken away, L - K + 1, if that would come first."""
+    if to_python(terms[0], ADD).startswith("-"):
+        first = next((k for k, t in enumerate(terms) if to_python(t)[:1] not in {"-", "("}), 0)
+        terms = (terms[first], *terms[:first], *terms[first + 1 :])
     text = to_python(terms[0], ADD)
     for term in terms[1:]:
         piece = to_python(term, MUL)

@@ -38,8 +38,8 @@ from derive.plan.ops import (
     axes_of,
     exchange,
     find_reads,
+    flatten,
     is_boolean,
-    merge_indices,
     rename_indices,
     walk_ops,
 )
@@ -116,7 +116,7 @@ def _result(equation: Equation, source: Source, context: Context) -> Op:
     for k, parts in reversed(list(enumerate(places))):
         if len(parts) > 1:
             start = sum(map(len, places[:k]))
-            op = Flatten(op, start, start + len(parts) - 1, merge_indices(parts))
+            op = flatten(op, start, start + len(parts) - 1)
     return op
 
 
@@ -128,7 +128,8 @@ def inline_result(
     root = [part for op in results for part in walk_ops(op) if isinstance(part, Source)]
     if len(results) != 1 or len(root) != 1 or root[0].name != last.name or results[0] is root[0]:
         return steps, results
-    whole = Step(last.name, exchange(results[0], {root[0]: last.op}))
+    op = exchange(results[0], {root[0]: last.op})
+    whole = Step(last.name, flatten(op.arg, op.start, op.end) if isinstance(op, Flatten) else op)
     return (*before, whole), (Source(last.name, whole.axes),)
 
 

@@ -429,6 +429,15 @@ def merge_indices(parts: tuple[Index, ...]) -> Index:
     return Index(to_text(to_place(parts)).replace(" * ", "*"), Mul(tuple(p.extent for p in parts)))
 
 
+def flatten(op: Op, start: int, end: int) -> Op:
+    """The axes from start to end merged into one index; what was taken apart is put together."""
+    index = merge_indices(axes_of(op)[start : end + 1])
+    match op:
+        case Unflatten(arg, place, parts) if place == start and len(parts) == end - start + 1:
+            return rename_indices(arg, {axes_of(arg)[place]: index})
+    return Flatten(op, start, end, index)
+
+
 def to_place(parts: tuple[Index, ...]) -> Expr:
     """The place that merges the indices, slowest first."""
     terms: list[Expr] = []

@@ -14,7 +14,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.plan.cells import attention, distances, linear, losses, norms, pointwise, segments
+from derive.plan.cells import (
+    attention,
+    distances,
+    linear,
+    losses,
+    norms,
+    pointwise,
+    segments,
+    windows,
+)
 from derive.plan.cells.matching import CellRule, Definitions
 from derive.plan.ops import (
     VIEWS,
@@ -43,6 +52,7 @@ CELLS: tuple[CellRule, ...] = (
     *losses.CELLS,
     *distances.CELLS,
     *segments.CELLS,
+    *windows.CELLS,
     *linear.CELLS,
     *pointwise.CELLS,
 )

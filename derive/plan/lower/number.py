@@ -174,7 +174,8 @@ def find_counted(plans: Sequence[Plan]) -> tuple[tuple[Index, int], ...]:
     every = [(index, 0) for index in find_all_indices(plans[0].system)]
     made = [step.op for plan in plans for step in plan.steps]
     made += [op for plan in plans for tile in plan.tiles for _, op in tile.sliced]
-    every += [(op.outer, 1) for each in made for op in walk_ops(each) if isinstance(op, Unfold)]
+    parts = (part for each in made for op in walk_ops(each) for part in _open(op))
+    every += [(part.outer, 1) for part in parts if isinstance(part, Unfold)]
     for index, least in every:
         extent = Polynomial.of(index.extent)
         if not is_nonnegative(extent - Polynomial.of(least)):

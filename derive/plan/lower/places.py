@@ -23,14 +23,15 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, find_range, to_affine
-from derive.analysis.facts import is_never_negative, is_positive, negate
+from derive.analysis.facts import find_facts, is_never_negative, is_positive, negate
 from derive.analysis.places import split_merged
 from derive.analysis.reads import find_guard
-from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Access, Add, Call, Expr, Index
+from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Access, Add, And, Call, Expr, Index
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, find_children, find_free, map_children
 from derive.plan.lower.condition import lower_index
 from derive.plan.ops import (
+    VIEWS,
     Apply,
     Cell,
     Diagonal,
@@ -38,6 +39,7 @@ from derive.plan.ops import (
     Flip,
     Given,
     Num,
+    NumTensor,
     Op,
     Pad,
     Select,
@@ -49,11 +51,14 @@ from derive.plan.ops import (
     Unfold,
     arrange,
     axes_of,
+    exchange,
     find_union,
     rename_indices,
     strip_casts,
+    walk_ops,
 )
 from derive.plan.steps import free_name
+from derive.rewrite.rules.products import join_conditions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,7 +113,7 @@ def read(
         else:
             op = _cut(op, at, form)
             forms[axes_of(op)[at]] = form
-    for axis, form in forms.items():
+    for axis, form in sorted(forms.items(), key=lambda entry: entry[1].is_windowed):
         op = _read_form(op, axes_of(op).index(axis), form)
     return _take_diagonals(op), tuple(left.items())
 
@@ -137,6 +142,13 @@ class _Form:
     down: tuple[Index, ...]  # those that are counted down
     low: Polynomial
     length: Polynomial  # positions from the least to the largest, or as many as it is read from
+
+    @property
+    def is_windowed(self) -> bool:
+        """Do positions come again?"""
+        return len(self.steps) > 1 and any(
+            step != _find_length(self.steps[k + 1 :]) for k, (_, step) in enumerate(self.steps[:-1])
+        )
 
 
 def _find_form(place: Expr, extent: Expr) -> _Form | None:
@@ -227,9 +239,12 @@ def _unfold(op: Op, at: int, steps: list[tuple[Index, Polynomial]]) -> Op:
     """One place that holds just the positions of positive steps from 0 on."""
     (index, step), *inner = steps
     if not inner:
-        return (
-            _rename(op, at, index) if step == _ONE else Slice(op, at, index, ZERO, step.to_expr())
-        )
+        match op:
+            case _ if step == _ONE:
+                return _rename(op, at, index)
+            case Slice(arg, place, _, start, each) if place == at and each is ONE:
+                return Slice(arg, at, index, start, step.to_expr())
+        return Slice(op, at, index, ZERO, step.to_expr())
     size = _ONE
     for each, by in inner:
         size = size + by * (Polynomial.of(each.extent) - _ONE)
@@ -314,6 +329,8 @@ def exchange_part(expr: Expr, part: Expr, new: Expr) -> Expr:
 def _lower_position(place: Expr, extent: Expr, context: Context, order: tuple[Index, ...]) -> Op:
     """Positions as integers; what a condition leaves out is kept inside."""
     op = strip_casts(context.lower(place, order))
+    numbers: dict[Op, Op] = {n: Num(n.value) for n in walk_ops(op) if isinstance(n, NumTensor)}
+    op = exchange(op, numbers)  # a position is divided by an extent, or there is none
     if find_guard(place, extent) is TRUE:
         return op
     last = to_affine(Add((extent, MINUS_ONE))).to_expr()
@@ -338,3 +355,22 @@ def _roll(op: Op, axis: Index, place: Expr, context: Context) -> Op | None:
     shift = negate(form.constant).to_expr()
     call = TorchCall(".roll", (Given(0), Given(1), at))
     return Cell(call, (op, Num(shift)), whole, axes_of(whole))
+
+
+def drop_padded(condition: Expr, factor: Expr, op: Op) -> Expr:
+    """The condition without what the zeros around a tensor say: that a position is inside."""
+    parts = condition.parts if isinstance(condition, And) else (condition,)
+    source, *views = walk_ops(op)
+    if not isinstance(factor, Access) or factor.tensor.kind != "real":
+        return condition
+    if not isinstance(source, Source) or source.name != factor.tensor.name:
+        return condition  # a step that was read in another way
+    if not all(isinstance(view, (*VIEWS, Pad, Flip)) for view in views):
+        return condition
+    ends: set[Polynomial] = set()
+    for place, extent in zip(factor.places, factor.tensor.shape, strict=True):
+        value = Polynomial.of(place)
+        ends |= {value, Polynomial.of(extent) - _ONE - value}
+    return join_conditions(
+        *(p for p in parts if not (f := find_facts(p)) or not ends.issuperset(f))
+    )

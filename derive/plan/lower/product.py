@@ -32,11 +32,13 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.number import is_steady, lower_number
+from derive.plan.lower.places import drop_padded
 from derive.plan.ops import (
     VIEWS,
     Apply,
     Cast,
     Einsum,
+    Flip,
     Num,
     Op,
     Reduction,
@@ -46,6 +48,7 @@ from derive.plan.ops import (
     combine,
     is_boolean,
     is_number,
+    rename_indices,
     sort_axes,
     walk_ops,
 )
@@ -102,6 +105,7 @@ def _is_negative(factor: Expr) -> bool:
 FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
 WORTH = 1 << 18  # products of numbers in a product of matrices from which its form is of any matter
 THIN = 16  # rows below which a matrix product is bound by the way its operands lie
+MOVED = 2  # times as many elements may be moved, so that windows, which grow faster, are not
 ORDINARY = 3  # an operand of more operations than this gets a line of its own
 
 
@@ -151,6 +155,8 @@ def lower_product(
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
     natural = () if bound and len(product.over) > 1 else inner  # a contraction takes any order
     operands = [lower_operand(f, context, natural) for f in product.over]
+    for factor, op in zip(product.over, operands, strict=True):
+        product.condition = drop_padded(product.condition, factor, op)
     for divisor in product.under:
         if divisor not in late:
             divide_operand(operands, lower_operand(divisor, context, inner), context)
@@ -160,7 +166,12 @@ def lower_product(
     left = [context.lower(f, order) for f in late]
     if bound and len(operands) > 1:
         left = [op for op in left if not divide_early(operands, op, context.count(made), context)]
+    operands, back = turn_back(operands, bound, made, context)
     result = contract(operands, bound, product.number, context, order)
+    for index in back:
+        counted = Index(f"{index.name}-", index.extent)
+        at = axes_of(result).index(index)
+        result = Flip(rename_indices(context.add_step(result), {index: counted}), at, index)
     for quotient in left:
         result = divide(result, quotient, context, order)
     if not bound and product.condition is not TRUE:
@@ -216,6 +227,8 @@ def lower_operand(factor: Expr, context: Context, order: tuple[Index, ...]) -> O
     if is_boolean(op):
         op = Cast(op)
     long = sum(1 for part in walk_ops(op) if not isinstance(part, (*VIEWS, Num))) > ORDINARY
+    if long and isinstance(op, Flip):
+        return Flip(context.add_step(op.arg), op.place, op.index)
     return context.add_step(op) if long else op
 
 
@@ -249,6 +262,33 @@ def divide(op: Op, divisor: Op, context: Context, order: tuple[Index, ...]) -> O
                 inverse = Apply("/", (Num(ONE), divisor), axes_of(divisor))
         return combine("*", (op, inverse), order)
     return combine("/", (op, divisor), order)
+
+
+def turn_back(
+    operands: list[Op], bound: tuple[Index, ...], made: set[Index], context: Context
+) -> tuple[list[Op], list[Index]]:
+    """Large operands as they are where all others, and the result, are rather counted back.
+
+    sum_j w[N-1-i+j] x_j is no view of w; the same for i counted back is one.
+    """
+    back: list[Index] = []
+    for index in dict.fromkeys(op.index for op in operands if isinstance(op, Flip)):
+        large = [op for op in operands if isinstance(op, Flip) and op.index is index]
+        small = [op for op in operands if index in axes_of(op) and op not in large]
+        moved = sum(context.count(axes_of(op)) for op in small)
+        moved += context.count(made) if index not in bound else 0
+        if moved > MOVED * sum(context.count(axes_of(op)) for op in large):
+            continue
+        for k, op in enumerate(operands):
+            if op in large:
+                assert isinstance(op, Flip)
+                operands[k] = rename_indices(op.arg, {axes_of(op.arg)[op.place]: index})
+            elif op in small:
+                counted = Index(f"{index.name}-", index.extent)
+                arg = rename_indices(op, {index: counted})
+                operands[k] = Flip(arg, axes_of(arg).index(counted), index)
+        back += [index] if index not in bound else []
+    return operands, back
 
 
 def find_carrier(operands: Sequence[Op], part: Op, context: Context) -> int | None:

@@ -1,0 +1,235 @@
+"""Windows that are multiplied, averaged or compared: torch's convolutions and pools.
+
+    conv      sum_ck x[b, c, z*t + q*k] w[o, c, k]     stride z, dilation q
+    max_pool  max_k x[b, c, z*t + q*k]                 avg_pool  mean_k x[b, c, z*t + k]
+
+in one, two or three places. An index that both operands have and the result keeps parts the
+channels into groups. Zeros that stand on both sides alike are the call's padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from derive.ir.nodes import ONE, ZERO, Expr, Index
+from derive.ir.polynomial import Polynomial
+from derive.plan.cells.matching import CellRule
+from derive.plan.ops import (
+    Cell,
+    Einsum,
+    Given,
+    Num,
+    Op,
+    Operand,
+    Pad,
+    Pick,
+    Reduction,
+    Select,
+    Slice,
+    TorchCall,
+    Unflatten,
+    Unfold,
+    arrange,
+    axes_of,
+    flatten,
+    merge_indices,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from derive.plan.cells.matching import Definitions
+
+MOST = 3  # places that torch's functions have windows in
+FUNCTIONAL = "torch.nn.functional."
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The windows of one place: of which positions, how far apart, and how far apart inside."""
+
+    place: Index
+    outer: Index
+    inner: Index
+    stride: Expr
+    dilation: Expr
+
+
+def split_windows(op: Op) -> tuple[Op, tuple[Window, ...]]:
+    """What the windows are cut from, whose axes have their places, and the windows in its order."""
+    found: dict[Index, Window] = {}
+    while True:
+        match op:
+            case Slice(Unfold(arg, place, outer, _, step), last, index, start, apart):
+                if last != len(axes_of(op)) - 1 or start is not ZERO:
+                    break
+                inner, dilation = index, apart
+            case Unfold(arg, place, outer, inner, step):
+                dilation = ONE
+            case _:
+                break
+        axis = axes_of(arg)[place]
+        found[axis] = Window(axis, outer, inner, step, dilation)
+        op = arg
+    # A window that is cut again is none of these.
+    nested = {w.outer for w in found.values()} | {w.inner for w in found.values()}
+    if nested & found.keys():
+        return op, ()
+    return op, tuple(found[axis] for axis in axes_of(op) if axis in found)
+
+
+def split_padding(op: Op, windows: Sequence[Window]) -> tuple[Op, list[Expr], list[Index]]:
+    """The operand without zeros that stand on both sides alike of windows, and how many these are.
+
+    Also what its places are called without them. None are taken where some are not alike.
+    """
+    amounts: list[Expr] = [ZERO] * len(windows)
+    inside, whole = [w.place for w in windows], op
+    while isinstance(op, Pad):
+        before, axis = Polynomial.of(op.before), axes_of(op.arg)[op.place]
+        after = Polynomial.of(op.index.extent) - Polynomial.of(axis.extent) - before
+        if before != after or op.index not in inside:
+            return whole, [ZERO] * len(windows), [w.place for w in windows]
+        place = inside.index(op.index)
+        amounts[place], inside[place] = op.before, axis
+        op = op.arg
+    return op, amounts, inside
+
+
+def _write_arguments(args: list[Op], **values: Sequence[Expr]) -> tuple[tuple[str, Operand], ...]:
+    """The keywords of a call that are not as torch has them by itself, their numbers in `args`."""
+    usual = {"stride": ONE, "dilation": ONE, "padding": ZERO, "groups": ONE}
+    keywords: list[tuple[str, Operand]] = []
+    for name, each in values.items():
+        if name in usual and all(value is usual[name] for value in each):
+            continue
+        told: list[Operand] = []
+        for value in each:
+            told.append(Given(len(args)))
+            args.append(Num(value))
+        keywords.append((name, told[0] if len({*each}) == 1 else tuple(told)))
+    return tuple(keywords)
+
+
+def match_convolution(op: Op, _: Definitions) -> Op | None:
+    """A product of windows with a tensor that has the indices inside of them."""
+    match op:
+        case Einsum((one, other), axes):
+            return _convolve(one, other, axes) or _convolve(other, one, axes)
+        case _:
+            return None
+
+
+def _convolve(data: Op, kernel: Op, axes: tuple[Index, ...]) -> Op | None:
+    base, windows = split_windows(data)
+    inner, outer = [w.inner for w in windows], [w.outer for w in windows]
+    own, other = axes_of(data), axes_of(kernel)
+    shared = [i for i in own if i in other and i not in inner]
+    groups, channels = ([i for i in shared if (i in axes) is kept] for kept in (True, False))
+    batch = [i for i in own if i not in other and i not in outer]
+    made = [i for i in other if i not in own]
+    is_alone = not set(made) <= set(axes) or not {*batch, *outer} <= set(axes)
+    if not windows or len(windows) > MOST or is_alone or set(axes) & set(inner):
+        return None
+    if not set(inner) <= set(other) or set(outer) & set(other):
+        return None
+    if any(len(each) > 1 for each in (batch, groups, channels, made)):
+        return None
+    base, padding, places = split_padding(base, windows)
+    lone = [Index(f"#{k}", ONE) for k in range(2)]  # what a lacking place is to torch
+    inputs = (*batch, *groups, *(channels or ([] if groups else lone[:1])))
+    given = arrange(base, (*inputs, *places))
+    weights = (*groups, *(made or ([] if groups else lone[1:])), *(channels or lone[:1]), *inner)
+    weight = arrange(kernel, weights)
+    if groups and channels:
+        given = flatten(given, len(batch), len(batch) + 1)
+    if groups and made:
+        weight = flatten(weight, 0, 1)
+    args: list[Op] = [given, weight]
+    keywords = _write_arguments(
+        args,
+        stride=[w.stride for w in windows],
+        padding=padding,
+        dilation=[w.dilation for w in windows],
+        groups=[groups[0].extent] if groups else [],
+    )
+    both = _give(0, (*inputs, *places), lone), _give(1, weights, lone)
+    call = TorchCall(f"{FUNCTIONAL}conv{len(windows)}d", both, keywords)
+    parts = (*groups, *(made or ([] if groups else lone[1:])))
+    merged = (merge_indices(parts),) if len(parts) > 1 else parts
+    whole = Einsum((data, kernel), axes)
+    result: Op = Cell(call, tuple(args), whole, (*batch, *merged, *outer))
+    if len(parts) > 1:
+        result = Unflatten(result, len(batch), parts)
+    elif parts == tuple(lone[1:]):
+        result = Select(result, len(batch), ZERO)
+    return arrange(result, axes)
+
+
+def _give(place: int, axes: tuple[Index, ...], lone: Sequence[Index]) -> Operand:
+    """An argument with an axis of size 1 for each that it lacks at its front."""
+    lacking = [axis for k, axis in enumerate(axes) if axis in lone and {*axes[:k]} <= {*lone}]
+    return Pick(Given(place), (None,) * len(lacking)) if lacking else Given(place)
+
+
+def match_pool(op: Op, _: Definitions) -> Op | None:
+    """The largest, or the mean, of each window."""
+    match op:
+        case Reduction("max" | "mean" as kind, arg, over):
+            base, windows = split_windows(arg)
+        case _:
+            return None
+    inner, outer = {w.inner for w in windows}, [w.outer for w in windows]
+    others = [i for i in axes_of(base) if i not in {w.place for w in windows}]
+    if not windows or len(windows) > MOST or inner != set(over) or len(others) not in {1, 2}:
+        return None
+    if kind == "mean" and any(w.dilation is not ONE for w in windows):
+        return None
+    args: list[Op] = [arrange(base, (*others, *(w.place for w in windows)))]
+    keywords = _write_arguments(
+        args,
+        kernel_size=[w.inner.extent for w in windows],
+        stride=[w.stride for w in windows],
+        dilation=[w.dilation for w in windows],
+    )
+    if not any(name == "stride" for name, _ in keywords):
+        keywords = (*keywords, ("stride", 1))
+    name = f"{'max' if kind == 'max' else 'avg'}_pool{len(windows)}d"
+    call = TorchCall(FUNCTIONAL + name, (Given(0),), keywords)
+    result = Cell(call, tuple(args), op, (*others, *outer))
+    return arrange(result, axes_of(op))
+
+
+CELLS = (
+    CellRule(
+        call=f"{FUNCTIONAL}conv1d",
+        computes=(
+            "x[B, C, L]; w[O, C, K]; index t < (L - K)//2 + 1\n"
+            "y[b,o,t] = sum[c, k](x[b,c,2*t + k] * w[o,c,k])"
+        ),
+        refuses=(
+            "x[B, C, L]; w[B, O, C, K]; index t < L - K + 1\n"
+            "y[b,o,t] = sum[c, k](x[b,c,t + k] * w[b,o,c,k] * t)"
+        ),
+        match=match_convolution,
+    ),
+    CellRule(
+        call=f"{FUNCTIONAL}max_pool2d",
+        computes=(
+            "size K = 3; x[B, C, H, W]; index p < H - K + 1; index q < W - K + 1; index k, m < K\n"
+            "y[b,c,p,q] = max[k, m](x[b,c,p + k,q + m])"
+        ),
+        refuses=(
+            "size K = 3; x[B, C, H, W]; index p < H - K + 1; index q < W - K + 1; index k, m < K\n"
+            "y[b,c,p,q] = min[k, m](x[b,c,p + k,q + m])"
+        ),
+        match=match_pool,
+    ),
+    CellRule(
+        call=f"{FUNCTIONAL}avg_pool1d",
+        computes="x[B, C, L]; index t < L//3; index k < 3\ny[b,c,t] = mean[k](x[b,c,3*t + k])",
+        refuses="x[B, C, L]; index t < L//5; index k < 3\ny[b,c,t] = mean[k](x[b,c,5*t + 2*k])",
+        match=match_pool,
+    ),
+)
