@@ -493,12 +493,9 @@ def _is_ranged(atom: Expr) -> bool:
         case Size():
             return False
         case Call("floordiv", (over, under)):
-            return bool(find_free(over) or find_free(under) or _holds_access(over))
+            holds = any(isinstance(part, Access) for part in Polynomial.of(over).atoms)
+            return bool(find_free(over) or find_free(under)) or holds
     return True
-
-
-def _holds_access(expr: Expr) -> bool:
-    return any(isinstance(atom, Access) for atom in Polynomial.of(expr).atoms)
 
 
 def _find_atom_range(atom: Expr) -> Range:
@@ -518,7 +515,10 @@ def _find_atom_range(atom: Expr) -> Range:
                 return Range(None, None)
             return _find_quotient_range(find_range(over), divisor, known)
         case Call("mod", (_, under)):
-            return _find_remainder_range(Polynomial.of(under))
+            if not is_nonnegative(Polynomial.of(under) - ONE):
+                return Range(None, None)
+            high = _find_sum_range(Polynomial.of(under)).high
+            return Range(NOTHING, None if high is None else high - ONE)
         case Call("clip", (_, least, most)):
             return _join(find_range(least), find_range(most))
         case Call("max", arguments):
@@ -532,13 +532,6 @@ def _find_atom_range(atom: Expr) -> Range:
         case Reduce("argmax", (index,), _, _):
             return Range(NOTHING, Polynomial.of(index.extent) - ONE)
     return Range(None, None)
-
-
-def _find_remainder_range(under: Polynomial) -> Range:
-    if not is_nonnegative(under - ONE):
-        return Range(None, None)
-    high = _find_sum_range(under).high
-    return Range(NOTHING, None if high is None else high - ONE)
 
 
 def _find_quotient_range(over: Range, under: Polynomial, facts: Facts) -> Range:
@@ -599,9 +592,9 @@ def _find_largest(inside: Range) -> Bound:
     if inside.low is None or inside.high is None:
         return None
     down = NOTHING - inside.low
-    if _is_at_least(inside.high, down):
+    if is_never_negative(inside.high - down):
         return inside.high
-    return down if _is_at_least(down, inside.high) else None
+    return down if is_never_negative(down - inside.high) else None
 
 
 def _join(one: Range, other: Range) -> Range:

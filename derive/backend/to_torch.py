@@ -216,8 +216,14 @@ class Printer:
         match op:
             case ops.Select(arg, place, at):
                 return f"{self.text(arg, ATOM)}[{':, ' * place}{to_python(at)}]"
-            case ops.Slice(arg, place):
-                return f"{self.text(arg, ATOM)}[{':, ' * place}{_write_slice(op)}]"
+            case ops.Slice():
+                cuts: dict[int, str] = {}
+                bare: Op = op
+                while isinstance(bare, ops.Slice) and bare.place not in cuts:
+                    cuts[bare.place] = _write_slice(bare)
+                    bare = bare.arg
+                where = ", ".join(cuts.get(k, ":") for k in range(max(cuts) + 1))
+                return f"{self.text(bare, ATOM)}[{where}]"
             case ops.Flip(arg, place):
                 return f"{self.text(arg, ATOM)}.flip({place})"
             case ops.Unfold(arg, place, _, inner, step):

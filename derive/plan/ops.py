@@ -325,7 +325,7 @@ class Cell:
     conditions hold, and the operations are written out beside it. Where torch's function does less
     than the operations, it walks over the indices of `volume`. What a reader has to know of it
     stands in `note`. Each entry of `scratch` has the indices of a tensor that torch's function
-    makes beside its result.
+    makes beside its result. The indices in `filled` have to have a position.
     """
 
     call: Operand
@@ -336,6 +336,7 @@ class Cell:
     volume: tuple[Index, ...] = ()
     note: str = ""
     scratch: tuple[tuple[Index, ...], ...] = ()
+    filled: tuple[Index, ...] = ()
 
 
 Op: TypeAlias = (

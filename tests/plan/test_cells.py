@@ -74,8 +74,13 @@ def test_values_and_gradients_are_those_of_the_operations(call, text):
         functions, inputs = make_both(text), draw(text, sizes, number)
         refusals = [find_refusal(function, inputs) for function in functions]
         if any(refusals):  # the operations divide by a size, which a cell may do without
-            assert refusals[0] in {"", refusals[1]}
-            assert refusals[1] in {f"{name} must be at least 1, got 0" for name in sizes}
+            empty = {f"{name} must be at least 1, got 0" for name in sizes}
+            told = [each for each in refusals if "must have an extent of 1 at least" not in each]
+            if is_window(call):  # torch has none without channels
+                assert {*told} <= {"", *empty}
+            else:
+                assert refusals[0] in {"", refusals[1]}
+                assert refusals[1] in empty
         else:
             assert_same(functions, inputs, masked=call == SEGMENTS)
 
@@ -106,7 +111,16 @@ def test_first_and_second_derivatives_are_right(call, text):
         assert gradgradcheck(call_it, leaves)
 
 
-@pytest.mark.parametrize(("call", "text"), FIRST)
+def is_window(call):
+    """Is it a convolution or a pool?"""
+    return "conv" in call or "_pool" in call
+
+
+# Torch's convolutions and pools add up in half precision, and are what everybody uses there.
+WIDE = [(call, text) for call, text in FIRST if not is_window(call)]
+
+
+@pytest.mark.parametrize(("call", "text"), WIDE)
 def test_half_precision_rounds_no_worse_than_the_operations(call, text):
     names = list(list_sizes(text)[0])
     sizes = {**dict.fromkeys(names, 32), names[0]: 200}

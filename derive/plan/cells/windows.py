@@ -159,7 +159,8 @@ def _convolve(data: Op, kernel: Op, axes: tuple[Index, ...]) -> Op | None:
     parts = (*groups, *(made or ([] if groups else lone[1:])))
     merged = (merge_indices(parts),) if len(parts) > 1 else parts
     whole = Einsum((data, kernel), axes)
-    result: Op = Cell(call, tuple(args), whole, (*batch, *merged, *outer))
+    filled = (*groups, *channels, *made, *inner)
+    result: Op = Cell(call, tuple(args), whole, (*batch, *merged, *outer), filled=filled)
     if len(parts) > 1:
         result = Unflatten(result, len(batch), parts)
     elif parts == tuple(lone[1:]):
@@ -197,7 +198,8 @@ def match_pool(op: Op, _: Definitions) -> Op | None:
         keywords = (*keywords, ("stride", 1))
     name = f"{'max' if kind == 'max' else 'avg'}_pool{len(windows)}d"
     call = TorchCall(FUNCTIONAL + name, (Given(0),), keywords)
-    result = Cell(call, tuple(args), op, (*others, *outer))
+    filled = (others[-1], *over)
+    result = Cell(call, tuple(args), op, (*others, *outer), filled=filled)
     return arrange(result, axes_of(op))
 
 
@@ -205,31 +207,34 @@ CELLS = (
     CellRule(
         call=f"{FUNCTIONAL}conv1d",
         computes=(
-            "x[B, C, L]; w[O, C, K]; index t < (L - K)//2 + 1\n"
-            "y[b,o,t] = sum[c, k](x[b,c,2*t + k] * w[o,c,k])"
+            "x[B, C, L]; w[O, C, 3]; index t < L\n"
+            "y[b,o,t] = sum[c, k](x[b,c,t + k - 1] * w[o,c,k] * [0 <= t + k - 1 < L])"
         ),
         refuses=(
-            "x[B, C, L]; w[B, O, C, K]; index t < L - K + 1\n"
-            "y[b,o,t] = sum[c, k](x[b,c,t + k] * w[b,o,c,k] * t)"
+            "x[B, C, L]; w[O, C, 3, L]; index t < L\n"
+            "y[b,o,t] = sum[c, k](x[b,c,t + k - 1] * w[o,c,k,t] * [0 <= t + k - 1 < L])"
         ),
         match=match_convolution,
     ),
     CellRule(
         call=f"{FUNCTIONAL}max_pool2d",
         computes=(
-            "size K = 3; x[B, C, H, W]; index p < H - K + 1; index q < W - K + 1; index k, m < K\n"
-            "y[b,c,p,q] = max[k, m](x[b,c,p + k,q + m])"
+            "x[B, C, H, W]; index p < H - 1; index q < (W - 3)//2 + 1; index k < 2; index m < 3\n"
+            "y[b,c,p,q] = max[k, m](x[b,c,p + k,2*q + m])"
         ),
         refuses=(
-            "size K = 3; x[B, C, H, W]; index p < H - K + 1; index q < W - K + 1; index k, m < K\n"
-            "y[b,c,p,q] = min[k, m](x[b,c,p + k,q + m])"
+            "x[B, C, H, W]; index p < H - 1; index q < (W - 3)//2 + 1; index k < 2; index m < 3\n"
+            "y[b,c,p,q] = min[k, m](x[b,c,p + k,2*q + m])"
         ),
         match=match_pool,
     ),
     CellRule(
         call=f"{FUNCTIONAL}avg_pool1d",
         computes="x[B, C, L]; index t < L//3; index k < 3\ny[b,c,t] = mean[k](x[b,c,3*t + k])",
-        refuses="x[B, C, L]; index t < L//5; index k < 3\ny[b,c,t] = mean[k](x[b,c,5*t + 2*k])",
+        refuses=(
+            "x[B, C, L]; index t < (L - 5)//3 + 1; index k < 3\n"
+            "y[b,c,t] = mean[k](x[b,c,3*t + 2*k])"
+        ),
         match=match_pool,
     ),
 )

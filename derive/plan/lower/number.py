@@ -178,18 +178,21 @@ def find_counted(plans: Sequence[Plan]) -> tuple[tuple[Index, int], ...]:
     every += [(part.outer, 1) for part in parts if isinstance(part, Unfold)]
     for index, least in every:
         extent = Polynomial.of(index.extent)
-        if not is_nonnegative(extent - Polynomial.of(least)):
+        is_enough = is_above_zero(index.extent) if least else is_nonnegative(extent)
+        if not is_enough:
             found[extent] = max(found.get(extent, (index, 0)), (index, least), key=itemgetter(1))
     return tuple(found.values())
 
 
 def _open(op: Op) -> Sequence[Op]:
-    return find_inner(op.whole, op.args) if isinstance(op, Cell) else (op,)
+    return (op, *find_inner(op.whole, op.args)) if isinstance(op, Cell) else (op,)
 
 
 def _find_divisors(op: Op) -> Iterator[Expr]:
     """The numbers over sizes by which an operation divides, and the extents of its extremes."""
     match op:
+        case Cell(filled=filled):
+            yield from (index.extent for index in filled)
         case Reduction("max" | "min" | "argmax", _, over):
             yield from (index.extent for index in over)
         case Apply("/" | "floordiv" | "mod", (_, Num(under))) if not _is_tensor(under):
