@@ -7,6 +7,7 @@ module imports only from floors below it, ruff, mypy and import-linter find.
 
 import ast
 import subprocess
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,6 +17,12 @@ FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 # What takes elements in any order and gives the same.
 ORDERLESS = {"sorted", "set", "frozenset", "any", "all", "len", "sum", "min", "max"}
 ORDERED = {"list", "tuple", "enumerate", "iter", "zip", "map", "reversed", "fromkeys", "join"}
+
+
+@cache
+def parse(source: str) -> ast.Module:
+    """The tree of a text, for all laws the same; none changes it."""
+    return ast.parse(source)
 
 
 def find_tracked() -> list[Path]:
@@ -59,9 +66,10 @@ def find_long(source: str) -> list[str]:
     return [f"1: {lines} lines"] if lines > MAX_FILE else []
 
 
+@cache
 def find_imports(source: str, known: frozenset[str] = frozenset()) -> list[tuple[str, bool, int]]:
     """(module, is it loaded with the module that asks, line); `known` tells modules from names."""
-    tree = ast.parse(source)
+    tree = parse(source)
     late = {
         inner
         for node in ast.walk(tree)
@@ -106,7 +114,7 @@ def find_cycle(graph: dict[str, list[str]]) -> list[str]:
 def find_unstable(source: str) -> list[str]:
     """What makes two runs differ: addresses, counters, clocks, dates, unseeded random numbers."""
     found = []
-    tree = ast.parse(source)
+    tree = parse(source)
     for node in ast.walk(tree):
         text = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
         if isinstance(node, ast.Global):
@@ -129,7 +137,7 @@ def find_unstable(source: str) -> list[str]:
 
 def find_set_orders(source: str) -> list[str]:
     """Places where the order of a set, which differs from run to run, goes into a result."""
-    tree = ast.parse(source)
+    tree = parse(source)
     found: list[str] = []
     for scope in ast.walk(tree):
         if isinstance(scope, (ast.Module, *FUNCTION)):
@@ -218,6 +226,6 @@ def find_skips(source: str) -> list[str]:
     words = {"skip", "skipif", "importorskip", "xfail"}
     return [
         f"{node.lineno}: {node.attr}"
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parse(source))
         if isinstance(node, ast.Attribute) and node.attr in words
     ]

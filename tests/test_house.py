@@ -17,6 +17,7 @@ from house import (
     find_skips,
     find_tracked,
     find_unstable,
+    parse,
     read_modules,
 )
 
@@ -107,7 +108,7 @@ def test_only_formulas_read_the_front_page_and_only_its_words():
         if target != "derive":
             continue
         assert name.startswith("derive.formulas."), f"{name}:{line} reads the front page"
-        for node in ast.walk(ast.parse(DERIVE[name])):
+        for node in ast.walk(parse(DERIVE[name])):
             if isinstance(node, ast.ImportFrom) and node.module == "derive":
                 homes = {derive._HOME_OF[alias.name] for alias in node.names}
                 assert all(h.split(".")[1] in {"notation", "frontend"} for h in homes), name
@@ -192,7 +193,7 @@ def test_generated_modules_are_linted_too():
 
 
 def test_public_names_are_listed_once_and_found():
-    tree = ast.parse(DERIVE["derive"])
+    tree = parse(DERIVE["derive"])
     for_types = {
         alias.name: node.module
         for block in tree.body
