@@ -174,9 +174,12 @@ def _introduce(job: Job, code: Code) -> Verdict:
 def _find_renamed(
     job: Job, load: Callable[..., Code], error: CannotRunError, report: Report
 ) -> list[tuple[Rename, Code]]:
-    """What code may read instead of a name that nothing sets: what fits, else what runs."""
+    """What code may read instead of a name that nothing sets: what fits, else what runs.
+
+    What runs where fewer sizes are equal by chance comes before what needs more of them.
+    """
     fitting: list[tuple[Rename, Code]] = []
-    others: list[tuple[Rename, Code]] = []
+    others: dict[int, list[tuple[Rename, Code]]] = {}
     for rename in find_renames(report.verdict.source, str(error), error.line):
         report.begin(f"the search for what {rename.old} is")
         try:
@@ -187,5 +190,5 @@ def _find_renamed(
         if picked.fits and picked.failure is None:
             fitting.append((rename, code))
         elif picked.fits and picked.failure is not None and picked.failure.line != error.line:
-            others.append((rename, code))
-    return fitting or others
+            others.setdefault(len(picked.draws[0].ties), []).append((rename, code))
+    return fitting or others.get(min(others, default=0), [])

@@ -244,7 +244,9 @@ def _from_reading(reading: Reading, source: _Source, wish: _Wish) -> Code:
     path, shown = source.path, source.shown
     candidates = find_candidates(tree)
     if not candidates and not wish.member:
-        return _from_script(reading, source)
+        code = _from_script(reading, source)
+        last = _find_last_module(code)
+        return code if not last else _from_reading(reading, source, replace(wish, member=last))
     script = read_script(tree, wish.member) if wish.member else None
     if script is not None and wish.member in script.results:
         named = replace(source, shown=f"{shown}:{wish.member}")
@@ -385,6 +387,17 @@ def _from_script(reading: Reading, source: _Source, chosen: str = "") -> Code:
     ]
     findings = (*reading.repairs, *unused)
     return Code(shown, None, path, reading.text, script, findings, names, places=places)
+
+
+def _find_last_module(code: Code) -> str:
+    """The name of the torch module that a script makes last, where it makes no tensor with it."""
+    import torch
+
+    assert code.script is not None
+    values = {name: code.names.get(name) for name in code.script.results}
+    last = next(iter(values), "")
+    made = any(isinstance(value, torch.Tensor) for value in values.values())
+    return last if isinstance(values.get(last), torch.nn.Module) and not made else ""
 
 
 @where_it_lives

@@ -192,6 +192,8 @@ class _Search:
             trials = [replace(trial, is_chance=_is_chance(trial)) for trial in trials]
             if any(not trial.is_open and not trial.is_chance for trial in trials):
                 return trials
+            if any(map(is_undefined, self.errors)):
+                break  # at whatever sizes
             unsure = unsure or trials
             found = guess_ties(statements, draws.first.sizes, ties, fixed, extents)
             pending += [each for each in found if len(each) <= MOST_TIES]

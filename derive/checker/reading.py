@@ -87,7 +87,13 @@ def find_renames(text: str, error: str, line: int | None) -> list[Rename]:
     kinds = (ast.ClassDef,) if owner else (ast.FunctionDef,)
     holders = [n for n in ast.walk(tree) if isinstance(n, kinds) and _holds(n, line, owner)]
     names: dict[str, None] = {}
-    for node in (part for holder in holders for part in ast.walk(holder)):
+    is_called = not owner and any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+        for node in ast.walk(tree)
+    )
+    if is_called:  # as a function, which no tensor is
+        names |= dict.fromkeys(n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
+    for node in (part for holder in holders for part in ast.walk(holder) if not is_called):
         match node:
             case ast.Attribute(ast.Name("self"), attr, ast.Store()) if owner:
                 names[f"self.{attr}"] = None

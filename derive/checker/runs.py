@@ -20,7 +20,7 @@ import random
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -331,10 +331,27 @@ def call_target(
             target = make_module(target, made)
     if isinstance(target, torch.nn.Module):
         positional, named = _order(target.forward, gather(target.forward, given))
-        with convert_buffers(target, find_dtype((*parameters.values(), *given.values()))):
-            return torch.func.functional_call(target, dict(parameters), tuple(positional), named)
+        dtype = find_dtype((*parameters.values(), *given.values()))
+        every = {**_convert_others(target, parameters, dtype), **parameters}
+        with convert_buffers(target, dtype):
+            return torch.func.functional_call(target, every, tuple(positional), named)
     positional, named = _order(target, gather(target, given))
     return target(*positional, **named)
+
+
+def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str, Any]:
+    """The parameters that the formula has no tensor for, with the type of those that it has."""
+    from torch.nn.parameter import is_lazy
+
+    from derive.judge.fields.tensor import pause
+
+    others = [(n, p) for n, p in module.named_parameters() if n not in given and not is_lazy(p)]
+    with pause():
+        return {
+            name: value.to(dtype)
+            for name, value in others
+            if dtype is not None and value.is_floating_point() and value.dtype != dtype
+        }
 
 
 def make_module(target: type, made: Mapping[str, Any]) -> Any:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from derive import DeriveError, check
+from derive import DeriveError, check, parse
 from derive.checker.load import load
 from derive.checker.runs import pick_results
 from derive.checker.script import find_unused
@@ -271,3 +271,22 @@ def _norm(x, eps, dim):
 )
 def test_what_is_made_of_a_function_is_judged_and_a_helper_is_not(last, name):
     assert load(STEP + last).name.endswith(f":{name}")
+
+
+LAYER = "import torch\nT, D = 6, 3\nlayer = torch.nn.Linear(T, D{})\n"
+PROJECTED = "x[B, N, T]; weight[D, T]; q[b,n,d] = sum[t](x[b,n,t]*weight[d,t])"
+
+
+@pytest.mark.parametrize(
+    ("more", "bias", "same"),
+    [
+        ("", ", bias=False", True),
+        ("", "", False),
+        ("x = torch.randn(2, 5, T)\nq = layer(x)\n", ", bias=False", True),
+    ],
+)
+def test_a_script_that_makes_a_layer_alone_is_judged_as_it(more, bias, same):
+    """A bias that the formula has not is of the type of what it has, and is said."""
+    verdict = check(LAYER.format(bias) + more, parse(PROJECTED))
+    assert verdict.same is same, str(verdict)
+    assert ("bias stands for nothing" in str(verdict)) is not same

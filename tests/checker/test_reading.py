@@ -6,7 +6,7 @@ import json
 import pytest
 
 from derive import check
-from derive.checker.reading import UnreadableError, read_notebook, read_python
+from derive.checker.reading import UnreadableError, find_renames, read_notebook, read_python
 
 MENDED = {
     "def f(x)  # twice\n    return 2*x\n": (
@@ -212,3 +212,16 @@ def test_a_name_that_nothing_sets_is_read_as_the_one_that_fits(text, formula, sa
     verdict = check(text, formula)
     assert verdict.same is same, str(verdict)
     assert said in str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "names"),
+    [
+        ("return attended(q, k)", "NameError: name 'attended' is not defined", ["attend"]),
+        ("return k + qq", "NameError: name 'qq' is not defined", ["q", "k"]),
+    ],
+)
+def test_a_name_that_is_called_is_meant_for_a_function(line, error, names):
+    text = f"def attend(a):\n    return a\ndef f(q, k):\n    {line}\n"
+    renames = find_renames(text, error, 4)
+    assert [each.new for each in renames if each.new != "f"] == names
