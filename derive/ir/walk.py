@@ -10,6 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import (
+    ONE,
+    ZERO,
     Access,
     Add,
     Along,
@@ -309,3 +311,20 @@ def _sizes_in(expr: Expr) -> Iterator[Size]:
                 yield from _sizes_in(index.extent)
             case _:
                 continue
+
+
+def split_guards(factors: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The conditions of a product's Iverson brackets at any depth, and its other factors."""
+    guards: list[Expr] = []
+    others: list[Expr] = []
+    for factor in factors:
+        match factor:
+            case Where(condition, then, other) if then == ONE and other == ZERO:
+                guards.append(condition)
+            case Mul(inner):
+                inside, left = split_guards(inner)
+                guards += inside
+                others += left
+            case _:
+                others.append(factor)
+    return tuple(guards), tuple(others)

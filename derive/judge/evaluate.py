@@ -29,7 +29,6 @@ from derive.ir.functions import FUNCTIONS, ROWS, find_call
 from derive.ir.nodes import (
     ONE,
     TRUE,
-    ZERO,
     Access,
     Add,
     Along,
@@ -53,6 +52,7 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.ir.polynomial import evaluate_extent
+from derive.ir.walk import split_guards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -641,23 +641,6 @@ def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[Index, ...]) 
 def _count_elements(evaluator: Evaluator, grids: list[Grid], index: Index) -> int:
     inside = chain.from_iterable(grid.indices for grid in grids if index in grid.indices)
     return prod(evaluator.extent(each.extent) for each in dict.fromkeys(inside))
-
-
-def split_guards(factors: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    """The conditions of a product's Iverson brackets at any depth, and its other factors."""
-    guards: list[Expr] = []
-    others: list[Expr] = []
-    for factor in factors:
-        match factor:
-            case Where(condition, then, other) if then == ONE and other == ZERO:
-                guards.append(condition)
-            case Mul(inner):
-                inside, left = split_guards(inner)
-                guards += inside
-                others += left
-            case _:
-                others.append(factor)
-    return tuple(guards), tuple(others)
 
 
 def _reduce_along(evaluator: Evaluator, expr: Along) -> Grid:

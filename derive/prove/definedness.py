@@ -46,7 +46,7 @@ from derive.ir.nodes import (
     Truth,
     Where,
 )
-from derive.ir.walk import find_free
+from derive.ir.walk import find_free, split_guards
 from derive.prove.conditions import (
     ALWAYS,
     Cubes,
@@ -62,7 +62,7 @@ from derive.prove.conditions import (
     to_cubes,
 )
 from derive.prove.functions import find_content, scale
-from derive.prove.reader import split_guards, sum_over
+from derive.prove.reader import sum_over
 from derive.prove.terms import ONE as ALL
 from derive.prove.terms import Algebra, Base, Factor, Function, GivesUp, Poly, Read, Term
 

@@ -43,7 +43,7 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free, substitute, walk
+from derive.ir.walk import find_free, split_guards, substitute, walk
 from derive.prove.conditions import (
     ALWAYS,
     NEVER,
@@ -345,23 +345,6 @@ class Reader:
         if algebra.key(algebra.finish(scale(gap.terms, share))) != algebra.key(step):
             return None
         return (*branches[1], *scale(algebra.apply("max", (gap.terms, ())), share))
-
-
-def split_guards(factors: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    """The conditions of a product's Iverson brackets at any depth, and its other factors."""
-    guards: list[Expr] = []
-    others: list[Expr] = []
-    for factor in factors:
-        match factor:
-            case Where(condition, then, other) if then is ONE_NODE and other is ZERO:
-                guards.append(condition)
-            case Mul(inner):
-                inside, left = split_guards(inner)
-                guards += inside
-                others += left
-            case _:
-                others.append(factor)
-    return tuple(guards), tuple(others)
 
 
 def _solve_place(place: Expr, wanted: Affine) -> dict[Index, Affine]:

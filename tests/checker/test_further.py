@@ -275,3 +275,25 @@ def test_more_than_one_size_is_tried_where_a_proof_does_not_hold(name):
         f"def f(x):\n    n = x.shape[0]\n    return x.flip(0).sum() if {condition} else x.sum()\n"
     )
     assert check(right, "x[N]; y = sum[n](x[n])").same
+
+
+WAYS = {
+    "two remainders": ("len(x) % 3 == 0 and len(x) % 5 == 0", "x[N, M]"),
+    "two sizes": ("x.shape[0] > 10 and x.shape[1] > 10", "x[N, M]"),
+    "two sizes of 1": ("x.shape[0] == 1 and x.shape[1] == 1", "x[N, M]"),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_each_way_that_code_takes_by_its_sizes_is_followed(name):
+    condition, shape = WAYS[name]
+    text = f"{shape}; y = sum[i,j](x[i,j])"
+    assert judge(f"return 2 * x.sum() if {condition} else x.sum()", text).same is False
+    assert judge(f"return x.sum(0).sum() if {condition} else x.sum()", text).grade == "proved"
+
+
+@pytest.mark.parametrize("code", ["torch.where(x > 0, x, 1.0)", "x"])
+def test_the_gradient_of_a_branch_that_is_not_taken_is_0(code):
+    body = f"def f(x):\n    return torch.where(x > 0, {code}.sqrt(), 0.0)\n"
+    text = parse("x[N]; y[i] = where(x[i] > 0, sqrt(x[i]), 0)")
+    assert check(f"import torch\n{body}", text, backward=True).same is (code != "x")

@@ -129,3 +129,38 @@ def test_narrow_integers_have_no_place_in_equations():
     assert from_torch(mask_in_uint8, "x[N]").name == "mask_in_uint8"
     with pytest.raises(DeriveError, match="lift-narrow"):
         from_torch(count_in_int8, "x[N]")
+
+
+def halve_beyond(x):
+    return (x.half() if x.shape[0] > 40 else x).to(x.dtype) * 2
+
+
+def halve_ones(x):
+    return (x.float() if x.shape[0] == 1 else x).to(x.dtype) * 2
+
+
+def cut_far_out(x):
+    return (x.bfloat16() if x.abs().max() > 50 else x).to(x.dtype) * 2
+
+
+@pytest.mark.parametrize("code", [halve_beyond, halve_ones, cut_far_out])
+def test_a_shorter_float_in_a_branch_is_named(code):
+    verdict = check(code, parse(DOUBLE))
+    assert (verdict.same, verdict.grade) == (True, "agrees"), str(verdict)
+    assert "lower-precision" in {finding.code for finding in verdict.findings}
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "same"),
+    [
+        ("p.clamp(min=1e-12).log()", "p[N] > 0; y[n] = log(p[n])", False),
+        ("(1 / p).clamp(max=1e15)", "p[N] > 0; y[n] = 1/p[n]", False),
+        ("p.clamp(min=1e-12).log()", "p[N] > 0; y[n] = log(max(p[n], 1e-12))", True),
+        ("p.log().clamp(min=-100)", "p[N] > 0; y[n] = log(p[n])", True),
+        ("torch.log(p)", "0 < p[N] < 1; y[n] = log(p[n])", True),
+    ],
+)
+def test_numbers_above_0_are_tried_as_far_as_float32_holds_them(code, text, same):
+    verdict = check(f"import torch\ndef f(p):\n    return {code}\n", text)
+    assert verdict.same is same, str(verdict)
+    assert ("far-below" in {finding.code for finding in verdict.findings}) is ("-100" in code)
