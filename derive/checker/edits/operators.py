@@ -437,8 +437,11 @@ def leave_out_reduction(site: Site) -> Iterator[Change]:
             for old in bound:
                 rest = tuple(index for index in bound if index is not old)
                 says = f"{kind.upper()} over {old.name}"
+                alone = ", ".join(index.name for index in rest)
+                less = f" too, not over {alone} alone, at {{}}" if rest else ""
+                less = less or "; a repeated index, {}, takes a diagonal"
                 places: list[tuple[Expr, str, float]] = [
-                    (new, f"{says}; a repeated index, {new.name}, takes a diagonal", 0.0)
+                    (new, says + less.format(new.name), 0.0)
                     for new in (*site.scope, *rest)
                     if new is not old and site.world.extent(new) == site.world.extent(old)
                     if kind == "sum" and condition == TRUE

@@ -82,8 +82,9 @@ def find_node(expr: Expr, evaluator: Evaluator) -> Node | None:
 def find_forms(expr: Expr) -> Iterator[Expr]:
     """The node if its value tells anything, and what code may have for it."""
     match expr:
-        case Access(_, places):
-            if not all(isinstance(place, Index) for place in places):
+        case Access(tensor, places):  # that reads no more than a part
+            pairs = zip(places, tensor.shape, strict=True)
+            if not all(isinstance(at, Index) and at.extent == extent for at, extent in pairs):
                 yield expr
         case Compare() | And() | Or() | Not():
             yield expr
