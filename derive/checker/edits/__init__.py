@@ -46,24 +46,23 @@ class Search:
     @cached_property
     def _changes(self) -> Iterator[tuple[int, Change]]:
         """All changes, each with the number of its group of equations; cheap ones first."""
-        return (
-            (at, change)
-            for at, group in enumerate(self.groups)
-            for change in sorted(self._find_changes(group), key=lambda change: change.cost)
-        )
+        for at, group in enumerate(self.groups):
+            seen: set[tuple[Equation, ...] | System] = {self.judge.system.equations}
+            for change in sorted(self._find_changes(group), key=lambda change: change.cost):
+                system = change.system
+                is_same = system.results == self.judge.system.results
+                key = system.equations if is_same else system
+                if key not in seen:
+                    seen.add(key)
+                    yield at, change
 
     def _find_changes(self, group: Sequence[int]) -> Iterator[Change]:
-        seen: set[tuple[Equation, ...] | System] = {self.judge.system.equations}
         for operator in OPERATORS:
             for site in (site for number in group for site in self.world.sites[number]):
                 with suppress(*ERRORS):  # what an operator cannot be applied to, it leaves alone
                     for change in operator.find(site):
-                        system = change.system
-                        is_same = system.results == self.judge.system.results
-                        key = system.equations if is_same else system
-                        if key not in seen:
-                            seen.add(key)
-                            yield replace(change, cost=operator.cost + change.cost)
+                        cost = operator.cost + change.cost
+                        yield replace(change, cost=cost, about=operator.about)
 
     def find(self) -> Change | None:
         """The best single change, in the first group that has one, with what it costs in all."""

@@ -189,6 +189,7 @@ def _keep_other_index(
     "y[t, m] = x[t, m] * c[t, m // 2] + r[t, m]",
     code="a, b = x.chunk(2, -1)\nreturn torch.cat((a * c - b, b * c + a), -1)",
     words="interleaved, not halved",
+    about="a place",
 )
 def read_other_layout(site: Site) -> Iterator[Change]:
     """Pairs of neighbours for pairs of halves, in all places of the formula at once."""

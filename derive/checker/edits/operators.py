@@ -156,6 +156,7 @@ def read_other_tensor(site: Site) -> Iterator[Change]:
     formula="x[B, T]; w[K]; index t < T; y[b, t] = sum[k, k <= t](x[b, t - k] * w[k])",
     code="x = F.pad(x, (0, w.shape[0] - 1))\nreturn F.conv1d(x[:, None], w.view(1, 1, -1))[:, 0]",
     words="read x[b,t - k], not x[b,t + k]",
+    about="a place",
 )
 def move_place(site: Site) -> Iterator[Change]:
     """A position on the other side, by one, by a block, or around the end; outside is nothing."""
@@ -303,6 +304,7 @@ def _find_comparisons(
     formula="x[N, D]; W[D, E]; c[E]; y[n, e] = sum[d](x[n, d] * W[d, e]) + c[e]",
     code="return x @ W",
     words="add the term c[e]",
+    about="a part",
 )
 def leave_out_part(site: Site) -> Iterator[Change]:
     """A term, a factor, a function or a power left out, here or wherever a tensor is read."""
@@ -317,7 +319,7 @@ def leave_out_part(site: Site) -> Iterator[Change]:
                 rest = leave_out(node, at)
                 if all(map(is_number, terms)):
                     words = f"USE {show(node)}, not {show(rest)}, in {name}"
-                yield site.change(rest, words, lack=True)
+                yield site.change(rest, words)
         case Mul(factors):
             for at, factor in enumerate(factors):
                 if _is_bracket(factor):
@@ -327,9 +329,9 @@ def leave_out_part(site: Site) -> Iterator[Change]:
                     shown = show(factor, "that is missing")
                     words = f"ADD the factor {shown}: MULTIPLY by it in {name}"
                 if not is_number(factor):  # that is a matter of scale
-                    yield site.change(leave_out(node, at), words, 0.1, lack=True)
+                    yield site.change(leave_out(node, at), words, 0.1)
         case Call(function, (inner, *_)) if find_accesses(inner):
-            yield site.change(inner, f"APPLY {function} to {show(inner, name)}", 0.2, lack=True)
+            yield site.change(inner, f"APPLY {function} to {show(inner, name)}", 0.2)
         case Where(_, then, other):
             for branch in (then, other):
                 yield site.change(branch, f"CHOOSE by {show(node, 'the condition')}", 0.5)
@@ -339,7 +341,7 @@ def leave_out_part(site: Site) -> Iterator[Change]:
                 HALF: f"ROOT of {show(base)} is missing",
             }
             words = says.get(exponent, f"RAISE {show(base)} to {show(exponent)}")
-            yield site.change(base, words, 0.2, lack=True)
+            yield site.change(base, words, 0.2)
             for power in (Fraction(1, 2), -1, 2, Fraction(-1, 2), -2):
                 other_power = Number(Fraction(power))
                 if other_power != exponent:
@@ -364,7 +366,7 @@ def _leave_out_terms(site: Site, tensor: Tensor) -> Iterator[Change]:
     new = rewrite_bottom_up(site.node, act)
     if dropped:
         words = f"ADD the term {show(dropped[0])} wherever {site.name} has it"
-        yield site.change(new, words, 0.05, lack=True)
+        yield site.change(new, words, 0.05)
 
 
 @operator(

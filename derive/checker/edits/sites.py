@@ -47,7 +47,7 @@ class Change:
     system: System
     words: str
     cost: float
-    is_lack: bool = False  # is a part left out?
+    about: str = ""  # what its operator is about
 
 
 @dataclass(frozen=True)
@@ -182,14 +182,12 @@ class Site:
         inside = any(isinstance(node, Access) for node in self.above)
         return self.node if isinstance(self.node, Access) and not inside else None
 
-    def change(
-        self, new: Expr | Equation | System, words: str, extra: float = 0.0, *, lack: bool = False
-    ) -> Change:
+    def change(self, new: Expr | Equation | System, words: str, extra: float = 0.0) -> Change:
         """Another node here, or another equation or formula, and its cost beside the operator's."""
         if not isinstance(new, (Equation, System)):
             new = Equation(self.equation.target, self.put(new))
         system = new if isinstance(new, System) else self.world.with_equation(self.number, new)
-        return Change(system, words, extra, lack)
+        return Change(system, words, extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +199,20 @@ class Operator:
     formula: str
     code: str
     words: str
+    about: str
     find: Callable[[Site], Iterator[Change]]
 
 
 def operator(
-    *, cost: float, formula: str, code: str, words: str
+    *, cost: float, formula: str, code: str, words: str, about: str = ""
 ) -> Callable[[Callable[[Site], Iterator[Change]]], Operator]:
-    """A function of one site as an operator, with its example."""
+    """A function of one site as an operator, with its example.
+
+    It may be about "a part" that is missing, or "a place" where something is read.
+    """
 
     def wrap(find: Callable[[Site], Iterator[Change]]) -> Operator:
-        return Operator(find.__name__, cost, formula, code, words, find)
+        return Operator(find.__name__, cost, formula, code, words, about, find)
 
     return wrap
 

@@ -131,7 +131,7 @@ class Explanation:
     corrected: tuple[tuple[int, str], ...] = ()
     tried: str = ""
     placed: int | None = None  # the line whose value is what an edit of the formula changes
-    is_lack: bool = False  # does that leave a part out?
+    about: str = ""  # what the edit of the formula is about
 
 
 def explain(case: Case, steps: int = STEPS) -> Explanation:
@@ -262,7 +262,9 @@ class _Inquiry:
         line = placed or plain.line or find_result_line(self.trace)
         if edit.system.results != judge.system.results:  # only what is returned is another
             placed = line
-        known = replace(plain, line=line, placed=placed, is_lack=edit.is_lack)
+        if edit.about == "a place" and plain.line is not None:  # it is laid out before it is read
+            line = min(line or plain.line, plain.line)
+        known = replace(plain, line=line, placed=placed, about=edit.about)
         return replace(known, edit=edit.words, edited=edit.system), {line or 0, plain.line or 0}
 
     def edit_code(self, suspects: set[int]) -> Correction | None:
@@ -293,7 +295,7 @@ class _Inquiry:
         source, told = self.case.source, {*self.lines.last}
         here = Source(source).spread({correction.line})
         is_about = found.placed in here or (found.placed is None and not here & told)
-        is_about &= not (found.is_lack and correction.rewrite.is_exchange)
+        is_about &= not (found.about == "a part" and correction.rewrite.is_exchange)
         return replace(
             found,
             line=correction.line,
