@@ -95,26 +95,13 @@ def find_gradients(function: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor,
 @one_sample
 @every_draw
 @every_formula
-def test_the_loops_agree_with_the_reference(name: str, draw: int) -> None:
-    inputs = draw_from(name, draw)
-    assert_equal(evaluate_loops(find_formula(name), inputs), BY_HAND[name](**inputs))
-
-
-@one_sample
-@every_draw
-@every_formula
-def test_the_built_function_agrees_with_the_reference(name: str, draw: int) -> None:
-    inputs = draw_from(name, draw)
-    assert_equal(built(name).function(**inputs), BY_HAND[name](**inputs))
-
-
-@one_sample
-@every_draw
-@every_formula
-def test_its_gradients_are_those_of_the_reference(name: str, draw: int) -> None:
-    inputs = draw_from(name, draw)
-    expected = find_gradients(BY_HAND[name], inputs)
-    assert_equal(find_gradients(built(name).function, inputs), expected, 1e-8)
+def test_loops_function_and_gradients_are_those_of_code_by_hand(name: str, draw: int) -> None:
+    inputs, function = draw_from(name, draw), built(name).function
+    expected = BY_HAND[name](**inputs)
+    assert_equal(evaluate_loops(find_formula(name), inputs), expected)
+    assert_equal(function(**inputs), expected)
+    slopes = find_gradients(BY_HAND[name], inputs)
+    assert_equal(find_gradients(function, inputs), slopes, 1e-8)
 
 
 @pytest.mark.parametrize(

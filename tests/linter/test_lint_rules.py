@@ -16,14 +16,7 @@ from derive.linter.lint import lint_bytes
 from derive.linter.rule import PRELUDE, Severity
 from derive.linter.rules import CALL_RULES, RULES, find_widest
 
-TABLE = (
-    Path(__file__)
-    .parents[1]
-    .joinpath("einsum_strings.txt")
-    .read_text(encoding="utf-8")
-    .splitlines()
-)
-STRINGS = [line for line in TABLE if line and not line.startswith("#")]
+STRINGS = [string for (string,) in read_rows(Path(__file__).parents[1] / "einsum_strings.txt")]
 
 
 def lint_text(text):
