@@ -121,6 +121,7 @@ def test_a_binding_decides():
     assert check(nameless, parse(ATTENTION), bind="one=V, two=Q, three=K").same is True
 
 
+@pytest.mark.slow
 def test_a_binding_lays_a_tensor_anew():
     def keys_first(q, k, v):
         return torch.softmax(q @ k / math.sqrt(q.shape[-1]), -1) @ v
@@ -132,6 +133,7 @@ def test_a_binding_lays_a_tensor_anew():
     assert "say --bind k=K.permute(0, 1, 3, 2)" in str(unsaid)
 
 
+@pytest.mark.slow
 def test_a_layout_never_exchanges_indices_of_one_extent():
     formula = parse("A[N, N]; x[N]; y[i] = sum[j](A[i, j] * x[j])")
 
@@ -155,6 +157,7 @@ def test_heads_and_widths_come_from_the_sizes():
     assert "n_heads = H" in verdict.bindings
 
 
+@pytest.mark.slow
 def test_results_are_compared_one_by_one():
     both = ATTENTION + "return z, p\n"
 

@@ -106,6 +106,7 @@ def test_what_fields_cannot_follow_is_judged_in_floats(code):
     assert (verdict.same, verdict.grade) == (True, "agrees")
 
 
+@pytest.mark.slow
 def test_a_branch_on_data_is_never_the_same():
     assert check(branch_on_data, parse(DOUBLE)).same is not True
 

@@ -119,6 +119,7 @@ def test_two_slips_are_told_together(tmp_path):
     assert found.corrected
 
 
+@pytest.mark.slow
 def test_code_that_nothing_explains_has_a_line_and_no_edit(tmp_path):
     code = "y = torch.sin(x * 3 + 1)\nz = y * 2\nreturn z.cumsum(0)"
     found = explain_code("x[N]; y[i] = exp(x[i])", code, tmp_path)

@@ -56,6 +56,8 @@ def test_a_finite_number_in_a_mask_is_a_finding_beside_the_grade(name):
     assert "finite-mask" in {finding.code for finding in verdict.findings}
 
 
-@pytest.mark.parametrize("name", OTHER)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "capped too" else []) for n in OTHER]
+)
 def test_another_mask_is_another_function(name):
     assert judge(*OTHER[name]).same is False

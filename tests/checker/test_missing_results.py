@@ -1,5 +1,6 @@
 """Code that returns fewer results than the formula has: judged and explained by what it returns."""
 
+import pytest
 import torch
 
 from derive import check, parse
@@ -39,6 +40,7 @@ def test_gradients_are_of_what_is_returned():
     assert check(stop_gradient, ONE, backward=True).same is False
 
 
+@pytest.mark.slow
 def test_a_mistake_is_explained_by_what_is_returned():
     verdict = check(compute_twice, TWO)
     assert verdict.same is False
@@ -46,6 +48,7 @@ def test_a_mistake_is_explained_by_what_is_returned():
     assert "DROP the factor 2" in verdict.edit
 
 
+@pytest.mark.slow
 def test_a_branch_at_a_hundred_is_reached():
     verdict = check(branch, parse("A[M, K]; B[K, N]; C[i,j] = sum[k](A[i,k] * B[k,j])"))
     assert verdict.same is False

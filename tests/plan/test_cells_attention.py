@@ -151,6 +151,7 @@ def test_half_precision_rounds_no_worse_than_the_operations(text):
     assert ours <= theirs
 
 
+@pytest.mark.slow
 def test_first_derivatives_are_right_and_second_ones_refused():
     inputs = draw(PLAIN[0], list_sizes(PLAIN[0])[0])
     leaves = [inputs[name].requires_grad_() for name in "QKV"]

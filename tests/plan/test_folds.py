@@ -82,7 +82,12 @@ def test_each_sum_in_blocks_computes_its_formula(name):
 
 @pytest.mark.parametrize(
     ("name", "around"),
-    [("sum", "i"), ("max", "i"), ("masked", "i"), ("relative", "h"), ("talking-before", "g")],
+    [
+        *(("sum", "i"), ("max", "i")),
+        pytest.param("masked", "i", marks=pytest.mark.slow),
+        pytest.param("relative", "h", marks=pytest.mark.slow),
+        pytest.param("talking-before", "g", marks=pytest.mark.slow),
+    ],
 )
 def test_a_sum_in_blocks_inside_a_loop_computes_its_formula(name, around):
     built = build_loops(FOLDS[name][0], [around, "j*"])

@@ -190,7 +190,13 @@ def test_no_order_of_contraction_is_cheaper(title: str) -> None:
     assert count_planned(title) == NETWORKS[title].find_cost("optimal")
 
 
-@pytest.mark.parametrize("title", LARGE)
+@pytest.mark.parametrize(
+    "title",
+    [
+        pytest.param(t, marks=[pytest.mark.slow] if len(NETWORKS[t].terms) > 10 else [])
+        for t in LARGE
+    ],
+)
 def test_of_many_factors_no_order_found_by_dynamic_programming_is_cheaper(title: str) -> None:
     search = opt_einsum.DynamicProgramming(minimize="flops", search_outer=True)
     assert count_planned(title) <= NETWORKS[title].find_cost(search)
