@@ -274,7 +274,8 @@ def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str
             if slot.name not in found and slot.name not in match.arguments and len(names) == 1:
                 found[slot.name] = names[0].name
                 left.remove(names[0])
-    rest = [s for s in parameters if s.name not in found and s.name not in match.arguments]
+    needed = [slot for slot in parameters if slot.required]
+    rest = [s for s in needed if s.name not in found and s.name not in match.arguments]
     if len(rest) == len(left):
         found |= {slot.name: tensor.name for slot, tensor in zip(rest, left, strict=True)}
     return found

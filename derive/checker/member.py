@@ -83,7 +83,7 @@ def _take(owner: Any, name: str, shown: str) -> Any:
         owner.__class__ = made
         return owner
     if owner is kind:
-        if any(map(_is_open, _list_parameters(kind))):
+        if list_needed(kind):
             raise refuse(
                 "code-init",
                 f"{shown} is made with arguments",
@@ -92,6 +92,11 @@ def _take(owner: Any, name: str, shown: str) -> Any:
             )
         owner = owner()
     return getattr(owner, name)
+
+
+def list_needed(kind: type) -> list[str]:
+    """The arguments without which no object of a class is made."""
+    return [parameter.name for parameter in _list_parameters(kind) if _is_open(parameter)]
 
 
 def _list_parameters(function: Any) -> list[inspect.Parameter]:

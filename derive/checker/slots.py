@@ -256,7 +256,10 @@ class Slot:
 
 @where_it_lives
 def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
-    """The arguments and the parameters that a function or a module asks for."""
+    """The arguments and the parameters that a function or a module asks for.
+
+    A buffer of real numbers is one that it can do without.
+    """
     import torch
     from torch.nn.parameter import is_lazy
 
@@ -268,6 +271,11 @@ def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
         owner, _, last = name.rpartition(".")
         shape = None if is_lazy(value) else tuple(value.shape)
         parameters.append(Slot(name, shape=shape, axes=find_axes(owners[owner], last)))
+    parameters += [
+        Slot(name, required=False, shape=tuple(value.shape))
+        for name, value in target.named_buffers()
+        if value is not None and value.is_floating_point() and not is_lazy(value)
+    ]
     return find_arguments(target.forward), parameters
 
 

@@ -54,6 +54,14 @@ MachineFile = Annotated[
     Path | None, typer.Option("--machine", metavar="FILE", help="Costs, by bench --calibrate.")
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="N", help="The function's name.")]
+Init = Annotated[
+    str,
+    typer.Option(
+        "--init",
+        metavar='"Config(n_head=2)"',
+        help="Make the class with these; sizes may stand in them.",
+    ),
+]
 Inputs = Annotated[
     str,
     typer.Option("--inputs", metavar="'q[B,S,D]; ..'", help="The arguments of code, as tensors."),
@@ -132,6 +140,7 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
         bool, typer.Option("--derivation", help="Print what was done, step by step.")
     ] = False,
     inputs: Inputs = "",
+    init: Init = "",
     memory: Memory = "",
     fast_math: FastMath = False,
     no_cells: NoCells = False,
@@ -144,7 +153,8 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
     from derive.cli.show import Parts, show
 
     options = Options(parse_sizes(sizes), memory, fast_math, not no_cells, machine, dispatch)
-    show(where, inputs, options, Parts(loops, code, latex, derivation), as_json, read_build)
+    parts = Parts(loops, code, latex, derivation)
+    show(where, (inputs, init), options, parts, as_json, read_build)
 
 
 @app.command("build")
@@ -160,6 +170,7 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
         str, typer.Option("--from", metavar="FILE.py:FUNCTION", help="Lift code and improve it.")
     ] = "",
     inputs: Inputs = "",
+    init: Init = "",
     memory: Memory = "",
     fast_math: FastMath = False,
     no_cells: NoCells = False,
@@ -178,7 +189,7 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     if code:
         from derive.cli.formulas import find_checked
 
-        found = find_checked(code, inputs, name, options.sizes, tuple(where or ()))
+        found = find_checked(code, inputs, name, options.sizes, tuple(where or ()), init)
         order = Order((found,), out, options)
     else:
         order = find_order(where or (), out, name, options)
@@ -235,14 +246,7 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
     sizes: Sizes = "",
     backward: Annotated[bool, typer.Option("--backward", help="Judge gradients too.")] = False,
     seconds: Annotated[float, typer.Option("--seconds", help="The code's time limit.")] = 30,
-    init: Annotated[
-        str,
-        typer.Option(
-            "--init",
-            metavar='"Config(n_head=2)"',
-            help="Make the class with these; sizes may stand in them.",
-        ),
-    ] = "",
+    init: Init = "",
     as_json: Json = False,
 ) -> None:
     """Does this code compute that formula? Where not, and what is the edit?

@@ -458,29 +458,35 @@ def find_code(
     inputs: str,
     name: str | None = None,
     sizes: Mapping[str, int] = MappingProxyType({}),
+    init: str = "",
 ) -> Found:
     """The formula of a function, its arguments declared in the notation or told by its text.
 
-    A size that the code takes as a number is the one of `sizes`.
+    A size that the code takes as a number is the one of `sizes`. A module of a class is made with
+    the arguments `init`.
     """
     from derive.checker.load import CannotRunError, finish_alone, load
+    from derive.checker.member import list_needed, make_object
     from derive.frontend.from_code import lift_code
 
     path, colon, member = argument.rpartition(":")
     own: dict[str, int] = {}
     try:
         with redirect_stdout(StringIO()):  # what a file prints while it is loaded
-            code = load(argument)
+            code = load(argument, init=init)
         if code.script is not None:
             code, declared, own = finish_alone(code)
             inputs = inputs or declared
             name = name or (member if colon else Path(argument).stem)
         if isinstance(code.target, type):
-            raise refuse(
-                "lift-class",
-                f"{argument} is a class: its parameters have no names in a formula",
-                help="write a function of its parameters that calls torch.func.functional_call",
-            )
+            needed = list_needed(code.target)
+            if needed:
+                raise refuse(
+                    "lift-class",
+                    f"{argument} is a class, made with {', '.join(needed)}",
+                    help='give them as in a call: --init "64, heads=2"',
+                )
+            code = replace(code, target=make_object(code.target, "", {}))
         lift = partial(lift_code, code.target, inputs, name=name, source=code.source)
         try:
             found = lift()
@@ -496,6 +502,7 @@ def find_code(
     shown = f"{show_path(Path(path))}:{member}" if colon else show_path(Path(argument))
     rebuild = f"derive build --from {shlex.quote(shown)}"
     rebuild += f" --inputs {shlex.quote(inputs)}" if inputs else ""
+    rebuild += f" --init {shlex.quote(init)}" if init else ""
     return Found(
         found.formula.name or member,
         found.formula,
@@ -506,12 +513,13 @@ def find_code(
     )
 
 
-def find_checked(
+def find_checked(  # noqa: PLR0913, PLR0917 - one for each option
     argument: str,
     inputs: str,
     name: str | None,
     sizes: Mapping[str, int],
     others: Sequence[str] = (),
+    init: str = "",
 ) -> Found:
     """The formula of a function, once the function is found to compute it."""
     from derive.checker import check
@@ -519,9 +527,9 @@ def find_checked(
 
     if others:
         raise refuse("build-from", f"--from builds one function, and {others[0]} was named too")
-    found = find_code(argument, inputs, name, sizes)
+    found = find_code(argument, inputs, name, sizes, init)
     _refuse_frozen(argument, {n: size for n, size in found.fixed.items() if n not in sizes})
-    verdict = check(argument, found.formula)
+    verdict = check(argument, found.formula, init=init)
     if not verdict:
         raise refuse(
             "lift-differs",

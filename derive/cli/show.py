@@ -204,11 +204,20 @@ class Parts:
 
 
 def show(  # noqa: PLR0913, PLR0917 - one for each option
-    where: str, inputs: str, options: Options, parts: Parts, as_json: bool, read: ReadWords
+    where: str,
+    given: tuple[str, str],
+    options: Options,
+    parts: Parts,
+    as_json: bool,
+    read: ReadWords,
 ) -> None:
-    """Print the formula that is named, or that of a function: its parts, else all."""
+    """Print the formula that is named, or that of a function: its parts, else all.
+
+    `given` declares the arguments of code, and has those of a class's constructor.
+    """
     if is_code(where):
-        found = find_code(where, inputs, sizes=options.sizes)
+        inputs, init = given
+        found = find_code(where, inputs, sizes=options.sizes, init=init)
     else:
         found, options = find_asked(where, options, read)
     if as_json:

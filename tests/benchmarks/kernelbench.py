@@ -27,9 +27,10 @@ from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
 from derive.ir.nodes import Size, Tensor
 from derive.ir.text import to_lines
-from derive.judge.samples import choose_sizes, draw_inputs
+from derive.judge.samples import choose_sizes, count_work, draw_inputs
 
 LARGE = 16  # numbers above are made smaller
+MOST_WORK = 1e9  # of a draw
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
 LETTERS = {"height": "H", "width": "W", "dim1": "H", "dim2": "W", "features": "C", "length": "L"}
 
@@ -132,6 +133,8 @@ def draw(system, model, names, fixed, seed):
         sizes = choose_sizes(system, 1, seed=seed, fixed=fixed)[0]
         sizes = {n: k if n in fixed else times * k + times - 1 for n, k in sizes.items()}
         if any(n in fixed and sizes[n] != k for n, k in fixed.items()):
+            return None
+        if count_work(system, sizes) > MOST_WORK:
             return None
         for make in (
             lambda x: x,

@@ -68,8 +68,9 @@ def lift(
 ) -> Lifted:
     """The system that a function or a module computes, called with these arguments at these sizes.
 
-    A tensor of a module is an argument `self.conv1.weight`. A size of `loose` is written as the one
-    that the code takes it to be equal to, if there is one. DeriveError, with the line of the code,
+    A tensor of a module is an argument `self.conv1.weight`. With `loose` this is a first look:
+    a size of it becomes the one that the code takes it to be equal to, and nothing is judged yet.
+    DeriveError, with the line of the code,
     for what has no place in equations: branches on data, numbers read out, random numbers,
     operations that are not known.
     """
@@ -77,6 +78,7 @@ def lift(
     if hasattr(function, "named_parameters"):
         function = partial(call_module, function)
     fixed: tuple[str, ...] = ()
+    is_judged = not loose
     merged: dict[str, Expr] = {}
     for _ in range(_MOST_RUNS + len(loose)):
         trace = Trace(sizes, fixed, loose)
@@ -97,7 +99,7 @@ def lift(
             fixed = _extend(fixed, lost)
             continue
         lifted = replace(_finish(trace, run.shadows, arguments, fixed), merged=merged)
-        more = _judge(lifted, function, arguments, run, sizes)
+        more = _judge(lifted, function, arguments, run, sizes) if is_judged else ()
         if not more:
             return lifted
         fixed = _extend(fixed, more)

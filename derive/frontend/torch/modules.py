@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
 from keyword import iskeyword
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from derive.errors import refuse
+from derive.errors import DeriveError, refuse
 from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
 from derive.frontend.torch.lift import (
@@ -30,6 +31,7 @@ from derive.frontend.torch.lift import (
 from derive.frontend.torch.numbers import to_expr
 from derive.frontend.torch.trace import Indices, recognise
 from derive.ir.nodes import Expr, ScalarInput, Size, System, Tensor
+from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import find_accesses, substitute
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     Arguments = Mapping[str, Tensor | ScalarInput | Size]
 
 _MOST_TRIES = 2000  # of sizes, until a module runs
+_MOST_DRAWS = 4  # of small sizes
+_LARGEST = 1 << 24  # elements of a tensor that is made to try sizes
 _TIMES = (1, 3, 8)  # longer and longer: a kernel may not be too long
 _LETTERS = "NMPQRSTUVWXYZABCDEFGHIJKLO"
 _ROLES = {"out": "O", "in": "I", "row": "V"}
@@ -78,8 +82,8 @@ def lift_module(
 ) -> tuple[Lifted, dict[str, str]]:
     """A module lifted with its tensors as arguments, and their names by the dotted ones.
 
-    `inputs` declares the arguments. The module is lifted once more where sizes got letters in the
-    end.
+    `inputs` declares the arguments. A first look at the module's own sizes tells which sizes are
+    one; what stays of them gets letters, and the module is lifted at small ones.
     """
     declared = to_system(parse(f"{inputs}\nlifted_nothing = 0", "lifted"))
     taken = [*(entry.name for entry in declared.inputs), *find_sizes(declared), *arguments]
@@ -89,38 +93,64 @@ def lift_module(
     entries = {entry.name: entry for entry in whole.inputs}
     given = {**arguments, **{f"{OWN}{each.dotted}": entries[each.name] for each in own}}
     numbers = {size: n for each in own for size, n in each.numbers.items()}
-    chosen = _find_running(module, given, (declared, whole), {**numbers, **sizes})
-    lifted = lift(module, given, chosen, path=path, loose=tuple(numbers))
-    kept = [size for size in numbers if size not in lifted.merged and size not in lifted.fixed]
-    if kept:
-        letters = _name_sizes(own, kept, [*taken, *(each.name for each in own)])
-        new: dict[Expr, Expr] = {Size(size): Size(letter) for size, letter in letters.items()}
-        for size, other in reversed(tuple(lifted.merged.items())):
-            new[Size(size)] = substitute(other, new)
-        given = {name: substitute_shape(entry, new) for name, entry in given.items()}
-        known = {n: c for n, c in chosen.items() if n not in letters and n not in lifted.merged}
-        known |= {letter: numbers[size] for size, letter in letters.items()}
-        lifted = lift(module, given, known, path=path)
+    chosen, held = _find_running(module, given, (declared, whole), {**numbers, **sizes})
+    first = lift(module, given, chosen, path=path, loose=("", *numbers))
+    kept = [size for size in numbers if size not in first.merged and size not in first.fixed]
+    letters = _name_sizes(own, kept, [*taken, *(each.name for each in own)])
+    new: dict[Expr, Expr] = {Size(size): Size(letter) for size, letter in letters.items()}
+    for size, other in reversed(tuple(first.merged.items())):
+        new[Size(size)] = substitute(other, new)
+    given = {name: substitute_shape(entry, new) for name, entry in given.items()}
+    lifted = _lift_small(module, given, first, {**chosen, **sizes}, (letters, path))
     system = lifted.system
     read = {part.tensor.name for e in system.equations for part in find_accesses(e.value)}
     idle = {each.name for each in own if each.name not in read}
     system = replace(system, inputs=tuple(e for e in system.inputs if e.name not in idle))
-    fixed = {size: n for size, n in lifted.fixed.items() if size not in numbers}
+    fixed = {n: size for n, size in lifted.fixed.items() if n not in {*held, *letters.values()}}
     names = {each.dotted: each.name for each in own if each.name in read}
     return replace(lifted, system=system, fixed=fixed), names
 
 
+def _lift_small(
+    module: Any,
+    given: Arguments,
+    first: Lifted,
+    chosen: Mapping[str, int],
+    told: tuple[Mapping[str, str], str],
+) -> Lifted:
+    """The module at small sizes, at which its equations are soon evaluated; else at its own."""
+    letters, path = told
+    fixed = {**first.fixed}
+    draws = [
+        choose_sizes(first.system, 1, seed=seed, fixed=fixed)[0] for seed in range(_MOST_DRAWS)
+    ]
+    for sizes in (*draws, chosen):
+        here = {**{n: chosen[n] for n in chosen if n not in first.merged}, **sizes}
+        here = {letters.get(n, n): size for n, size in here.items() if n not in first.merged}
+        try:
+            return lift(module, given, here, path=path)
+        except DeriveError as error:
+            if error.diagnostic.code != "lift-run" or sizes is chosen:
+                raise
+    raise AssertionError
+
+
 def _find_running(
     module: Any, given: Arguments, systems: tuple[System, System], told: Mapping[str, int]
-) -> dict[str, int]:
-    """The first sizes at which a module runs; `systems` declare its arguments, and all tensors."""
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """The first sizes at which a module runs, and those of them that are numbers of its own.
+
+    `systems` declare its arguments, and all tensors.
+    """
     first: Exception | None = None
-    for sizes in _list_sizes(module, systems, told):
+    for sizes, held in _list_sizes(module, systems, told):
+        if any(_count(entry, sizes) > _LARGEST for entry in systems[1].inputs):
+            continue
         try:
             with in_double(), make_double():
                 values = draw_inputs(systems[1], sizes)
                 call_plainly(partial(call_module, module), given, values, sizes)
-            return sizes
+            return sizes, held
         except Exception as error:  # whatever a module raises
             first = first or error
     raise refuse(
@@ -130,9 +160,14 @@ def _find_running(
     )
 
 
+def _count(entry: Tensor | ScalarInput, sizes: Mapping[str, int]) -> int:
+    shape = entry.shape if isinstance(entry, Tensor) else ()
+    return prod(evaluate_extent(extent, sizes) for extent in shape)
+
+
 def _list_sizes(
     module: Any, systems: tuple[System, System], told: Mapping[str, int]
-) -> Iterator[dict[str, int]]:
+) -> Iterator[tuple[dict[str, int], tuple[str, ...]]]:
     """Small sizes, as few as can be numbers of the module's own: it has channels, as its input."""
     free = [size for size in find_sizes(systems[0]) if size not in told]
     numbers, tries = _find_numbers(module), 0
@@ -141,7 +176,8 @@ def _list_sizes(
             known = {**told, **dict(zip(held, chosen, strict=True))}
             found = choose_sizes(systems[1], 1, fixed=known)[0]
             for times in _TIMES:
-                yield {n: s if n in known else times * (s + 1) - 1 for n, s in found.items()}
+                longer = {n: times * (s + 1) - 1 for n, s in found.items() if n not in known}
+                yield {**found, **longer}, held
             tries += len(_TIMES)
             if tries > _MOST_TRIES:
                 return
