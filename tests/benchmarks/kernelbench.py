@@ -14,6 +14,7 @@ import ast
 import sys
 import warnings
 from collections import Counter
+from contextlib import suppress
 from math import gcd
 from pathlib import Path
 
@@ -45,8 +46,12 @@ class Bounds(TorchFunctionMode):
         return made
 
 
-def shrink(tree):
-    """The file with small numbers, and the names of its sizes by their values."""
+def shrink(text, *, distinct):
+    """The file with small numbers, and the names of its sizes by their values.
+
+    A module may run only where two sizes of its inputs are one number: they are so unless distinct.
+    """
+    tree = ast.parse(text)
     named = {n.targets[0].id: n for n in tree.body if isinstance(n, ast.Assign)}
     functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
     reads = {
@@ -59,19 +64,20 @@ def shrink(tree):
             values[name] = eval(compile(ast.Expression(node.value), "<number>", "eval"))
     made = {n for n in values if n in reads["get_init_inputs"] and type(values[n]) is int}
     large = [values[name] for name in made if values[name] > LARGE]
-    unit, sizes, primes = gcd(*large) if large else 1, {}, iter(PRIMES)
+    unit, sizes, primes, known = gcd(*large) if large else 1, {}, iter(PRIMES), {}
     for name, value in values.items():
         if name in made and value > LARGE:
             new = LARGE * value // unit
             while new in sizes:
                 new += LARGE
         elif name not in reads["get_init_inputs"] and type(value) in {int, tuple}:
-            new = next(primes)
+            number = name if distinct else value if type(value) is int else value[0]
+            known[number] = new = known.get(number) or next(primes)
         else:
             if name in reads["get_inputs"] and type(value) is int:
                 sizes.setdefault(value, name)
             continue
-        sizes[new] = name
+        sizes.setdefault(new, name)
         named[name].value = (
             ast.Constant(new) if type(value) is int else ast.parse(f"({new},)").body[0].value
         )
@@ -152,12 +158,17 @@ def draw(system, model, names, fixed, seed):
 
 def judge(path):
     """How one program fares: a word, what was refused or where it is wrong, and the formula."""
-    tree, sizes = shrink(ast.parse(path.read_text()))
-    names = {}
-    exec(compile(tree, str(path), "exec"), names)
-    model = names["Model"](*names["get_init_inputs"]()).double()
-    with Bounds():
-        inputs = names["get_inputs"]()
+    for distinct in (True, False):
+        tree, sizes = shrink(path.read_text(), distinct=distinct)
+        names = {}
+        exec(compile(tree, str(path), "exec"), names)
+        model = names["Model"](*names["get_init_inputs"]()).double()
+        with Bounds():
+            inputs = names["get_inputs"]()
+        given = [x.double() if torch.is_tensor(x) and x.is_floating_point() else x for x in inputs]
+        with suppress(RuntimeError):
+            model(*given)
+            break
     forward = next(
         n
         for c in tree.body

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     Arguments = Mapping[str, Tensor | ScalarInput | Size]
 
-_MOST_TRIES = 2000  # of sizes, until a module runs
+_MOST_TRIES = 500  # of sizes, until a module runs
 _MOST_DRAWS = 4  # of small sizes
 _LARGEST = 1 << 24  # elements of a tensor that is made to try sizes
 _TIMES = (1, 3, 8)  # longer and longer: a kernel may not be too long
@@ -106,7 +106,8 @@ def lift_module(
     read = {part.tensor.name for e in system.equations for part in find_accesses(e.value)}
     idle = {each.name for each in own if each.name not in read}
     system = replace(system, inputs=tuple(e for e in system.inputs if e.name not in idle))
-    fixed = {n: size for n, size in lifted.fixed.items() if n not in {*held, *letters.values()}}
+    own_numbers = {*held, *numbers, *letters.values()}
+    fixed = {n: size for n, size in lifted.fixed.items() if n not in own_numbers}
     names = {each.dotted: each.name for each in own if each.name in read}
     return replace(lifted, system=system, fixed=fixed), names
 
@@ -156,7 +157,7 @@ def _find_running(
     raise refuse(
         "lift-run",
         f"the module runs at no sizes that were tried: {type(first).__name__}: {first}",
-        help="declare extents by the module's own numbers, x[B, 64, H, W]",
+        help="write numbers for extents that the module fixes, as in x[B, 3, 28, 28]",
     )
 
 
@@ -174,9 +175,9 @@ def _list_sizes(
     for count in range(len(free) + 1):
         for held, chosen in product(combinations(free, count), product(numbers, repeat=count)):
             known = {**told, **dict(zip(held, chosen, strict=True))}
-            found = choose_sizes(systems[1], 1, fixed=known)[0]
+            found = {**known, **choose_sizes(systems[0], 1, fixed=known)[0]}
             for times in _TIMES:
-                longer = {n: times * (s + 1) - 1 for n, s in found.items() if n not in known}
+                longer = {n: times * (s + 1) for n, s in found.items() if n not in known}
                 yield {**found, **longer}, held
             tries += len(_TIMES)
             if tries > _MOST_TRIES:
@@ -268,9 +269,11 @@ def _name_sizes(
 
 def _find_numbers(module: Any) -> tuple[int, ...]:
     """The numbers that may be extents of a module's arguments: of its tensors, and its own."""
-    found = [int(n) for tensor in module.state_dict().values() for n in tensor.shape]
+    tensors = [*module.parameters(), *module.buffers()]
+    found = [int(n) for tensor in tensors for n in tensor.shape]
     for part in module.modules():
         for value in vars(part).values():
             each = value if isinstance(value, (tuple, list)) else (value,)
             found += [n for n in each if type(n) is int]
+    found += [2 * n for n in found]  # that a gate or a rotation halves
     return tuple(dict.fromkeys(n for n in found if n > 1))

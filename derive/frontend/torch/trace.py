@@ -48,7 +48,6 @@ from derive.ir.nodes import (
     ZERO,
     Access,
     Along,
-    Call,
     Expr,
     Index,
     Infinity,
@@ -365,10 +364,11 @@ class Trace:
             share = gap.terms.get(((Size(size), 1),))
             if share is None or abs(share) != 1 or self.fixed.get(Size(size)) is not None:
                 continue
-            other = (Polynomial.of(Size(size)) - Polynomial.of(Number(share)) * gap).to_expr()
-            rest = [part for part in walk(other) if isinstance(part, (Size, Call))]
-            if rest and not any(part is Size(size) or isinstance(part, Call) for part in rest):
-                raise RestartError((), (size, other))
+            other = Polynomial.of(Size(size)) - Polynomial.of(Number(share)) * gap
+            # `3*D`, `H*E`, `D//2` may be extents of a tensor; a number is put in for others.
+            is_extent = () not in other.terms and all(n > 0 for n in other.terms.values())
+            if other.terms and is_extent and Size(size) not in tuple(walk(other.to_expr())):
+                raise RestartError((), (size, other.to_expr()))
 
     def shadow(self, value: Any) -> Shadow:
         """What is known of a tensor or of a number."""

@@ -83,7 +83,8 @@ def _scale(input: Any, weight: Any, bias: Any) -> Any:
 def _group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Any:
-    grouped = input.unflatten(1, (num_groups, -1))
+    channels = int(input.shape[1]) if num_groups != 1 else -1  # groups are counted in numbers
+    grouped = input.unflatten(1, (num_groups, channels // num_groups))
     mean, spread = _find_moments(grouped, tuple(range(2, grouped.dim())), grouped.dim() - 2)
     found = ((grouped - mean) / (spread + eps).sqrt()).flatten(1, 2)
     return _scale(found, weight, bias)
@@ -340,6 +341,87 @@ def _margin(
     return finish((1 + (-target * input).exp()).log(), reduction)
 
 
+def _triplet(  # noqa: PLR0913, PLR0917 - torch's
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    refuse_given(size_average=size_average, reduce=reduce)
+    near, far = _pair_distance(anchor, positive, p, eps), _pair_distance(anchor, negative, p, eps)
+    if swap:
+        far = far.minimum(_pair_distance(positive, negative, p, eps))
+    return finish((margin + near - far).relu(), reduction)
+
+
+def _ranking(  # noqa: PLR0913, PLR0917 - torch's
+    input1: Any,
+    input2: Any,
+    target: Any,
+    margin: float = 0,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    refuse_given(size_average=size_average, reduce=reduce)
+    return finish((margin - target * (input1 - input2)).relu(), reduction)
+
+
+def _hinge(  # noqa: PLR0913, PLR0917 - torch's
+    input: Any,
+    target: Any,
+    margin: float = 1.0,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    import torch
+
+    refuse_given(size_average=size_average, reduce=reduce)
+    far = torch.where(target != 1, (margin - input).relu(), 0.0)
+    return finish(torch.where(target != -1, input, 0.0) + far, reduction)
+
+
+def _cosine_embedding(  # noqa: PLR0913, PLR0917 - torch's
+    input1: Any,
+    input2: Any,
+    target: Any,
+    margin: float = 0,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    import torch
+
+    refuse_given(size_average=size_average, reduce=reduce)
+    squares = (input1.square().sum(-1) + 1e-12) * (input2.square().sum(-1) + 1e-12)
+    cosine = (input1 * input2).sum(-1) / squares.sqrt()
+    far = torch.where(target == -1, (cosine - margin).relu(), 0.0)
+    return finish(torch.where(target == 1, 1 - cosine, 0.0) + far, reduction)
+
+
+def _poisson(  # noqa: PLR0913, PLR0917 - torch's
+    input: Any,
+    target: Any,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: Any = None,
+    eps: float = 1e-8,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    refuse_given(size_average=size_average, reduce=reduce, full=full or None)
+    if log_input:
+        return finish(input.exp() - target * input, reduction)
+    return finish(input - target * (input + eps).log(), reduction)
+
+
 def _gaussian(  # noqa: PLR0913, PLR0917 - torch's
     input: Any,
     target: Any,
@@ -446,6 +528,33 @@ OPS = (
         f"x, y[B, S]: {_NN}.binary_cross_entropy(x.sigmoid(), y.sigmoid())",
     ),
     composite("soft_margin_loss", _margin, f"x, y[B, S]: {_NN}.soft_margin_loss(x, y)"),
+    composite(
+        "triplet_margin_loss",
+        _triplet,
+        f"x, y, z[B, S]: {_NN}.triplet_margin_loss(x, y, z, 0.5)",
+        f"x, y, z[B, S]: {_NN}.triplet_margin_loss(x, y, z, swap=True, reduction='none')",
+    ),
+    composite(
+        "margin_ranking_loss",
+        _ranking,
+        f"x, y[B]; z[B]: {_NN}.margin_ranking_loss(x, y, z, 0.5)",
+    ),
+    composite(
+        "hinge_embedding_loss",
+        _hinge,
+        f"x[B, S]; int t[B, S] < 2: {_NN}.hinge_embedding_loss(x, 2 * t - 1, 1.2)",
+    ),
+    composite(
+        "cosine_embedding_loss",
+        _cosine_embedding,
+        f"x, y[B, S]; int t[B] < 2: {_NN}.cosine_embedding_loss(x, y, 2 * t - 1, 0.1)",
+    ),
+    composite(
+        "poisson_nll_loss",
+        _poisson,
+        f"x, y[B, S]: {_NN}.poisson_nll_loss(x, y)",
+        f"x, y[B, S]: {_NN}.poisson_nll_loss(x.abs(), y, log_input=False, reduction='sum')",
+    ),
     composite(
         "gaussian_nll_loss",
         _gaussian,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import ravel, unravel
@@ -23,7 +24,7 @@ from derive.frontend.torch.trace import (
     remap,
     reorder,
 )
-from derive.ir.nodes import ONE, Expr, Index
+from derive.ir.nodes import ONE, Expr, Index, Size
 from derive.ir.polynomial import Polynomial
 
 if TYPE_CHECKING:
@@ -123,6 +124,10 @@ def reshape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
             indices.append(own[0])
             olds[own[0]] = own[0]
             continue
+        whole = prod((Polynomial.of(index.extent) for index in own), start=Polynomial.of(1))
+        parts = prod(map(Polynomial.of, new), start=Polynomial.of(1))
+        if all(isinstance(atom, Size) for atom in (whole - parts).atoms):
+            trace.unify(whole.to_expr(), parts.to_expr())
         fresh = [trace.index(new[0])] if len(new) == 1 else [trace.index(extent) for extent in new]
         indices += fresh
         flat = ravel([at(index) for index in fresh], [index.extent for index in fresh])
