@@ -74,7 +74,7 @@ READABLE = [
     (
         nn.ConvTranspose1d(3, 4, 3, stride=2, padding=1, bias=False),
         "input[B, C, L]",
-        "input[B, C, L]; weight[C, O, K]\nindex l < 2*L + K - 4\n"
+        "input[B, C, L]; weight[C, O, K]\nindex l < K + 2*L - 4\n"
         "out[b,o,l] = sum[c, k]([(l - k + 1) % 2 == 0 and 0 <= (l - k + 1) // 2 < L]"
         " * input[b,c,(l - k + 1)//2] * weight[c,o,k])",
     ),
@@ -105,11 +105,12 @@ READABLE = [
         "out[b,c] = (input[b,c] - running_mean[c]) / sqrt(running_var[c] + 1e-5)",
     ),
     (
-        nn.GroupNorm(2, 6, affine=False),
+        nn.GroupNorm(2, 6),
         "input[B, C, L]",
-        "input[B, 6, L]\nindex i < 2\nindex j < 3\n"
+        "input[B, 6, L]; weight, bias[6]\nindex i < 2\nindex j < 3\n"
         "mu[b,i] = mean[j, l](input[b,3*i + j,l])\nvariance[b,i] = var[j, l](input[b,3*i + j,l])\n"
-        "out[b,3*g + j,l] = (input[b,3*g + j,l] - mu[b,g]) / sqrt(variance[b,g] + 1e-5)",
+        "out[b,3*g + j,l] = (input[b,3*g + j,l] - mu[b,g]) / sqrt(variance[b,g] + 1e-5)"
+        " * weight[3*g + j] + bias[3*g + j]",
     ),
     (
         nn.Embedding(9, 4),
