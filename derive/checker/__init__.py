@@ -20,7 +20,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.load import SUFFIXES, CannotRunError
+from derive.checker.load import CannotRunError, split_member
 from derive.checker.pick import pick_program
 from derive.checker.processes import log_error, make_folder, run_in_child
 from derive.checker.program import parse_binds
@@ -100,13 +100,10 @@ def _reads_sizes(init: str, system: System) -> bool:
 
 def _find_place(code: Any) -> Any:
     """The code; a file by its whole path, since it is run in another folder."""
-    text = str(code)
-    if not isinstance(code, (str, Path)) or "\n" in text:
+    if not isinstance(code, (str, Path)):
         return code
-    path, colon, name = text.rpartition(":")
-    if not path.endswith(SUFFIXES):
-        path, colon, name = text, "", ""
-    return f"{Path(path).absolute()}{colon}{name}" if path.endswith(SUFFIXES) else code
+    path, _ = split_member(str(code))
+    return f"{Path(path).absolute()}{str(code)[len(path) :]}" if path else code
 
 
 def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:

@@ -105,11 +105,26 @@ def load(code: Any, wanted: str = "", init: str = "", rename: Rename | None = No
 
 
 def split_member(text: str) -> tuple[str, str]:
-    """The path and the name of FILE.py:NAME; two empty texts for what is no path."""
+    """The path and the name of FILE.py:NAME; two empty texts for what is no path.
+
+    A file that is there may be called anything.
+    """
     found = _MEMBER.fullmatch(text)
     if found:
         return found["path"], found["member"] or ""
-    return (text, "") if text.endswith(SUFFIXES) and "\n" not in text else ("", "")
+    if "\n" in text:
+        return "", ""
+    path, _, member = text.partition(":")
+    if member.isidentifier() and _is_file(path):
+        return path, member
+    return (text, "") if text.endswith(SUFFIXES) or _is_file(text) else ("", "")
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long, or a zero byte
+        return False
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,8 @@ def _find_undefined(program: Program) -> Iterator[Diagnostic]:
         source = program.arguments.get(name)
         if source is not None and not (program.assumed and name in script.filled):
             where = say_line(line, program.code.places)
-            yield Diagnostic("undefined", f"{where}: {name} is not made: it is read as {source}")
+            meant = f"the formula's {source}" if source == name else source
+            yield Diagnostic("undefined", f"{where}: {name} is not made: it is read as {meant}")
 
 
 @dataclass(frozen=True)
