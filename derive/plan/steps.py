@@ -156,7 +156,7 @@ def _find_words(op: Op) -> str:
         case Fill(arg, _, _, _):
             return _join([_describe(arg), "masked"])
         case Pad(arg):
-            return _join([_describe(arg), "padded"])
+            return _join([_describe(arg).removesuffix("_padded"), "padded"])
         case Flip(arg):
             return _join([_describe(arg), "reversed"])
         case Cell(_, _, whole):
