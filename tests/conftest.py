@@ -11,7 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # many in the slow one, and `--hypothesis-profile=explore` looks for new ones.
 calm = settings(deadline=None, suppress_health_check=list(HealthCheck))
 settings.register_profile("explore", calm, max_examples=1000)
-settings.register_profile("slow", calm, derandomize=True, database=None, max_examples=300)
+settings.register_profile("slow", calm, derandomize=True, database=None, max_examples=150)
 settings.register_profile("fast", settings.get_profile("slow"), max_examples=25)
 settings.load_profile("fast")
 
