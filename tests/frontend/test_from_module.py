@@ -113,6 +113,14 @@ READABLE = [
         " * weight[3*g + j] + bias[3*g + j]",
     ),
     (
+        nn.LayerNorm((5, 4, 9)),
+        "input[B, S, D, H]",
+        "input[B, S, D, H]; weight, bias[S, D, H]\n"
+        "mu[b] = mean[s, d, h](input[b,s,d,h])\nvariance[b] = var[s, d, h](input[b,s,d,h])\n"
+        "out[b,s,d,h] = (input[b,s,d,h] - mu[b]) / sqrt(variance[b] + 1e-5)"
+        " * weight[s,d,h] + bias[s,d,h]",
+    ),
+    (
         nn.Embedding(9, 4),
         "int input[B, S] < V",
         "int input[B, S] < V; weight[V, O]\nout[b,s,o] = weight[input[b,s],o]",

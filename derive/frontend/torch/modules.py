@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     Arguments = Mapping[str, Tensor | ScalarInput | Size]
 
-_MOST_TRIES = 500  # of sizes, until a module runs
+_MOST_TRIES = 1500  # of sizes, until a module runs
 _MOST_DRAWS = 4  # of small sizes
-_LARGEST = 1 << 24  # elements of a tensor that is made to try sizes
+_LARGEST = 1 << 20  # elements of a tensor that is made to try sizes
 _TIMES = (1, 3, 8)  # longer and longer: a kernel may not be too long
 _LETTERS = "NMPQRSTUVWXYZABCDEFGHIJKLO"
 _ROLES = {"out": "O", "in": "I", "row": "V"}
@@ -144,12 +144,15 @@ def _find_running(
     `systems` declare its arguments, and all tensors.
     """
     first: Exception | None = None
+    known: dict[str, Any] = {}
     for sizes, held in _list_sizes(module, systems, told):
         if any(_count(entry, sizes) > _LARGEST for entry in systems[1].inputs):
             continue
         try:
+            if not known:  # its own tensors are the same at all of them
+                known = draw_inputs(systems[1], sizes)
+            values = {**known, **draw_inputs(systems[0], sizes)}
             with in_double(), make_double():
-                values = draw_inputs(systems[1], sizes)
                 call_plainly(partial(call_module, module), given, values, sizes)
             return sizes, held
         except Exception as error:  # whatever a module raises
@@ -173,7 +176,10 @@ def _list_sizes(
     free = [size for size in find_sizes(systems[0]) if size not in told]
     numbers, tries = _find_numbers(module), 0
     for count in range(len(free) + 1):
-        for held, chosen in product(combinations(free, count), product(numbers, repeat=count)):
+        # A gate or a rotation halves an extent, so that the module has half of it.
+        known_numbers = (*numbers, *(2 * n for n in numbers)) if count == 1 else numbers
+        pairs = product(combinations(free, count), product(known_numbers, repeat=count))
+        for held, chosen in pairs:
             known = {**told, **dict(zip(held, chosen, strict=True))}
             found = {**known, **choose_sizes(systems[0], 1, fixed=known)[0]}
             for times in _TIMES:
@@ -275,5 +281,4 @@ def _find_numbers(module: Any) -> tuple[int, ...]:
         for value in vars(part).values():
             each = value if isinstance(value, (tuple, list)) else (value,)
             found += [n for n in each if type(n) is int]
-    found += [2 * n for n in found]  # that a gate or a rotation halves
     return tuple(dict.fromkeys(n for n in found if n > 1))
