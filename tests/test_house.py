@@ -52,9 +52,9 @@ DOORS = {
 ALLOWED = {
     "derive.notation.words": "a counter of the whole module",
     "derive.plan.path": "state()",
-    "derive.checker.processes": "time.time()",
+    "derive.checker.runs.processes": "time.time()",
     "derive.checker.runs": "random.seed()",
-    "derive.checker.circumstances": "random.",
+    "derive.checker.judge.circumstances": "random.",
 }
 
 

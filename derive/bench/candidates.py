@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from derive.bench.measure import Candidate, time_calls, to_backward, to_forward
 from derive.bench.memory import find_failure, say_failure
 from derive.checker.judge import find_expected
-from derive.checker.load import CannotRunError, load
 from derive.checker.pick import pick_program
 from derive.checker.program import evaluate_source
 from derive.checker.runs import call_target, find_dtype, flatten_results
+from derive.checker.source.load import CannotRunError, load
 from derive.errors import refuse
 from derive.ir.nodes import TRUE, Access, Index, Mul, Reduce
 

@@ -13,7 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derive.checker.processes import MOST_MEMORY, run_in_child
+from derive.checker.runs.processes import MOST_MEMORY, run_in_child
 from derive.errors import DeriveError, refuse
 from derive.ir.nodes import Tensor
 from derive.ir.polynomial import Polynomial

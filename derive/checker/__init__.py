@@ -20,11 +20,11 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.load import CannotRunError, split_member
 from derive.checker.pick import pick_program
-from derive.checker.processes import log_error, make_folder, run_in_child
 from derive.checker.program import parse_binds
-from derive.checker.reading import Rename, find_renames
+from derive.checker.runs.processes import log_error, make_folder, run_in_child
+from derive.checker.source.load import CannotRunError, split_member
+from derive.checker.source.reading import Rename, find_renames
 from derive.checker.stages import judge, refine
 from derive.checker.verdict import Job, Report, Verdict
 from derive.errors import DeriveError, refuse
@@ -36,7 +36,7 @@ from derive.judge.samples import find_sizes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from derive.checker.load import Code
+    from derive.checker.source.load import Code
     from derive.ir.nodes import System
     from derive.notation.formula import Formula
 
@@ -110,13 +110,13 @@ def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
     """All stages; each sends the verdict so far."""
     import torch
 
-    from derive.checker.processes import EndedError
-    from derive.checker.runner import start_runner
+    from derive.checker.runs.processes import EndedError
+    from derive.checker.runs.runner import start_runner
 
     torch.set_num_threads(1)
     report = Report(send, job.start())
     if not hasattr(os, "fork"):
-        from derive.checker.load import load
+        from derive.checker.source.load import load
 
         judge_job(job, partial(load, job.code, job.system.name, job.init), report)
         return

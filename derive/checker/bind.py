@@ -26,7 +26,7 @@ from itertools import combinations, islice, permutations, product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.load import Code
+from derive.checker.draws.ties import Statement
 from derive.checker.program import (
     Program,
     check_source,
@@ -45,7 +45,7 @@ from derive.checker.slots import (
     fold,
     rank_size,
 )
-from derive.checker.ties import Statement
+from derive.checker.source.load import Code
 from derive.errors import refuse, suggest
 from derive.ir.nodes import Access, Expr, ScalarInput, Size, System, Tensor
 from derive.ir.polynomial import Polynomial, evaluate_atom, evaluate_extent

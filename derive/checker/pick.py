@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 from derive.checker.bind import find_layouts, find_orders, write_order
 from derive.checker.draws import Draw, Draws, make_draws
+from derive.checker.draws.ties import Statement, Ties, find_coincidences, find_merged, guess_ties
 from derive.checker.judge import MOST_STEPS, count_steps, find_expected
-from derive.checker.load import CannotRunError
-from derive.checker.processes import find_kind
 from derive.checker.runs import is_undefined
-from derive.checker.ties import Statement, Ties, find_coincidences, find_merged, guess_ties
+from derive.checker.runs.processes import find_kind
+from derive.checker.source.load import CannotRunError
 from derive.checker.tries import Subject, Task, find_sizes_by_name, find_subjects
 from derive.errors import DeriveError, Diagnostic, refuse
 from derive.ir.nodes import ScalarInput, System
@@ -36,8 +36,8 @@ from derive.judge.samples import find_sizes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from derive.checker.load import Code
     from derive.checker.program import Program
+    from derive.checker.source.load import Code
 
 MOST_TIES = 3  # that follow one from the other
 MOST_STATED = 16  # draws at sizes that the code states

@@ -19,8 +19,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.load import Code
-from derive.checker.processes import EndedError, where_it_lives
 from derive.checker.runs import (
     Answer,
     Given,
@@ -30,6 +28,8 @@ from derive.checker.runs import (
     pick_results,
     run_target,
 )
+from derive.checker.runs.processes import EndedError, where_it_lives
+from derive.checker.source.load import Code
 from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.torch.carry import keep_sizes
 from derive.frontend.torch.lift import lift

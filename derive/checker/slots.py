@@ -23,7 +23,7 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.processes import where_it_lives
+from derive.checker.runs.processes import where_it_lives
 from derive.frontend.torch.modules import find_axes
 
 if TYPE_CHECKING:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from derive.checker.circumstances import judge_circumstances, run_all
-from derive.checker.digits import FINITE_MASK, Further, judge_further
 from derive.checker.draws import (
     MOST_ELEMENTS,
     find_other_sides,
@@ -16,7 +14,7 @@ from derive.checker.draws import (
     pass_limits,
     vary_sizes,
 )
-from derive.checker.inputs import vary_inputs
+from derive.checker.draws.inputs import vary_inputs
 from derive.checker.judge import (
     CLEAR,
     Exactness,
@@ -25,10 +23,9 @@ from derive.checker.judge import (
     judge_floats,
     judge_gradients,
 )
-from derive.checker.load import CannotRunError, Code, find_literals, has_loops
-from derive.checker.modes import Lowering
-from derive.checker.pick import Picked, pick_program
-from derive.checker.precision import (
+from derive.checker.judge.circumstances import judge_circumstances, run_all
+from derive.checker.judge.digits import FINITE_MASK, Further, judge_further
+from derive.checker.judge.precision import (
     RULES_OUT_PROOF,
     find_loss,
     find_unstable,
@@ -38,11 +35,14 @@ from derive.checker.precision import (
     judge_short,
     pass_full,
 )
-from derive.checker.processes import find_kind, log_error
+from derive.checker.pick import Picked, pick_program
 from derive.checker.program import Program, evaluate_source, find_names, find_tensors, lift_program
-from derive.checker.reading import say_line
 from derive.checker.runs import TOO_LONG, Answer, How, has_dropout
+from derive.checker.runs.modes import Lowering
+from derive.checker.runs.processes import find_kind, log_error
 from derive.checker.slots import Slot, find_slots
+from derive.checker.source.load import CannotRunError, Code, find_literals, has_loops
+from derive.checker.source.reading import say_line
 from derive.checker.tries import construct, find_outside
 from derive.errors import DeriveError, Diagnostic
 from derive.ir.nodes import Expr, System

@@ -32,12 +32,12 @@ from derive.checker.bind import (
     write_extent,
 )
 from derive.checker.draws import make_draws
-from derive.checker.load import CannotRunError, Code, find_literals, finish_script
-from derive.checker.processes import Failure, find_kind, to_error, to_failure, where_it_lives
+from derive.checker.draws.ties import Statement, set_sizes
 from derive.checker.program import Program, evaluate_source, find_indices, find_names, find_tensors
 from derive.checker.runs import INIT, describe_error, make_module
+from derive.checker.runs.processes import Failure, find_kind, to_error, to_failure, where_it_lives
 from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, rank_size
-from derive.checker.ties import Statement, set_sizes
+from derive.checker.source.load import CannotRunError, Code, find_literals, finish_script
 from derive.errors import DeriveError
 from derive.ir.nodes import ScalarInput, System
 from derive.judge.samples import find_sizes
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from derive.checker.draws import Draw
-    from derive.checker.script import Script
+    from derive.checker.source.script import Script
 
     Orders = Mapping[str, tuple[int, ...]]
     Make = Callable[[Draw, list[list[Statement]]], Iterator[Program]]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.load import CannotRunError, mark_line
-from derive.checker.reading import say_line
+from derive.checker.source.load import CannotRunError, mark_line
+from derive.checker.source.reading import say_line
 from derive.errors import Diagnostic
 
 if TYPE_CHECKING:

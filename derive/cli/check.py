@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from derive.checker import check
-from derive.checker.load import list_candidates, split_member
+from derive.checker.source.load import list_candidates, split_member
 from derive.cli.formulas import find_one
 from derive.errors import refuse
 

@@ -465,8 +465,8 @@ def find_code(
     A size that the code takes as a number is the one of `sizes`. A module of a class is made with
     the arguments `init`.
     """
-    from derive.checker.load import CannotRunError, finish_alone, load
-    from derive.checker.member import list_needed, make_object
+    from derive.checker.source.load import CannotRunError, finish_alone, load
+    from derive.checker.source.member import list_needed, make_object
     from derive.frontend.from_code import lift_code
 
     path, colon, member = argument.rpartition(":")

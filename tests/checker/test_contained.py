@@ -13,7 +13,7 @@ import pytest
 import torch  # noqa: F401 - loaded once, for every fork
 
 from derive import check, parse
-from derive.checker.processes import (
+from derive.checker.runs.processes import (
     Kept,
     Reader,
     Writer,
@@ -23,7 +23,7 @@ from derive.checker.processes import (
     name_classes,
     run_in_child,
 )
-from derive.checker.runner import start_runner
+from derive.checker.runs.runner import start_runner
 from derive.checker.verdict import Job, Verdict
 from derive.frontend.system import to_system
 
@@ -60,7 +60,7 @@ FORGING = {
         "import builtins\nbuiltins.any = lambda *a: False\nbuiltins.all = lambda *a: True" + WRONG
     ),
     "answers in its judge's place": (
-        "import derive.checker.runner as r\nr.SERVED['run_target'] = lambda *a: 'same'" + WRONG
+        "import derive.checker.runs.runner as r\nr.SERVED['run_target'] = lambda *a: 'same'" + WRONG
     ),
     "is right until it was looked at": (
         "n = [0]\ndef f(x):\n    n[0] += 1\n    return (2 if n[0] < 8 else 3) * x\n"

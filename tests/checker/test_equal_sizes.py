@@ -4,8 +4,8 @@ import torch
 
 from derive import parse
 from derive.checker.draws import Draw
-from derive.checker.load import load
 from derive.checker.pick import explain_draws, pick_program
+from derive.checker.source.load import load
 from derive.frontend.system import to_system
 
 

@@ -8,11 +8,11 @@ from torch import nn
 
 from derive import parse
 from derive.checker import pick, tries
-from derive.checker.load import CannotRunError, load
-from derive.checker.modes import make_failure_watch
+from derive.checker.draws.ties import Statement, guess_ties, set_sizes
 from derive.checker.pick import pick_program
 from derive.checker.runs import find_statements
-from derive.checker.ties import Statement, guess_ties, set_sizes
+from derive.checker.runs.modes import make_failure_watch
+from derive.checker.source.load import CannotRunError, load
 from derive.frontend.system import to_system
 
 SIZES = {"B": 2, "S": 7, "E": 13, "H": 3, "D": 5}

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from derive.checker.code_edits.sites import Rewrite, is_number
 from derive.checker.edits.judge import are_close
-from derive.checker.load import compile_script
-from derive.checker.processes import find_kind, where_it_lives
 from derive.checker.runs import (
     How,
     call_target,
@@ -27,12 +25,14 @@ from derive.checker.runs import (
     prepare,
     trace_lines,
 )
+from derive.checker.runs.processes import find_kind, where_it_lives
+from derive.checker.source.load import compile_script
 from derive.checker.trace import record
 from derive.checker.trace.match import Print, find_print
 
 if TYPE_CHECKING:
-    from derive.checker.load import Code
     from derive.checker.program import Program
+    from derive.checker.source.load import Code
 
 Found = TypeVar("Found")
 

@@ -34,7 +34,7 @@ from derive.checker.code_edits.sites import (
     repeat_rewrites,
 )
 from derive.checker.edits.judge import are_close
-from derive.checker.processes import EndedError
+from derive.checker.runs.processes import EndedError
 
 if TYPE_CHECKING:
     from derive.checker.edits.judge import Run

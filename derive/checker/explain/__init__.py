@@ -37,7 +37,7 @@ from derive.checker.explain.results import (
     find_inner_survivor,
     find_result_edit,
 )
-from derive.checker.reading import say_line
+from derive.checker.source.reading import say_line
 from derive.checker.trace import Trace, record_program
 from derive.checker.trace.nodes import is_condition
 from derive.ir.polynomial import evaluate_extent

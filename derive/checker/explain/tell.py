@@ -8,11 +8,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.draws import vary_sizes
+from derive.checker.draws.inputs import SCALES, scale, vary_inputs
 from derive.checker.edits.judge import ERRORS
 from derive.checker.explain import Case, Explanation, explain
-from derive.checker.inputs import SCALES, scale, vary_inputs
 from derive.checker.judge import judge_at
-from derive.checker.load import CannotRunError, find_literals
+from derive.checker.source.load import CannotRunError, find_literals
 from derive.judge.evaluate import evaluate_system
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from derive.checker.modes import find_line_now
-from derive.checker.processes import where_it_lives
 from derive.checker.program import Program
+from derive.checker.runs.modes import find_line_now
+from derive.checker.runs.processes import where_it_lives
 
 MOST_EVENTS = 600
 MOST_ELEMENTS = 1 << 20

@@ -23,10 +23,11 @@ from traceback import extract_tb
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.member import find_member
-from derive.checker.processes import CannotRunError as CannotRunError  # noqa: PLC0414 - loading raises it
-from derive.checker.processes import where_it_lives
-from derive.checker.reading import (
+from derive.checker.runs.processes import CannotRunError as CannotRunError  # noqa: PLC0414 - loading raises it
+from derive.checker.runs.processes import where_it_lives
+from derive.checker.slots import find_definition
+from derive.checker.source.member import find_member
+from derive.checker.source.reading import (
     Reading,
     Rename,
     UnreadableError,
@@ -34,7 +35,7 @@ from derive.checker.reading import (
     read_python,
     say_line,
 )
-from derive.checker.script import (
+from derive.checker.source.script import (
     Script,
     find_unused,
     makes_tensor,
@@ -43,7 +44,6 @@ from derive.checker.script import (
     read_script,
     to_function,
 )
-from derive.checker.slots import find_definition
 from derive.errors import DeriveError, Diagnostic, Mark, refuse, suggest
 
 if TYPE_CHECKING:

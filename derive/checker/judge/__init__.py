@@ -11,9 +11,9 @@ from math import inf, isfinite, prod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.load import CannotRunError
 from derive.checker.program import find_names
 from derive.checker.runs import How, weigh_results
+from derive.checker.source.load import CannotRunError
 from derive.ir.nodes import Index
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk

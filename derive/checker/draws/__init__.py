@@ -19,7 +19,7 @@ from itertools import combinations, islice
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.ties import Ties, set_sizes
+from derive.checker.draws.ties import Ties, set_sizes
 from derive.ir.nodes import (
     Access,
     Call,

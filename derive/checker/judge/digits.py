@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.inputs import find_magnitudes
+from derive.checker.draws.inputs import find_magnitudes
 from derive.checker.judge import (
     CLEAR,
     Apart,
@@ -29,8 +29,8 @@ from derive.checker.judge import (
     find_expected,
     judge_at,
 )
-from derive.checker.load import CannotRunError
 from derive.checker.runs import How
+from derive.checker.source.load import CannotRunError
 from derive.errors import Diagnostic
 from derive.ir.nodes import Call
 from derive.ir.polynomial import evaluate_extent

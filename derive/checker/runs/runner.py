@@ -18,11 +18,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from derive.checker import circumstances, load, modes, program, runs, slots, trace, tries
+from derive.checker import program, runs, slots, trace, tries
 from derive.checker.code_edits import running
 from derive.checker.code_edits.sites import Rewrite
-from derive.checker.load import CannotRunError, Code
-from derive.checker.processes import (
+from derive.checker.draws.ties import Statement
+from derive.checker.judge import circumstances
+from derive.checker.program import Program
+from derive.checker.runs import modes
+from derive.checker.runs.processes import (
     HEAD,
     MOST_MEMORY,
     Failure,
@@ -44,10 +47,10 @@ from derive.checker.processes import (
     name_exit,
     to_failure,
 )
-from derive.checker.program import Program
-from derive.checker.reading import Rename
-from derive.checker.script import Script
-from derive.checker.ties import Statement
+from derive.checker.source import load
+from derive.checker.source.load import CannotRunError, Code
+from derive.checker.source.reading import Rename
+from derive.checker.source.script import Script
 from derive.checker.trace.match import Print
 from derive.errors import DeriveError
 

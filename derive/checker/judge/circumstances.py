@@ -26,8 +26,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.judge import judge_at
-from derive.checker.load import CannotRunError
-from derive.checker.processes import (
+from derive.checker.program import check_answer, find_names
+from derive.checker.runs import Answer, Given, How, make_module, precisely, run_target
+from derive.checker.runs.processes import (
     EndedError,
     Failure,
     find_kind,
@@ -35,8 +36,7 @@ from derive.checker.processes import (
     to_failure,
     where_it_lives,
 )
-from derive.checker.program import check_answer, find_names
-from derive.checker.runs import Answer, Given, How, make_module, precisely, run_target
+from derive.checker.source.load import CannotRunError
 from derive.errors import Diagnostic
 from derive.judge.compare import compare_values
 

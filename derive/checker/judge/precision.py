@@ -20,18 +20,18 @@ from functools import partial
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.digits import Further, judge_further
 from derive.checker.draws import MOST_TOGETHER, count, lengthen
-from derive.checker.inputs import cut_beyond, fill, pass_whole, scale, set_signs
+from derive.checker.draws.inputs import cut_beyond, fill, pass_whole, scale, set_signs
 from derive.checker.judge import (
     CLEAR,
     Apart,
     Outcome,
     find_expected,
 )
-from derive.checker.load import CannotRunError
-from derive.checker.modes import Lowering, find_limit
+from derive.checker.judge.digits import Further, judge_further
 from derive.checker.runs import How
+from derive.checker.runs.modes import Lowering, find_limit
+from derive.checker.source.load import CannotRunError
 from derive.errors import Diagnostic
 from derive.ir.nodes import Along, Call, Expr, Reduce, Tensor
 from derive.ir.walk import walk

@@ -27,9 +27,8 @@ from functools import lru_cache
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.load import CannotRunError, find_line, is_incurable, say
-from derive.checker.member import make_object
-from derive.checker.modes import (
+from derive.checker.draws.ties import Statement, read_refusal, read_view
+from derive.checker.runs.modes import (
     Lowering,
     Masks,
     State,
@@ -38,16 +37,17 @@ from derive.checker.modes import (
     make_recorder,
     make_watch,
 )
-from derive.checker.processes import where_it_lives
+from derive.checker.runs.processes import where_it_lives
 from derive.checker.slots import fold, gather
-from derive.checker.ties import Statement, read_refusal, read_view
+from derive.checker.source.load import CannotRunError, find_line, is_incurable, say
+from derive.checker.source.member import make_object
 from derive.errors import DeriveError
 from derive.frontend.torch.memory import find_fields
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from derive.checker.processes import CannotRunError
+    from derive.checker.runs.processes import CannotRunError
     from derive.judge.fields.parts import Usage
 
 
