@@ -1,13 +1,12 @@
 """The checker on one page: code against formula -> verdict.
 
-    load        the code that a person means                            script
+    source      the code that a person means: read, mended, loaded
     pick        which argument is which tensor, and at which sizes      slots, bind, tries, draws
-    stages      float64 against the loops, further sizes and inputs, fields, proof    judge, inputs,
-                digits, precision
+    stages      what is asked one after the other, up to the proof      judge, runs
     explain     where code departs from its formula, and the edit       edits, code_edits, trace
 
-Three processes: the caller's; the judge, its `child`, which sends the verdict so far after each
-stage; and the `runner`, which alone runs somebody's code and answers what the judge asks of it.
+Three processes, by `runs.processes`: the caller's; the judge, its `child`, which sends the verdict
+so far after each stage; and the `runner`, which alone runs somebody's code and answers the judge.
 """
 
 from __future__ import annotations
