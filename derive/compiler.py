@@ -201,7 +201,7 @@ def _find_typical(
         if evaluate_extent(index.extent, found) < 0:
             at = ", ".join(f"{size}={found[size]}" for size in dict.fromkeys(sizes_in))
             raise refuse(
-                "sizes-range",
+                "sizes-impossible",
                 f"index {index.name} < {to_text(index.extent)} ends below 0 at {at}",
                 help="give larger sizes, or smaller ones where they are taken away",
             )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # What a generated function reads, and the file around it: nothing else may have these names.
 _CHECKS = ("_check_shapes", "_check_range")
 FUNCTION_WORDS = ("torch", *_CHECKS, "ValueError", "list", "zip", "isinstance")
-FILE_WORDS = (*FUNCTION_WORDS, "Tensor", "tuple", "float", "int", "bool", "str")
+FILE_WORDS = (*FUNCTION_WORDS, "Tensor", "tuple", "float", "int", "bool", "str", "abs")
 
 
 @dataclass(frozen=True, slots=True)

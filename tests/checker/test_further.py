@@ -125,7 +125,7 @@ def test_a_number_that_no_size_goes_beyond_is_named():
         (
             "3 * x if x.stride()[0] < x.stride()[1] else 2 * x",
             "2 * x.clone()",
-            "stride|turned|transposed|another order",
+            "not contiguous",
         ),
         ("3 * x if x.requires_grad else 2 * x", "x + x if x.requires_grad else 2 * x", "gradients"),
         ("2 * x if torch.is_grad_enabled() else 3 * x", "2 * x.detach()", "no_grad"),
