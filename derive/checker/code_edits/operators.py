@@ -176,6 +176,9 @@ def exchange_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
     for name, value in site.names.items():
         if is_number(value) and type(value) is type(old):
             yield site.replace(name, f"USE {name}, not {old}", MISPLACED)
+    for text, size in find_spelt_sizes(site) if isinstance(old, int) and not is_axis else ():
+        if size != old and text not in site.names:
+            yield site.replace(text, f"USE {text}, not {old}", MISPLACED + 0.2)
     for filled in ('float("-inf")', "0.0") if find_name(call) in _FILLED else ():
         yield site.replace(filled, f"FILL with {filled}, not {site.text}", EXCHANGED + 0.1)
     if is_axis and isinstance(call, (ast.keyword, ast.Call)):

@@ -233,6 +233,10 @@ def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:
             seen.add(place)
             found = ((name, _describe(value)) for name, value in frame.f_locals.items())
             names = {name: each for name, each in found if each is not None}
+            for name in frame.f_code.co_names:  # numbers of the file, which functions share
+                number = frame.f_globals.get(name)
+                if is_number(number):
+                    names.setdefault(name, number)
             lines[frame.f_lineno] = {**lines.get(frame.f_lineno, {}), **names}
 
     with trace_lines(path, note), suppress(Exception):  # what ran before it stopped is of use
