@@ -55,6 +55,7 @@ class IndexNames:
         names += [part.name for part in sizes if isinstance(part, Size)]
         self._names = dict.fromkeys(names)
         self._extents: dict[str, Expr] = {}
+        self._new: dict[str, Expr] = {}  # of indices that got a name here: one each, wherever
         for equation in system.equations:
             self.meet(equation)
 
@@ -81,8 +82,10 @@ class IndexNames:
             kept = index
             if index.name in inner or not self._is_free(index):
                 inside = {i.name for i in _find_indices((expr.condition, expr.body))}
-                bound = {i.name for i in expr.bound}
-                kept = rename_apart(index, {*inner, *self._names, *self._extents, *inside, *bound})
+                inside |= {i.name for i in expr.bound}
+                inside |= {n for n, e in self._new.items() if not is_same_extent(e, index.extent)}
+                kept = rename_apart(index, {*inner, *self._names, *self._extents, *inside})
+                self._new.setdefault(kept.name, kept.extent)
                 new[index] = kept
             inner[kept.name] = None
         bound_now = tuple(new.get(i, i) for i in expr.bound)
