@@ -28,7 +28,7 @@ from derive.analysis.places import find_reversed, split_merged
 from derive.errors import refuse
 from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
-from derive.frontend.torch.exprs import add, divide, multiply, power, subtract
+from derive.frontend.torch.exprs import add, all_of, divide, multiply, negate_truth, power, subtract
 from derive.ir.definitions import PLAIN, bind, read, unfold
 from derive.ir.functions import FUNCTIONS
 from derive.ir.nodes import (
@@ -39,7 +39,6 @@ from derive.ir.nodes import (
     Access,
     Add,
     Along,
-    And,
     Call,
     Compare,
     Equation,
@@ -167,7 +166,7 @@ class _Reverse:
         return self.tidy([*system.equations, *self.backward, *made], given, results)
 
     def name(self, of: str) -> str:
-        """D and the name, or the next that is free."""
+        """`d` and the name, or the next that is free."""
         names = (f"d{of}{'_' * k}" for k in count())
         found = next(each for each in names if each not in {*self.taken, *self.extents})
         self.taken.add(found)
@@ -208,15 +207,20 @@ class _Reverse:
             self.here = equation
             self.carry(equation.value, _Flow(value, find_free(target)))
 
-    def copy(self, indices: Sequence[Index], *parts: Expr) -> tuple[tuple[Index, ...], list[Expr]]:
-        """The parts over fresh indices in place of these, which stay in sight."""
-        taken = {i.name for e in (*parts, *indices) for i in find_indices(e)}
-        new: dict[Expr, Expr] = {}
+    def apart(
+        self, indices: Sequence[Index], seen: Iterable[Expr], *parts: Expr
+    ) -> tuple[tuple[Index, ...], list[Expr]]:
+        """The indices under names that nothing seen has, and the parts over them."""
+        taken = {index.name for part in seen for index in find_indices(part)}
+        new: dict[Expr, Index] = {}
         for index in indices:
             new[index] = made = self.rename(index, taken)
             taken.add(made.name)
-        own = tuple(i for i in new.values() if isinstance(i, Index))
-        return own, [substitute(part, new) for part in parts]
+        return tuple(new.values()), [substitute(part, new) for part in parts]
+
+    def copy(self, indices: Sequence[Index], *parts: Expr) -> tuple[tuple[Index, ...], list[Expr]]:
+        """The parts over fresh indices in place of these, which stay in sight."""
+        return self.apart(indices, (*parts, *indices), *parts)
 
     def known(self, expr: Expr) -> Expr:
         """The tensor that an equation makes of it, if it is a whole right side."""
@@ -270,7 +274,7 @@ class _Reverse:
         if row is not None and not any(map(self.is_active, arguments[len(slopes) :])) and slopes:
             values = bind(row, arguments, PLAIN)
             for slope, argument in zip(slopes, arguments, strict=False):
-                self.carry(argument, flow.times(_tidy_number(read(slope.strip(), values, PLAIN))))
+                self.carry(argument, flow.times(read(slope.strip(), values, PLAIN)))
             return
         opened = unfold(call)
         if opened is None:
@@ -280,13 +284,7 @@ class _Reverse:
     def carry_reduction(self, expr: Reduce, flow: _Flow) -> None:
         # The indices are bound no more: they are in sight under names of their own.
         seen = (*flow.indices, flow.value, *flow.conditions)
-        names = {index.name for part in seen for index in find_indices(part)}
-        new: dict[Expr, Expr] = {}
-        for index in expr.bound:
-            new[index] = made = self.rename(index, names)
-            names.add(made.name)
-        bound = tuple(i for i in new.values() if isinstance(i, Index))
-        condition, body = (substitute(part, new) for part in (expr.condition, expr.body))
+        bound, (condition, body) = self.apart(expr.bound, seen, expr.condition, expr.body)
         inner = replace(flow, indices=(*flow.indices, *bound)).where(condition)
         again, (where, other) = self.copy(bound, condition, body)
         reduce = partial(Reduce, bound=again, condition=where)
@@ -309,9 +307,8 @@ class _Reverse:
             case "logsumexp":
                 self.carry(body, inner.times(Call("exp", (subtract(body, result),))))
             case "prod":
-                differ = [Compare("!=", a, b) for a, b in zip(again, bound, strict=True)]
-                apart = differ[0] if len(differ) == 1 else Not(And(tuple(map(_negate, differ))))
-                rest = Reduce("prod", again, _all(where, apart), other)
+                same = [Compare("==", a, b) for a, b in zip(again, bound, strict=True)]
+                rest = Reduce("prod", again, all_of(where, negate_truth(all_of(*same))), other)
                 self.carry(body, inner.times(rest))
             case "argmax":
                 return
@@ -321,10 +318,10 @@ class _Reverse:
     def carry_along(self, expr: Along, flow: _Flow) -> None:
         index, made = expr.index, self.known(expr)
         inner = flow.where(expr.condition)
-        (other,), (value, there, where, all_of) = self.copy(
-            (index,), flow.value, made, expr.condition, _all(*flow.conditions)
+        (other,), (value, there, where, held) = self.copy(
+            (index,), flow.value, made, expr.condition, all_of(*flow.conditions)
         )
-        over = partial(Reduce, "sum", (other,), _all(where, all_of))
+        over = partial(Reduce, "sum", (other,), all_of(where, held))
         match expr.kind:
             case "softmax":
                 value = multiply(made, subtract(flow.value, over(multiply(value, there))))
@@ -332,7 +329,7 @@ class _Reverse:
                 row = Along("softmax", index, expr.condition, expr.body)
                 value = subtract(flow.value, multiply(row, over(value)))
             case "cumsum":
-                later = _all(Compare(">=", other, index), all_of)
+                later = all_of(Compare(">=", other, index), held)
                 value = Reduce("sum", (other,), later, value)
                 inner = replace(inner, conditions=())
             case kind:
@@ -403,8 +400,7 @@ class _Reverse:
                 names.add(fresh.name)
         indices = [new.get(index, index) for index in flow.indices]
         open_reads = [substitute(place, new) for place in read_at]
-        value = substitute(flow.value, new)
-        conditions = [substitute(each, new) for each in flow.conditions]
+        value, *conditions = (substitute(each, new) for each in (flow.value, *flow.conditions))
         rest: list[Expr] = []
         order = sorted(range(len(shape)), key=lambda k: not isinstance(open_reads[k], Index))
         for number in order:
@@ -424,7 +420,7 @@ class _Reverse:
             indices = [index for index in indices if index not in solved]
         value = _simplify_reads(value, set(find_accesses(flow.value)))
         summed = tuple(index for index in indices if isinstance(index, Index))
-        condition = _all(*conditions, *rest)
+        condition = all_of(*conditions, *rest)
         if summed:
             return Reduce("sum", summed, condition, value)
         return value if condition is TRUE else Where(condition, value, ZERO)
@@ -455,7 +451,7 @@ def _narrow(flow: _Flow, expr: Expr) -> _Flow:
     if not gone:
         return flow
     inside = [each for each in flow.conditions if set(find_free(each)) & set(gone)]
-    value = Reduce("sum", gone, _all(*inside), flow.value)
+    value = Reduce("sum", gone, all_of(*inside), flow.value)
     kept = tuple(each for each in flow.conditions if each not in inside)
     return _Flow(value, tuple(index for index in flow.indices if index in free), kept)
 
@@ -464,30 +460,11 @@ def _refuse(says: str) -> Exception:
     return refuse("gradient-none", says, help="write it by functions that have one")
 
 
-def _negate(condition: Expr) -> Expr:
-    match condition:
-        case Compare("!=", left, right):
-            return Compare("==", left, right)
-        case _:
-            return Not(condition)
-
-
-def _all(*conditions: Expr) -> Expr:
-    """All of these conditions."""
-    flat = [p for c in conditions for p in (c.parts if isinstance(c, And) else (c,))]
-    parts = tuple(dict.fromkeys(part for part in flat if part is not TRUE))
-    return TRUE if not parts else parts[0] if len(parts) == 1 else And(parts)
-
-
 def _count(indices: Sequence[Index], condition: Expr) -> Expr:
     """How many values the indices have together."""
     if condition is TRUE:
         return multiply(*(index.extent for index in indices))
     return Reduce("sum", tuple(indices), condition, ONE)
-
-
-def _tidy_number(expr: Expr) -> Expr:
-    return ZERO if isinstance(expr, Number) and expr.value == 0 else expr
 
 
 def _solve(
@@ -545,10 +522,6 @@ def _simplify_reads(expr: Expr, known: set[Access]) -> Expr:
     def act(part: Expr) -> Expr:
         if not isinstance(part, Access) or part in known:
             return part
-        whole = (any(isinstance(each, Call) for each in walk(p)) for p in part.places)
-        places = (
-            p if kept else simplify_place(p) for p, kept in zip(part.places, whole, strict=True)
-        )
-        return Access(part.tensor, tuple(places))
+        return Access(part.tensor, tuple(map(_simplify_line, part.places)))
 
     return rewrite_bottom_up(expr, act)

@@ -166,7 +166,7 @@ def judge(path):
         with Bounds():
             inputs = names["get_inputs"]()
         given = [x.double() if torch.is_tensor(x) and x.is_floating_point() else x for x in inputs]
-        with suppress(RuntimeError):
+        with suppress(RuntimeError):  # a program that needs two sizes equal: then they are
             model(*given)
             break
     forward = next(
