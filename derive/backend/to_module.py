@@ -79,7 +79,8 @@ def write_docstring(plan: Plan, header: Header) -> str:
     title = header.title or system.name.replace("_", " ").capitalize()
     targets = {each.target.tensor: to_text(each.target) for each in system.equations}
     results = ", ".join(f"{targets[tensor]} {_write_shape(tensor)}" for tensor in system.results)
-    lines = [_sentence(title), "", *_list_arguments(plan), "", f"Returns {results}."]
+    lines = [_sentence(title), "", *_list_arguments(plan), ""]
+    lines += wrap_text(f"Returns {results}.", later="    ", width=OUTER)
     if any(isinstance(entry, Tensor) for entry in system.inputs):
         lines.append("Raises ValueError where the shapes do not fit together.")
     if views := _find_views(plan):

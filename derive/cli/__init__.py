@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,6 +53,10 @@ NoCells = Annotated[
 Dispatch = Annotated[bool, typer.Option("--dispatch", help="Hold the orders for other sizes too.")]
 MachineFile = Annotated[
     Path | None, typer.Option("--machine", metavar="FILE", help="Costs, by bench --calibrate.")
+]
+Gradient = Annotated[
+    str,
+    typer.Option("--gradient", metavar="X,Y|all", help="Of its gradients by these instead."),
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="N", help="The function's name.")]
 Init = Annotated[
@@ -139,6 +144,7 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
     derivation: Annotated[
         bool, typer.Option("--derivation", help="Print what was done, step by step.")
     ] = False,
+    gradient: Gradient = "",
     inputs: Inputs = "",
     init: Init = "",
     memory: Memory = "",
@@ -153,7 +159,7 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
     from derive.cli.show import Parts, show
 
     options = Options(parse_sizes(sizes), memory, fast_math, not no_cells, machine, dispatch)
-    parts = Parts(loops, code, latex, derivation)
+    parts = Parts(gradient, loops, code, latex, derivation)
     show(where, (inputs, init), options, parts, as_json, read_build)
 
 
@@ -171,6 +177,7 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     ] = "",
     inputs: Inputs = "",
     init: Init = "",
+    gradient: Gradient = "",
     memory: Memory = "",
     fast_math: FastMath = False,
     no_cells: NoCells = False,
@@ -193,6 +200,10 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
         order = Order((found,), out, options)
     else:
         order = find_order(where or (), out, name, options)
+    if gradient:
+        from derive.cli.formulas import differentiate
+
+        order = replace(order, found=tuple(differentiate(f, gradient, name) for f in order.found))
     exit_code = check_all(order, as_json, read_build) if check else write_all(order, as_json)
     raise typer.Exit(exit_code)
 

@@ -108,7 +108,19 @@ def find_asked(argument: str, options: Options, read: ReadWords) -> tuple[Found,
     if made is None or not made.is_text:
         return find_one(argument), options
     (found,) = find_formulas(made.formula, made.name)
+    if made.gradient:
+        found = differentiate(found, made.gradient, made.name)
     return found, made.options if options == NONE else options
+
+
+def differentiate(found: Found, wrt: str, name: str | None = None) -> Found:
+    """The formula of the gradients by the arguments that are named `X,Y`, or by `all`."""
+    from derive.frontend.gradient import gradient
+
+    names = [] if wrt == "all" else [each.strip() for each in wrt.split(",")]
+    made = name or f"{found.name}_gradient"
+    rebuild = f"{found.rebuild} --gradient {shlex.quote(wrt)}"
+    return replace(found, name=made, formula=gradient(found.formula, names, made), rebuild=rebuild)
 
 
 def build_found(found: Found, options: Options = NONE, out: str = "") -> Built:

@@ -86,6 +86,7 @@ class Made:
     formula: str  # empty where the command does not name one
     name: str | None
     options: Options
+    gradient: str = ""
 
     @property
     def is_text(self) -> bool:
@@ -126,7 +127,7 @@ def read_made(source: str | bytes, read: ReadWords) -> Made | None:
         return None
     dispatch, cells = given["dispatch"], not given["no_cells"]
     options = Options(sizes, memory, given["fast_math"], cells, machine, dispatch)
-    return Made(origin, f"derive build {command}", "".join(named), given["name"], options)
+    return Made(origin, f"derive build {command}", "".join(named), given["name"], options, given["gradient"])
 
 
 def parse_sizes(text: str) -> dict[str, int]:

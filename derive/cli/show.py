@@ -8,7 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derive.cli.formulas import FROM_TEXT, build_found, find_asked, find_code, is_code
+from derive.cli.formulas import (
+    FROM_TEXT,
+    build_found,
+    differentiate,
+    find_asked,
+    find_code,
+    is_code,
+)
 from derive.cli.options import check_sizes
 from derive.cli.plans import (
     Data,
@@ -195,8 +202,9 @@ def _to_costs_data(entry: Entry) -> Data | None:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What is asked for of a formula, instead of all that is known about it."""
+    """What is asked for of a formula, or of its gradients, instead of all that is known."""
 
+    gradient: str = ""
     loops: bool = False
     code: bool = False
     latex: bool = False
@@ -220,6 +228,8 @@ def show(  # noqa: PLR0913, PLR0917 - one for each option
         found = find_code(where, inputs, sizes=options.sizes, init=init)
     else:
         found, options = find_asked(where, options, read)
+    if parts.gradient:
+        found = differentiate(found, parts.gradient)
     if as_json:
         print_json(_to_data(found, options, parts))
         return
