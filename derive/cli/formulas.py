@@ -119,7 +119,9 @@ def differentiate(found: Found, wrt: str, name: str | None = None) -> Found:
 
     names = [] if wrt == "all" else [each.strip() for each in wrt.split(",")]
     made = name or f"{found.name}_gradient"
+    # of a formula that was typed the file shows the gradient, and that is what is typed again
     rebuild = f"{found.rebuild} --gradient {shlex.quote(wrt)}"
+    rebuild = f"derive build - --name {made}" if found.given else rebuild
     return replace(found, name=made, formula=gradient(found.formula, names, made), rebuild=rebuild)
 
 

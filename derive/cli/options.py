@@ -127,7 +127,8 @@ def read_made(source: str | bytes, read: ReadWords) -> Made | None:
         return None
     dispatch, cells = given["dispatch"], not given["no_cells"]
     options = Options(sizes, memory, given["fast_math"], cells, machine, dispatch)
-    return Made(origin, f"derive build {command}", "".join(named), given["name"], options, given["gradient"])
+    name, gradient = given["name"], given["gradient"]
+    return Made(origin, f"derive build {command}", "".join(named), name, options, gradient)
 
 
 def parse_sizes(text: str) -> dict[str, int]:

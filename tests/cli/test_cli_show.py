@@ -75,15 +75,15 @@ def test_the_code_is_what_is_built(run, tmp_path):
     assert shown == (tmp_path / "generated" / "formula.py").read_text()
 
 
-GRADIENT = "Q, K[N, D]; s[i,j] = sum[d](Q[i,d] * K[j,d]) * sum[d](Q[i,d])"
+GRADIENT = "Q, K[N, D]; s[i,j] = sum[d](Q[i,d] * K[j,d]**2)"
 
 
 def test_gradients_are_shown_like_any_formula(run):
-    lines = ["Q, K[N, D]; ds[N, N]", "dK[j,e] = sum[i](ds[i,j] * sum[d](Q[i,d]) * Q[i,e])"]
+    lines = ["Q, K[N, D]; ds[N, N]", "dK[j,d] = 2 * sum[i](ds[i,j] * Q[i,d] * K[j,d])"]
     made = json.loads(run("show", GRADIENT, "--gradient", "K", "--json").out)
     assert made["name"] == "formula_gradient"
     assert made["formula"] == lines
-    assert run("show", GRADIENT, "--gradient", "K", "--latex").out.startswith("dK_{j,e} = ")
+    assert run("show", GRADIENT, "--gradient", "K", "--latex").out.startswith("dK_{j,d} = ")
     assert "dQ[" in run("show", GRADIENT, "--gradient", "all").out
     answer = run("show", GRADIENT, "--gradient", "K, V")
     assert (answer.code, answer.err.splitlines()[-1]) == (2, "  help: take the gradient by Q, K")
@@ -94,6 +94,8 @@ def test_a_file_of_gradients_stands_for_them(run, tmp_path):
     made = "generated/formula_gradient.py"
     assert (tmp_path / made).read_text() == run("show", made, "--code").out
     assert run("build", GRADIENT, "--gradient", "K", "--check").code == 0
+    run("build", f"{GRADIENT}; t = sum[i, j](s[i,j]); return t, s", "--gradient", "K")
+    assert "build - --name formula_gradient, the lines above" in (tmp_path / made).read_text()
 
 
 def test_loops_of_a_formula_with_a_mistake_are_refused(run):
