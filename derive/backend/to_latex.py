@@ -97,7 +97,7 @@ def _write_word(word: str) -> str:
         return rf"\text{{{escape(word)}}}"
     if len(word) == 1 or word.isdigit():
         return escape(word)
-    return rf"\mathit{{{escape(word)}}}"
+    return rf"\mathrm{{{escape(word)}}}"
 
 
 def _write_within(expr: Expr, precedence: int) -> str:

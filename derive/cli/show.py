@@ -241,7 +241,9 @@ def show(  # noqa: PLR0913, PLR0917 - one for each option
     if parts.code:
         print_line(build_checked(found, options).source.rstrip("\n"))
     if parts.latex:
-        print_line("\n".join(_find_latex(found)))
+        from derive.backend.to_latex import to_align
+
+        print_line(to_align(_find_system(found), ()))
     if not parts.loops and not parts.code and not parts.latex:
         _print_all(found, options)
 
@@ -267,9 +269,7 @@ def print_title(found: Found, system: System) -> None:
 
 def _print_all(found: Found, options: Options) -> None:
     """All that is known about a formula, at its typical sizes or at those that are given."""
-    from derive.frontend.system import to_system
-
-    system = to_system(found.formula)
+    system = _find_system(found)
     _check_sizes(found, options)
     print_title(found, system)  # before it is planned: a formula without a plan is shown, too
     try:
@@ -304,14 +304,16 @@ def _print_derivation(found: Found, options: Options, as_latex: bool) -> None:
 
 def _to_data(found: Found, options: Options, parts: Parts) -> Data:
     """The same, with the loops, the code and the derivation where they are asked for."""
-    built = build_checked(found, options)
+    from derive.backend.to_latex import to_latex
+
+    built, equations = build_checked(found, options), _find_system(found).equations
     data = {
         "name": found.name,
         "title": found.formula.title,
         "source": found.formula.source,
         "origin": found.origin,
         "formula": list(to_lines(built.system)),
-        "latex": _find_latex(found),
+        "latex": [f"{to_latex(e.target)} = {to_latex(e.value)}" for e in equations],
         "notes": list(found.notes),
         "indices": to_roles_data(built.system, built.plan.sizes),
         **to_plan_data(built.plan),
@@ -325,26 +327,24 @@ def _to_data(found: Found, options: Options, parts: Parts) -> Data:
     return data
 
 
-def _find_latex(found: Found) -> list[str]:
-    """The equations as LaTeX, a line each."""
-    from derive.frontend.sympy.latex import to_latex
+def _find_system(found: Found) -> System:
+    """The formula's equations, checked."""
+    from derive.frontend.system import to_system
 
-    return list(to_latex(found.formula))
+    return to_system(found.formula)
 
 
 def _find_loops(found: Found) -> str:
     """The formula as loops over single numbers, in Python."""
-    from derive.frontend.system import to_system
     from derive.judge.loops import to_loops
 
-    to_system(found.formula)  # refuses what is wrong in it
+    _find_system(found)  # refuses what is wrong in it
     return to_loops(found.formula)
 
 
 def _check_sizes(found: Found, options: Options) -> None:
     """Refuse sizes that the formula does not have."""
     if options.sizes:
-        from derive.frontend.system import to_system
         from derive.ir.walk import find_sizes
 
-        check_sizes(options.sizes, find_sizes(to_system(found.formula)))
+        check_sizes(options.sizes, find_sizes(_find_system(found)))

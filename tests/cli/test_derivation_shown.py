@@ -40,6 +40,9 @@ LATEX = {
     "x[N]; index i < N; z[i] = x[i // 2] + x[i % N] * [i == 0]": (
         r"x_{\left\lfloor \frac{i}{2} \right\rfloor} + x_{i \bmod N} \left[ i = 0 \right]"
     ),
+    "x[N, M]; W_Q[M]; y[n] = sum[m](x[n,m] * W_Q[m]) + max[m](x[n,m])": (
+        r"\sum_{m} x_{n,m} {W_{Q}}_{m} + \max_{m} \left( x_{n,m} \right)"
+    ),
     "x[N, M]; z[i] = log(max[j](abs(x[i,j])))": (
         r"\log \left( \max_{j} \left( \left| x_{i,j} \right| \right) \right)"
     ),
@@ -59,13 +62,13 @@ def test_an_expression_as_latex(text):
 def test_names_and_text_as_latex():
     names = ["x", "alpha", "W_Q", "x1", "query", "A_K_2", "_", "mu_0"]
     assert [to_name(name) for name in names] == [
-        "x", r"\alpha", "W_{Q}", "x_{1}", r"\mathit{query}", "A_{K,2}", r"\_", r"\mu_{0}",
+        "x", r"\alpha", "W_{Q}", "x_{1}", r"\mathrm{query}", "A_{K,2}", r"\_", r"\mu_{0}",
     ]  # fmt: skip
     assert escape("a_b {c}^2 \\ 5%") == (r"a\_b \{c\}\textasciicircum{}2 \textbackslash{} 5\%")
 
 
 KNOWN = {  # commands of LaTeX and amsmath
-    *("begin", "end", "intertext", "text", "texttt", "mathit", "operatorname", "left", "right"),
+    *("begin", "end", "intertext", "text", "texttt", "mathrm", "operatorname", "left", "right"),
     *("textbackslash", "textasciicircum", "textasciitilde", "sum", "prod", "frac", "sqrt", "to"),
     *("exp", "log", "sin", "cos", "tanh", "max", "min", "infty", "pi", "lfloor", "rfloor"),
     *("bmod", "leq", "geq", "neq", "wedge", "vee", "neg", "cdot"),

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from derive import DeriveError, check, from_torch, parse, show
 from derive.cli import app
 from derive.frontend.from_code import find_shapes, lift_code
-from derive.frontend.sympy.latex import to_latex
 from derive.frontend.system import to_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
@@ -171,12 +170,6 @@ def test_build_from_code_writes_what_is_proved_the_same(file, tmp_path):
 def test_shapes_are_read_from_the_text(head, body, declared):
     source = f"{head}\n    {body}\n    return q\n"
     assert find_shapes(source, "f", ["q", "k"]) == declared
-
-
-def test_latex_has_indices_without_ranges_and_factors_in_order():
-    formula = parse("x[N, M]; W_Q[M]; y[n] = sum[m](x[n,m] * W_Q[m]) + max[m](x[n,m])")
-    (line,) = to_latex(formula)
-    assert line == r"y_{n} = \sum_{m} x_{n,m} {W_{Q}}_{m} + \max_{m} \left( x_{n,m} \right)"
 
 
 def put_behind(q, k):
