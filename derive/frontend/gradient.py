@@ -155,9 +155,11 @@ class _Reverse:
         for equation in system.equations:
             if self.is_active(equation.value):
                 self.active.add(equation.target.tensor.name)
-        given = [Tensor(self.name(t.name), t.shape) for t in system.results]
-        if len(given) == 1 and not given[0].shape:
-            given = []
+        given: list[Tensor | ScalarInput] = []
+        if len(system.results) > 1 or system.results[0].shape:
+            for each in system.results:
+                name = self.name(each.name)
+                given.append(Tensor(name, each.shape) if each.shape else ScalarInput(name))
         seeds = dict(zip(system.results, given, strict=False))
         for equation in reversed(system.equations):
             self.pass_equation(equation, seeds)
@@ -187,7 +189,9 @@ class _Reverse:
             for part in walk(expr)
         )
 
-    def pass_equation(self, equation: Equation, given: Mapping[Tensor, Tensor]) -> None:
+    def pass_equation(
+        self, equation: Equation, given: Mapping[Tensor, Tensor | ScalarInput]
+    ) -> None:
         """The gradient by the left side flows down the right side."""
         target = equation.target
         tensor = target.tensor
@@ -196,7 +200,8 @@ class _Reverse:
         value: Expr | None = None
         if tensor in self.system.results:
             seed = given.get(tensor)
-            value = ONE if seed is None else Access(seed, target.places)
+            value = ONE if seed is None else Scalar(seed.name)
+            value = Access(seed, target.places) if isinstance(seed, Tensor) else value
         if tensor.name in self.arrived:
             if value is not None:
                 flow = _Flow(value, find_free(target))
@@ -426,7 +431,10 @@ class _Reverse:
         return value if condition is TRUE else Where(condition, value, ZERO)
 
     def tidy(
-        self, equations: list[Equation], given: list[Tensor], results: tuple[Tensor, ...]
+        self,
+        equations: list[Equation],
+        given: list[Tensor | ScalarInput],
+        results: tuple[Tensor, ...],
     ) -> System:
         """The equations that the results need, with the arguments that these read."""
         needed = {tensor.name for tensor in results}

@@ -38,6 +38,7 @@ CASES = {
     "a choice": "x[N]; w[N]; y[n] = gelu(x[n]) * where(x[n] > 0, x[n]**2, softplus(w[n]))",
     "an angle": "x, y[N]; z[n] = atan2(y[n], 1 + x[n]**2)",
     "an intermediate result": "x[N]; y[n] = x[n]**2; z[n] = y[n] * sin(x[n]); return y, z",
+    "a number beside others": "x[N]; y[n] = x[n]**3; s = sum[n](y[n] * x[n]); return s, y",
     "fixed places": "x[N,D]; y[n] = x[n,0] * x[0,0]",
     "a row more often than it has places": "x[N]; y[i,j] = x[i] + sum[k, j < 2](x[j] * x[k])",
 }
