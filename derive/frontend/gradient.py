@@ -157,15 +157,15 @@ class _Reverse:
                 self.active.add(equation.target.tensor.name)
         given: list[Tensor | ScalarInput] = []
         if len(system.results) > 1 or system.results[0].shape:
-            for each in system.results:
-                name = self.name(each.name)
-                given.append(Tensor(name, each.shape) if each.shape else ScalarInput(name))
+            for made in system.results:
+                name = self.name(made.name)
+                given.append(Tensor(name, made.shape) if made.shape else ScalarInput(name))
         seeds = dict(zip(system.results, given, strict=False))
         for equation in reversed(system.equations):
             self.pass_equation(equation, seeds)
-        made = [self.collect(inputs[each]) for each in self.wanted]
-        results = tuple(equation.target.tensor for equation in made)
-        return self.tidy([*system.equations, *self.backward, *made], given, results)
+        last = [self.collect(inputs[each]) for each in self.wanted]
+        results = tuple(equation.target.tensor for equation in last)
+        return self.tidy([*system.equations, *self.backward, *last], given, results)
 
     def name(self, of: str) -> str:
         """`d` and the name, or the next that is free."""
