@@ -27,6 +27,7 @@ from math import floor, gcd, inf, lcm, prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.ir.nodes import (
+    NEGATED,
     Access,
     Add,
     Along,
@@ -291,14 +292,11 @@ def find_facts(condition: Expr) -> Facts:
         case And(parts):
             return tuple(chain.from_iterable(find_facts(part) for part in parts))
         case Not(Compare(relation, left, right)):
-            return find_facts(Compare(_CONTRARY[relation], left, right))
+            return find_facts(Compare(NEGATED[relation], left, right))
         case Compare(relation, left, right):
             facts = _compare(relation, Polynomial.of(left), Polynomial.of(right))
             return tuple(chain.from_iterable(_open_abs(fact) for fact in facts))
     return ()
-
-
-_CONTRARY = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
 def _open_abs(fact: Polynomial) -> Facts:

@@ -22,7 +22,6 @@ from derive.analysis.facts import (
 from derive.errors import Diagnostic, Mark
 from derive.ir.nodes import (
     ONE,
-    TRUE,
     ZERO,
     Access,
     Along,
@@ -39,6 +38,7 @@ from derive.ir.nodes import (
     Reduce,
     System,
     Where,
+    all_of,
 )
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.text import find_marks, find_untold, to_text, write_extent
@@ -107,7 +107,7 @@ def find_guarded(expr: Expr, facts: Facts) -> Iterator[tuple[Access, Facts]]:
             yield from find_guarded(body, (*facts, *find_facts(condition)))
         case And(parts):
             for number, part in enumerate(parts):
-                before = And(parts[:number]) if number else And(())
+                before = all_of(*parts[:number])
                 yield from find_guarded(part, (*facts, *find_facts(before)))
         case Mul(factors):
             yield from _find_guarded_product(factors, facts)
@@ -288,4 +288,4 @@ def find_guard(place: Expr, extent: Expr) -> Expr:
     parts: list[Expr] = [] if is_nonnegative(value) else [Compare(">=", place, ZERO)]
     if not is_nonnegative(length - _ONE - value):
         parts.append(Compare("<", place, extent))
-    return And(tuple(parts)) if len(parts) > 1 else parts[0] if parts else TRUE
+    return all_of(*parts)

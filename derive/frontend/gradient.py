@@ -28,7 +28,7 @@ from derive.analysis.places import find_reversed, split_merged
 from derive.errors import refuse
 from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
-from derive.frontend.torch.exprs import add, all_of, divide, multiply, negate_truth, power, subtract
+from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
 from derive.ir.definitions import PLAIN, bind, read, unfold
 from derive.ir.functions import FUNCTIONS
 from derive.ir.nodes import (
@@ -55,6 +55,7 @@ from derive.ir.nodes import (
     System,
     Tensor,
     Where,
+    all_of,
 )
 from derive.ir.polynomial import is_same_extent
 from derive.ir.text import to_lines

@@ -293,3 +293,32 @@ MINUS_ONE = Number(Fraction(-1))
 TRUE = Truth(True)
 FALSE = Truth(False)
 MINUS_INFINITY = Infinity(True)
+
+# The relation that holds between two numbers where the other does not.
+NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+def all_of(*conditions: Expr) -> Expr:
+    """Their conjunction: each once, nested ones opened, without what is always true."""
+    kept = dict.fromkeys(part for each in conditions for part in split_and(each))
+    kept.pop(TRUE, None)
+    if FALSE in kept:
+        return FALSE
+    return And(tuple(kept)) if len(kept) > 1 else next(iter(kept), TRUE)
+
+
+def any_of(*conditions: Expr) -> Expr:
+    """Their disjunction: each once, nested ones opened, without what is never true."""
+    opened = (each.parts if isinstance(each, Or) else (each,) for each in conditions)
+    kept = dict.fromkeys(part for parts in opened for part in parts)
+    kept.pop(FALSE, None)
+    if TRUE in kept:
+        return TRUE
+    return Or(tuple(kept)) if len(kept) > 1 else next(iter(kept), FALSE)
+
+
+def split_and(condition: Expr) -> tuple[Expr, ...]:
+    """The conditions whose conjunction it is."""
+    if not isinstance(condition, And):
+        return (condition,)
+    return tuple(part for each in condition.parts for part in split_and(each))

@@ -153,12 +153,19 @@ def _write_condition(expr: Expr) -> tuple[Pieces, int]:
             return [("True" if value else "False", None)], ATOM
         case Compare(relation, left, right):
             return [*_pieces(left, SUM), (f" {relation} ", None), *_pieces(right, SUM)], COMPARE
-        case And((Compare(first, left, middle), Compare(second, same, right))) if same is middle:
-            chain = join((left, middle, right), "|", SUM)
-            relations = iter((f" {first} ", f" {second} "))
-            return [(next(relations), None) if p == ("|", None) else p for p in chain], COMPARE
         case And(parts):
-            return join(parts, " and ", NOT), AND
+            found: Pieces = []
+            links = 0  # the relations of a chain, `0 <= i < S`
+            for before, part in zip((None, *parts), parts, strict=False):
+                match before, part:
+                    case Compare(first, _, middle), Compare(relation, left, right) if (
+                        left is middle and relation[0] == first[0]
+                    ):
+                        found += [(f" {relation} ", None), *_pieces(right, SUM)]
+                        links += 1
+                    case _:
+                        found += [(" and ", None)] * bool(found) + _pieces(part, NOT)
+            return found, COMPARE if links == len(parts) - 1 else AND
         case Or(parts):
             return join(parts, " or ", AND), OR
         case Not(part):

@@ -35,6 +35,8 @@ from derive.ir.nodes import (
     System,
     Tensor,
     Where,
+    all_of,
+    split_and,
 )
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import (
@@ -115,9 +117,7 @@ def _narrow(condition: Expr, expr: Expr) -> Expr:
             indices = {index}
         case _:
             return condition
-    parts = condition.parts if isinstance(condition, And) else (condition,)
-    kept = tuple(part for part in parts if not indices & set(find_free(part)))
-    return And(kept) if len(kept) > 1 else kept[0] if kept else TRUE
+    return all_of(*(p for p in split_and(condition) if not indices & set(find_free(p))))
 
 
 def is_harmless(expr: Expr, condition: Expr, *, zeros: bool = False) -> bool:
@@ -247,13 +247,11 @@ def _rename(guards: Guards, access: Access, target: Access, undefined: Collectio
     kept = [
         substitute(part, new)
         for guard in guards
-        for part in (guard.parts if isinstance(guard, And) else (guard,))
+        for part in split_and(guard)
         if set(find_free(part)) <= set(new)
         and not any(read.tensor in undefined for read in find_accesses(part))
     ]
-    if len(kept) < 2:
-        return kept[0] if kept else TRUE
-    return And(tuple(dict.fromkeys(kept)))
+    return all_of(*kept)
 
 
 def find_reads(expr: Expr, guards: Guards) -> Iterator[tuple[Access, Guards]]:

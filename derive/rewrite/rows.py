@@ -12,12 +12,12 @@ from derive.ir.nodes import (
     MINUS_ONE,
     TRUE,
     Add,
-    And,
     Compare,
     Expr,
     Index,
     Reduce,
     Size,
+    split_and,
 )
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, map_children, substitute, walk
@@ -30,7 +30,7 @@ def is_never_empty(condition: Expr, index: Index) -> bool:
     if find_accesses(condition):
         return False
     relations: list[Relation] = []
-    for part in condition.parts if isinstance(condition, And) else (condition,):
+    for part in split_and(condition):
         facts = find_facts(part) if isinstance(part, Compare) else ()
         if not facts:
             return False

@@ -60,6 +60,7 @@ from derive.ir.nodes import (
     Size,
     Tensor,
     Where,
+    all_of,
 )
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
@@ -177,7 +178,7 @@ def move_place(site: Site) -> Iterator[Change]:
 
             moved = Equation(site.equation.target, rewrite_bottom_up(site.equation.value, act))
             yield site.change(moved, words, extra + 0.005)
-            inside = And((Compare("<=", ZERO, new), Compare("<", new, extent)))
+            inside = all_of(Compare("<=", ZERO, new), Compare("<", new, extent))
             guarded = Where(inside, other, ZERO)
             yield site.change(guarded, words, extra + 0.01)
             free = _drop_conditions(site.put(guarded), guarded)

@@ -39,7 +39,6 @@ from derive.ir.nodes import (
     Access,
     Add,
     Along,
-    And,
     Call,
     Compare,
     Expr,
@@ -48,13 +47,14 @@ from derive.ir.nodes import (
     Mul,
     Not,
     Number,
-    Or,
     Pow,
     Reduce,
     Scalar,
     Size,
     Tensor,
     Where,
+    all_of,
+    any_of,
 )
 from derive.ir.numbers import to_exact
 from derive.ir.polynomial import Polynomial, is_same_extent
@@ -183,17 +183,8 @@ def to_reduce(kind: str, limits: Iterable[Limits], body: Expr, *, is_literal: bo
     other = ZERO if kind == "sum" else ONE
     match body:
         case Where(condition, then, last) if last is other and then is not ONE:
-            return Reduce(kind, tuple(bound), _all((*conditions, condition)), then)
-    return Reduce(kind, tuple(bound), _all(tuple(conditions)), body)
-
-
-def _all(conditions: tuple[Expr, ...]) -> Expr:
-    match conditions:
-        case ():
-            return TRUE
-        case (condition,):
-            return condition
-    return And(conditions)
+            return Reduce(kind, tuple(bound), all_of(*conditions, condition), then)
+    return Reduce(kind, tuple(bound), all_of(*conditions), body)
 
 
 def _find_conditions(index: Index, low: Expr, high: Expr) -> list[Expr]:
@@ -204,7 +195,7 @@ def _find_conditions(index: Index, low: Expr, high: Expr) -> list[Expr]:
         found.append(Compare("<=", low, index))
     if gap.constant != 1:
         found.append(_below(index, high))
-    return [And(tuple(found))] if len(found) > 1 else found
+    return found
 
 
 def _below(index: Index, high: Expr) -> Expr:
@@ -508,7 +499,7 @@ def _(value: Any, context: Context) -> Expr:
     parts = tuple(to_node(arg, context) for arg in value.args)
     if not context.is_ordered:
         parts = to_readable_conditions(parts, context.order)
-    return And(parts) if isinstance(value, sympy.And) else Or(parts)
+    return all_of(*parts) if isinstance(value, sympy.And) else any_of(*parts)
 
 
 @to_node.register(sympy.Not)

@@ -16,6 +16,7 @@ from derive.analysis.facts import is_never_negative, negate
 from derive.ir.nodes import (
     FALSE,
     MINUS_ONE,
+    NEGATED,
     ONE,
     TRUE,
     ZERO,
@@ -35,6 +36,8 @@ from derive.ir.nodes import (
     Size,
     Truth,
     Where,
+    all_of,
+    any_of,
 )
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import map_children, substitute, walk
@@ -49,7 +52,6 @@ _DIGITS = 12  # a decimal that a person writes has no more
 _LARGEST = 20_000  # the numerator and denominator of a quotient that is recognised
 HALF = Number(Fraction(1, 2))
 PI = Call("pi", ())
-CONTRARY = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
 def from_float(value: Any) -> Expr:
@@ -217,7 +219,7 @@ def compare(relation: str, left: Expr, right: Expr) -> Expr:
 
 def _is_so(relation: str, one: Any, two: Any) -> bool:
     truths = {"<": one < two, "<=": one <= two, "==": one == two}
-    return truths[relation] if relation in truths else not truths[CONTRARY[relation]]
+    return truths[relation] if relation in truths else not truths[NEGATED[relation]]
 
 
 def choose_truth(condition: Expr, then: Expr, other: Expr) -> Expr:
@@ -233,7 +235,7 @@ def negate_truth(condition: Expr) -> Expr:
         case Not(part):
             return part
         case Compare(relation, left, right) if not _may_be_nan(left) and not _may_be_nan(right):
-            return Compare(CONTRARY[relation], left, right)
+            return Compare(NEGATED[relation], left, right)
     return Not(condition)
 
 
@@ -244,24 +246,6 @@ def _may_be_nan(expr: Expr) -> bool:
         isinstance(p, (Pow, Infinity)) or (isinstance(p, Access) and p.tensor.kind == "real")
         for p in walk(expr)
     )
-
-
-def all_of(*parts: Expr) -> Expr:
-    """The conjunction."""
-    flat = [p for part in parts for p in (part.parts if isinstance(part, And) else (part,))]
-    kept = tuple(dict.fromkeys(part for part in flat if part is not TRUE))
-    if FALSE in kept:
-        return FALSE
-    return And(kept) if len(kept) > 1 else kept[0] if kept else TRUE
-
-
-def any_of(*parts: Expr) -> Expr:
-    """The disjunction."""
-    flat = [p for part in parts for p in (part.parts if isinstance(part, Or) else (part,))]
-    kept = tuple(dict.fromkeys(part for part in flat if part is not FALSE))
-    if TRUE in kept:
-        return TRUE
-    return Or(kept) if len(kept) > 1 else kept[0] if kept else FALSE
 
 
 def to_number(value: Expr, kind: str) -> Expr:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from derive.analysis.affine import Affine, divide
 from derive.analysis.facts import divide_exactly, is_nonnegative
 from derive.frontend.torch.exprs import add, from_float, multiply, power
-from derive.ir.nodes import MINUS_ONE, Call, Expr, Scalar, Size
+from derive.ir.nodes import MINUS_ONE, NEGATED, Call, Expr, Scalar, Size
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial, evaluate_atom
 from derive.ir.walk import walk
@@ -251,7 +251,6 @@ _PLAIN: dict[str, Callable[[Any, Any], Any]] = {
     "mod": lambda one, two: one % two,
     "pow": lambda one, two: one**two,
 }
-_CONTRARY = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _RELATIONS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "lt": ("<", lambda one, two: one < two),
     "le": ("<=", lambda one, two: one <= two),
@@ -286,7 +285,7 @@ def _decide(one: Any, relation: str, two: Any) -> bool:
     if not (isinstance(one, int) and isinstance(two, int)):
         watch.lose(to_expr(one), to_expr(two))
         return truth
-    held = relation if truth else _CONTRARY[relation]
+    held = relation if truth else NEGATED[relation]
     gap = to_form(two) - to_form(one)
     if not _holds(held, gap):
         if held == "==" and not _is_remainder(to_form(one)):

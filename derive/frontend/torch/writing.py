@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from derive.analysis.facts import fold_remainders
 from derive.frontend.torch.exprs import decide, is_whole
-from derive.ir.nodes import ZERO, Access, Add, And, Call, Compare, Expr, Index, Number
+from derive.ir.nodes import ZERO, Access, Add, And, Call, Compare, Expr, Index, Number, all_of
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import map_children, walk
 
@@ -101,8 +101,8 @@ def _exchange(value: Expr, known: Mapping[Expr, tuple[int, Expr]]) -> Expr:
                 bounds = sorted(
                     (e for e in group if _is_bound(e)), key=lambda e: e.left is not ZERO
                 )
-                found += [And(tuple(bounds))] if len(bounds) == 2 else bounds
-            return And(tuple(found)) if len(found) > 1 else found[0]
+                found += bounds
+            return all_of(*found)
     return map_children(value, lambda part: _exchange(part, known)) if known else value
 
 

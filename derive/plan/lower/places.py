@@ -26,7 +26,19 @@ from derive.analysis.affine import Affine, find_range, to_affine
 from derive.analysis.facts import find_facts, is_never_negative, is_positive, negate
 from derive.analysis.places import split_merged
 from derive.analysis.reads import find_guard
-from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Access, Add, And, Call, Expr, Index
+from derive.ir.nodes import (
+    MINUS_ONE,
+    ONE,
+    TRUE,
+    ZERO,
+    Access,
+    Add,
+    Call,
+    Expr,
+    Index,
+    all_of,
+    split_and,
+)
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, find_children, find_free, map_children
 from derive.plan.lower.condition import lower_index
@@ -58,7 +70,6 @@ from derive.plan.ops import (
     walk_ops,
 )
 from derive.plan.steps import free_name
-from derive.rewrite.rules.products import join_conditions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -359,7 +370,7 @@ def _roll(op: Op, axis: Index, place: Expr, context: Context) -> Op | None:
 
 def drop_padded(condition: Expr, factor: Expr, op: Op) -> Expr:
     """The condition without what the zeros around a tensor say: that a position is inside."""
-    parts = condition.parts if isinstance(condition, And) else (condition,)
+    parts = split_and(condition)
     source, *views = walk_ops(op)
     if not isinstance(factor, Access) or factor.tensor.kind != "real":
         return condition
@@ -371,6 +382,4 @@ def drop_padded(condition: Expr, factor: Expr, op: Op) -> Expr:
     for place, extent in zip(factor.places, factor.tensor.shape, strict=True):
         value = Polynomial.of(place)
         ends |= {value, Polynomial.of(extent) - _ONE - value}
-    return join_conditions(
-        *(p for p in parts if not (f := find_facts(p)) or not ends.issuperset(f))
-    )
+    return all_of(*(p for p in parts if not (f := find_facts(p)) or not ends.issuperset(f)))

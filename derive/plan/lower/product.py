@@ -19,7 +19,6 @@ from derive.ir.nodes import (
     TRUE,
     ZERO,
     Add,
-    And,
     Expr,
     Index,
     Mul,
@@ -27,6 +26,8 @@ from derive.ir.nodes import (
     Pow,
     Reduce,
     Where,
+    all_of,
+    split_and,
 )
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free
@@ -53,7 +54,7 @@ from derive.plan.ops import (
     walk_ops,
 )
 from derive.plan.path import Order, find_path
-from derive.rewrite.rules.products import is_bracket, join_conditions, make_product
+from derive.rewrite.rules.products import is_bracket, make_product
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,7 +189,7 @@ def sort_factor(factor: Expr, product: Product) -> None:
             for part in inner:
                 sort_factor(part, product)
         case Where(condition) if is_bracket(factor):
-            product.condition = join_conditions(product.condition, condition)
+            product.condition = all_of(product.condition, condition)
         case Pow(base, Number(power)) if power < 0:
             product.under.append(base if power == -1 else Pow(base, Number(-power)))
         case _:
@@ -306,7 +307,7 @@ def mask_operands(
     is left out is not read at all. A mask that becomes a factor only multiplies by 0.
     """
     left: list[Op] = []
-    parts = condition.parts if isinstance(condition, And) else (condition,)
+    parts = split_and(condition)
     for part in parts:
         if part is TRUE:
             continue

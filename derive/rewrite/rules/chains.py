@@ -18,7 +18,6 @@ from derive.ir.nodes import (
     Access,
     Add,
     Along,
-    And,
     Equation,
     Expr,
     Index,
@@ -28,6 +27,8 @@ from derive.ir.nodes import (
     System,
     Tensor,
     Where,
+    all_of,
+    split_and,
 )
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free, map_children, substitute
@@ -38,7 +39,6 @@ from derive.rewrite.rules.products import (
     flatten_product,
     is_bracket,
     is_negative,
-    join_conditions,
     make_product,
     merge_sums,
     pull_sum_out,
@@ -74,7 +74,7 @@ class Chain:
         inner = Reduce("sum", term.bound, term.condition, make_product(list(term.factors)))
         bound, condition, body = rename_bound(inner, taken)
         factors = (*self.factors[:position], *find_factors(body), *self.factors[position + 1 :])
-        whole = join_conditions(self.condition, condition)
+        whole = all_of(self.condition, condition)
         return Chain((*self.bound, *bound), whole, factors)
 
 
@@ -120,7 +120,7 @@ def _accumulate(chain: Chain, triangle: Triangle) -> Expr | None:
     """The product of what is free of the inner index and the running sum of the rest."""
     index, edge = triangle.index, triangle.edge
     inside, outside = _part(chain.factors, index)
-    parts = chain.condition.parts if isinstance(chain.condition, And) else (chain.condition,)
+    parts = split_and(chain.condition)
     within, around = _part(parts, index)
     if not inside or not any(find_free(f) for f in outside):
         return None
@@ -131,17 +131,17 @@ def _accumulate(chain: Chain, triangle: Triangle) -> Expr | None:
         return None
     shared = {i for part in (*outside, *around) for i in find_free(part)} | {edge}
     own = tuple(i for i in chain.bound if i not in shared and i is not index)
-    entry = Chain(own, join_conditions(*within) if own else TRUE, tuple(inside)).to_expr()
+    entry = Chain(own, all_of(*within) if own else TRUE, tuple(inside)).to_expr()
     here: dict[Expr, Expr] = {index: edge}
     try:
-        condition = substitute(TRUE if own else join_conditions(*within), here)
+        condition = substitute(TRUE if own else all_of(*within), here)
         running = make_running_sum(edge, condition, substitute(entry, here))
     except ValueError:  # the index of a row stands for itself
         return None
     if running is None or not all(map(is_finite_where_defined, outside)):
         return None
     bound = tuple(i for i in chain.bound if i not in own and i is not index)
-    return Chain(bound, join_conditions(*around), (*outside, running)).to_expr()
+    return Chain(bound, all_of(*around), (*outside, running)).to_expr()
 
 
 def _part(parts: Sequence[Expr], index: Index) -> tuple[list[Expr], list[Expr]]:

@@ -8,11 +8,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.analysis.facts import is_nonnegative, is_whole
-from derive.ir.nodes import ONE, TRUE, ZERO, Add, And, Compare, Expr, Index, Reduce, Where
+from derive.ir.nodes import (
+    ONE,
+    TRUE,
+    ZERO,
+    Add,
+    Compare,
+    Expr,
+    Index,
+    Reduce,
+    Where,
+    all_of,
+    split_and,
+)
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, substitute
 from derive.rewrite.rule import rule
-from derive.rewrite.rules.products import is_bracket, join_conditions, make_product
+from derive.rewrite.rules.products import is_bracket, make_product
 from derive.rewrite.rules.sums import find_factors
 
 if TYPE_CHECKING:
@@ -106,7 +118,7 @@ def _find_deltas(expr: Reduce) -> Iterator[tuple[Index, Expr, Reduce]]:
         yield index, place, Reduce("sum", expr.bound, condition, expr.body)
     if isinstance(expr.body, Where) and expr.body.other is ZERO and not is_bracket(expr.body):
         for condition, index, place in _split_deltas(expr.body.condition, expr.bound):
-            whole = join_conditions(expr.condition, condition)
+            whole = all_of(expr.condition, condition)
             yield index, place, Reduce("sum", expr.bound, whole, expr.body.then)
     factors = find_factors(expr.body)
     for k, factor in enumerate(factors):
@@ -120,11 +132,11 @@ def _find_deltas(expr: Reduce) -> Iterator[tuple[Index, Expr, Reduce]]:
 
 def _split_deltas(condition: Expr, bound: tuple[Index, ...]) -> Iterator[tuple[Expr, Index, Expr]]:
     """The condition without one of its equalities, the bound index there, and the other side."""
-    parts = condition.parts if isinstance(condition, And) else (condition,)
+    parts = split_and(condition)
     for k, part in enumerate(parts):
         if not isinstance(part, Compare) or part.relation != "==":
             continue
-        rest = join_conditions(*parts[:k], *parts[k + 1 :])
+        rest = all_of(*parts[:k], *parts[k + 1 :])
         for one, other in ((part.left, part.right), (part.right, part.left)):
             if isinstance(one, Index) and one in bound and one not in find_free(other):
                 yield rest, one, other

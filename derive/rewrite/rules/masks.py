@@ -17,7 +17,6 @@ from derive.ir.nodes import (
     ZERO,
     Add,
     Along,
-    And,
     Compare,
     Expr,
     Index,
@@ -26,13 +25,15 @@ from derive.ir.nodes import (
     Pow,
     Reduce,
     Where,
+    all_of,
+    split_and,
 )
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_free, substitute
 from derive.rewrite.finite import is_finite_where_defined, is_readable, is_safe
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.deltas import sift_delta
-from derive.rewrite.rules.products import is_bracket, join_conditions, make_product
+from derive.rewrite.rules.products import is_bracket, make_product
 from derive.rewrite.rules.sums import find_factors
 
 if TYPE_CHECKING:
@@ -113,11 +114,11 @@ def find_triangles(expr: Expr) -> Iterator[Triangle]:
     """The parts `j <= i + c` or `j >= i + c` of a sum's condition where the indices are alike."""
     if not isinstance(expr, Reduce) or expr.kind != "sum" or expr.condition is TRUE:
         return
-    parts = expr.condition.parts if isinstance(expr.condition, And) else (expr.condition,)
+    parts = split_and(expr.condition)
     for k, part in enumerate(parts):
         if not isinstance(part, Compare) or part.relation in {"==", "!="}:
             continue
-        rest = join_conditions(*parts[:k], *parts[k + 1 :])
+        rest = all_of(*parts[:k], *parts[k + 1 :])
         for fact in find_facts(part)[:1]:
             for index in expr.bound:
                 yield from _read_fact(fact, index, rest)
@@ -189,7 +190,7 @@ def split_diagonal(expr: Expr) -> Expr | None:
         body = make_product(factors)
         whole = Reduce("sum", expr.bound, rest, body)
         equal = Compare("==", unequal.left, unequal.right)
-        entry = sift_delta(Reduce("sum", expr.bound, join_conditions(rest, equal), body))
+        entry = sift_delta(Reduce("sum", expr.bound, all_of(rest, equal), body))
         if entry is not None and is_safe(whole) and is_safe(entry):
             return Add((whole, Mul((MINUS_ONE, entry))))
     return None
@@ -206,10 +207,10 @@ def _find_unequal(expr: Reduce) -> Iterator[tuple[Expr, Compare, list[Expr]]]:
             if is_bracket(f)
         ),
     ):
-        parts = condition.parts if isinstance(condition, And) else (condition,)
+        parts = split_and(condition)
         for k, part in enumerate(parts):
             if isinstance(part, Compare) and part.relation == "!=":
-                yield join_conditions(rest, *parts[:k], *parts[k + 1 :]), part, left
+                yield all_of(rest, *parts[:k], *parts[k + 1 :]), part, left
 
 
 @rule(

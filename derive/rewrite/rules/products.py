@@ -11,7 +11,6 @@ from derive.ir.nodes import (
     TRUE,
     ZERO,
     Add,
-    And,
     Expr,
     Index,
     Mul,
@@ -19,6 +18,7 @@ from derive.ir.nodes import (
     Pow,
     Reduce,
     Where,
+    all_of,
 )
 from derive.ir.walk import find_free, rename_apart, substitute, walk
 from derive.rewrite.finite import is_safe
@@ -84,7 +84,7 @@ def guard_product(expr: Expr) -> Expr | None:
     if not conditions:
         return None
     rest = [f for f in expr.factors if not is_bracket(f)]
-    return Where(join_conditions(*conditions), make_product(rest), ZERO)
+    return Where(all_of(*conditions), make_product(rest), ZERO)
 
 
 @rule(
@@ -97,7 +97,7 @@ def restrict_sum(expr: Expr) -> Expr | None:
     """A guard directly under a sum restricts its range."""
     match expr:
         case Reduce("sum", bound, condition, Where(guard, body, other)) if other is ZERO:
-            return Reduce("sum", bound, join_conditions(condition, guard), body)
+            return Reduce("sum", bound, all_of(condition, guard), body)
         case _:
             return None
 
@@ -138,7 +138,7 @@ def merge_sums(expr: Expr) -> Expr | None:
         case Reduce("sum", outer, condition, Reduce("sum", _, _, _) as inner):
             taken = {i.name for i in outer} | {i.name for i in find_free(condition)}
             bound, inside, body = rename_bound(inner, taken)
-            return Reduce("sum", outer + bound, join_conditions(condition, inside), body)
+            return Reduce("sum", outer + bound, all_of(condition, inside), body)
         case _:
             return None
 
@@ -245,21 +245,6 @@ def rename_bound(reduce: Reduce, taken: set[str]) -> tuple[tuple[Index, ...], Ex
 def is_bracket(expr: Expr) -> TypeGuard[Where]:
     """Is it an Iverson bracket: 1 where a condition holds, else 0?"""
     return isinstance(expr, Where) and expr.then is ONE and expr.other is ZERO
-
-
-def join_conditions(*conditions: Expr) -> Expr:
-    """All of the conditions, true ones left out, each once."""
-    parts: dict[Expr, None] = {}
-    for condition in conditions:
-        parts |= dict.fromkeys(condition.parts if isinstance(condition, And) else (condition,))
-    parts.pop(TRUE, None)
-    match tuple(parts):
-        case ():
-            return TRUE
-        case (part,):
-            return part
-        case several:
-            return And(several)
 
 
 def make_product(factors: list[Expr]) -> Expr:

@@ -22,12 +22,13 @@ from derive.ir.nodes import (
     Pow,
     Reduce,
     Where,
+    all_of,
 )
 from derive.ir.walk import find_free, rename_apart, substitute, walk
 from derive.rewrite.finite import is_finite_where_defined, is_safe
 from derive.rewrite.rows import is_filled, is_never_empty
 from derive.rewrite.rule import rule
-from derive.rewrite.rules.products import join_conditions, make_product
+from derive.rewrite.rules.products import make_product
 from derive.rewrite.rules.sums import find_factors, make_sum
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def delay_division(expr: Expr) -> Expr | None:
             rest = (*factors[:k], *factors[k + 1 :])
             if _can_wait(factor, expr, rest):
                 weight, total = _split_row(factor)
-                condition = join_conditions(expr.condition, factor.condition)
+                condition = all_of(expr.condition, factor.condition)
                 body = make_product([*factors[:k], weight, *factors[k + 1 :]])
                 over = Reduce("sum", expr.bound, condition, body)
                 return Mul((over, Pow(total, MINUS_ONE)))

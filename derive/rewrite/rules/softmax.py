@@ -16,7 +16,6 @@ from derive.ir.nodes import (
     ZERO,
     Add,
     Along,
-    And,
     Call,
     Expr,
     Index,
@@ -25,12 +24,14 @@ from derive.ir.nodes import (
     Pow,
     Reduce,
     Where,
+    all_of,
+    split_and,
 )
 from derive.ir.walk import find_free, substitute
 from derive.rewrite.finite import is_finite_where_defined, is_safe
 from derive.rewrite.rows import is_alike, is_never_empty, match_index
 from derive.rewrite.rule import rule
-from derive.rewrite.rules.products import join_conditions, make_product
+from derive.rewrite.rules.products import make_product
 from derive.rewrite.rules.sums import find_factors, make_sum
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def merge_mask(expr: Expr) -> Expr | None:
     if not conditions or not rest:
         return None
     body = rest[0] if len(rest) == 1 else Add(tuple(rest))
-    return Where(join_conditions(*conditions), body, MINUS_INFINITY)
+    return Where(all_of(*conditions), body, MINUS_INFINITY)
 
 
 @rule(
@@ -81,10 +82,10 @@ def restrict_softmax(expr: Expr) -> Expr | None:
     match expr:
         case Along("softmax" | "log_softmax" as kind, index, condition, Where(c, body, other)):
             if other is MINUS_INFINITY:
-                return Along(kind, index, join_conditions(condition, c), body)
+                return Along(kind, index, all_of(condition, c), body)
         case Reduce("logsumexp", bound, condition, Where(c, body, other)):
             if other is MINUS_INFINITY:
-                return Reduce("logsumexp", bound, join_conditions(condition, c), body)
+                return Reduce("logsumexp", bound, all_of(condition, c), body)
     return None
 
 
@@ -132,7 +133,7 @@ def find_masked_softmax(expr: Expr) -> Expr | None:
             if (found := _find_quotient(factors)) is None:
                 return None
             soft, rest, guard = found
-            if guard is not TRUE or join_conditions(condition, soft.condition) is not condition:
+            if guard is not TRUE or all_of(condition, soft.condition) is not condition:
                 return None
             return Where(condition, make_product([*rest, soft]), ZERO)
         case _:
@@ -223,11 +224,11 @@ def _find_weighted(over: Reduce, total: Reduce) -> Expr | None:
 
 def _leave_condition(whole: Expr, part: Expr) -> Expr | None:
     """What a condition says beyond another one, if that is part of it."""
-    said = whole.parts if isinstance(whole, And) else (whole,)
-    known = part.parts if isinstance(part, And) else (part,)
+    said = split_and(whole)
+    known = split_and(part)
     if not set(known) - {TRUE} <= set(said):
         return None
-    return join_conditions(*(each for each in said if each not in known))
+    return all_of(*(each for each in said if each not in known))
 
 
 @rule(

@@ -13,7 +13,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.reads import find_brackets
-from derive.ir.nodes import TRUE, ZERO, Add, And, Expr, Index, Mul, Reduce, Where
+from derive.ir.nodes import TRUE, ZERO, Add, Expr, Index, Mul, Reduce, Where, all_of, split_and
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free, substitute
 from derive.rewrite.finite import is_finite_where_defined, is_positive, is_safe
@@ -23,7 +23,6 @@ from derive.rewrite.rules.products import (
     distribute_product,
     is_bracket,
     is_negative,
-    join_conditions,
     make_product,
     may_go_in,
     rename_bound,
@@ -197,7 +196,7 @@ def _align(one: Term, other: Term) -> Iterator[tuple[Expr, ...]]:
 
 
 def _find_parts(condition: Expr) -> set[Expr]:
-    return set(condition.parts) if isinstance(condition, And) else {condition}
+    return set(split_and(condition))
 
 
 def _merge(one: Term, group: Sequence[Term], common: Counter[Expr]) -> Expr | None:
@@ -296,7 +295,7 @@ def hoist_factor(expr: Expr) -> Expr | None:
     free = [f for f in outside if not is_bracket(f)]
     whole = make_product([*free, Reduce(kind, bound, condition, make_product(inside))])
     # A guard of this sum alone: as a factor it would guard what the sum is multiplied by.
-    return Where(join_conditions(*guards), whole, ZERO) if guards else whole
+    return Where(all_of(*guards), whole, ZERO) if guards else whole
 
 
 @rule(

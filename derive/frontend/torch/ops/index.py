@@ -12,7 +12,6 @@ from derive.analysis.facts import is_never_negative
 from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import (
     add,
-    all_of,
     choose,
     choose_truth,
     compare,
@@ -40,7 +39,7 @@ from derive.frontend.torch.trace import (
     narrow,
     remap,
 )
-from derive.ir.nodes import ONE, TRUE, ZERO, Access, Expr, Index, Number, Reduce
+from derive.ir.nodes import ONE, TRUE, ZERO, Access, Expr, Index, Number, Reduce, all_of
 from derive.ir.nodes import Call as Function
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk

@@ -10,8 +10,6 @@ from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.carry import apply_to
 from derive.frontend.torch.exprs import (
     add,
-    all_of,
-    any_of,
     choose,
     compare,
     divide,
@@ -28,7 +26,7 @@ from derive.frontend.torch.trace import Shadow, at
 from derive.ir.definitions import Maker, open_call, read
 from derive.ir.functions import FUNCTIONS, find_spelt
 from derive.ir.nodes import Call as Function
-from derive.ir.nodes import Expr, Infinity, Number, Truth
+from derive.ir.nodes import Expr, Infinity, Number, Truth, all_of, any_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
