@@ -10,6 +10,7 @@ for it by the keyword `validate`: that waits for the device, and a compiler cann
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -39,7 +40,7 @@ from derive.plan.steps import free_name
 from derive.rewrite.guards import is_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from derive.plan.plan import Plan
 
@@ -342,5 +343,13 @@ def _show_extent(text: str) -> str:
 
 def show_access(tensor: Tensor, system: System) -> str:
     """The tensor as the formula first reads it: `W_Q[h,d,e]`."""
-    accesses = (a for e in system.equations for a in find_accesses(e.value))
-    return next((to_text(a) for a in accesses if a.tensor is tensor), tensor.name)
+    read = _find_first_reads(system).get(tensor)
+    return to_text(read) if read else tensor.name
+
+
+@lru_cache(maxsize=1 << 4)
+def _find_first_reads(system: System) -> Mapping[Tensor, Access]:
+    found: dict[Tensor, Access] = {}
+    for access in (a for e in system.equations for a in find_accesses(e.value)):
+        found.setdefault(access.tensor, access)
+    return found

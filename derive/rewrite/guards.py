@@ -217,21 +217,23 @@ def _find_conditions(system: System) -> dict[Tensor, Expr]:
     A result is needed everywhere; another one where a later equation reads it and is itself needed.
     """
     found: dict[Tensor, Expr] = dict.fromkeys(system.results, TRUE)
-    later: list[Equation] = []
-    for equation in reversed(system.equations):
+    defined = {equation.target.tensor: k for k, equation in enumerate(system.equations)}
+    reads: dict[Tensor, list[tuple[Access, Guards]]] = {tensor: [] for tensor in defined}
+    for place, equation in reversed(list(enumerate(system.equations))):
         target = equation.target
-        undefined = {target.tensor, *(each.target.tensor for each in later)}
-        conditions: dict[Expr, None] = {}
-        for reader in later:
-            needed = found[reader.target.tensor]
-            for access, guards in find_reads(reader.value, () if needed is TRUE else (needed,)):
-                if access.tensor is target.tensor:
-                    conditions[_rename(guards, access, target, undefined)] = None
+        undefined = {tensor for tensor, k in defined.items() if k >= place}
+        guards = (_rename(around, read, target, undefined) for read, around in reads[target.tensor])
+        conditions = tuple(dict.fromkeys(guards))
         if target.tensor not in found:
             is_always = not conditions or TRUE in conditions
-            several = Or(tuple(conditions)) if len(conditions) > 1 else next(iter(conditions), TRUE)
+            several = Or(conditions) if len(conditions) > 1 else conditions[0] if conditions else TRUE
             found[target.tensor] = TRUE if is_always else several
-        later.insert(0, equation)
+        needed = found[target.tensor]
+        own: dict[Tensor, list[tuple[Access, Guards]]] = {}
+        for access, around in find_reads(equation.value, () if needed is TRUE else (needed,)):
+            own.setdefault(access.tensor, []).append((access, around))
+        for tensor in own.keys() & defined.keys():
+            reads[tensor] = own[tensor] + reads[tensor]
     return found
 
 

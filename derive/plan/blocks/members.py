@@ -99,7 +99,7 @@ def find_members(
 ) -> Members | None:
     """The members of the loop worth having, or of the longest one; None where there is none."""
     if is_summed:
-        banned: dict[str, None] = {}
+        banned = {} if longest else dict.fromkeys(_find_small(region))
         while True:
             found = _sort_steps(region, index, banned, is_summed=True)
             out = dict.fromkeys(_find_needed(region, found))
@@ -256,13 +256,25 @@ def _check_closer(closer: Op, index: Index, members: Members) -> None:
 def _find_needed(region: Region, members: Members) -> Iterator[str]:
     """The members that have to exist as a whole, since others than those in the loop read them."""
     read = set(region.read)
-    for step in region.steps:
+    for step in reversed(region.steps):
         if step.name in members.closing:
             sums: dict[Op, Op] = dict.fromkeys(members.closing[step.name], Num(ZERO))
             read |= find_reads(exchange(step.op, sums))
         elif step.name in members.later:
             read |= find_reads(step.op)
-    return (name for name in members.inside if name in read)
+        elif step.name in members.inside and step.name in read:
+            read |= find_reads(step.op)
+            yield step.name
+
+
+def _find_small(region: Region) -> Iterator[str]:
+    """The steps that have to do with nothing large, wherever a loop is."""
+    kept: set[str] = set()
+    for step in region.steps:
+        if max(region.work[step.name]) >= LARGE or find_reads(step.op) & kept:
+            kept.add(step.name)
+        else:
+            yield step.name
 
 
 def _find_idle(region: Region, members: Members) -> Iterator[str]:
