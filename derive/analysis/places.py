@@ -16,10 +16,10 @@ def fills_once(place: Expr, extent: Expr) -> bool:
 
 def find_reversed(place: Expr, extent: Expr) -> Index | None:
     """The index of a place that runs from the last position to the first, N - 1 - n."""
-    indices = find_free(place)
-    last = Polynomial.of(extent) - Polynomial.of(1)
+    indices = () if isinstance(place, Index) else find_free(place)
     if len(indices) != 1 or Polynomial.of(indices[0].extent) != Polynomial.of(extent):
         return None
+    last = Polynomial.of(extent) - Polynomial.of(1)
     return indices[0] if Polynomial.of(place) == last - Polynomial.of(indices[0]) else None
 
 

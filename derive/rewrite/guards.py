@@ -226,7 +226,9 @@ def _find_conditions(system: System) -> dict[Tensor, Expr]:
         conditions = tuple(dict.fromkeys(guards))
         if target.tensor not in found:
             is_always = not conditions or TRUE in conditions
-            several = Or(conditions) if len(conditions) > 1 else conditions[0] if conditions else TRUE
+            several = (
+                Or(conditions) if len(conditions) > 1 else conditions[0] if conditions else TRUE
+            )
             found[target.tensor] = TRUE if is_always else several
         needed = found[target.tensor]
         own: dict[Tensor, list[tuple[Access, Guards]]] = {}

@@ -5,9 +5,11 @@ Operations are counted, never timed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from math import log2, prod
 from random import Random, getstate
 from string import ascii_lowercase
@@ -319,6 +321,32 @@ LONG = {
 def test_a_long_formula_has_a_plan(title: str) -> None:
     made = build(parse(LONG[title]), sizes={"N": 4})
     assert made.judge(count=1).agrees
+
+
+def to_layers(count: int) -> str:
+    """So many layers with one matrix, each added to the one before."""
+    layer = "h{}[b, e] = tanh(sum[d](h{}[b, d] * W[d, e])) + h{}[b, e]"
+    layers = [layer.format(k, k - 1, k - 1) for k in range(1, count)]
+    return "\n".join(["W[D, D]; x[B, D]", "h0[b, e] = sum[d](x[b, d] * W[d, e])", *layers])
+
+
+def count_calls(text: str, sizes: dict[str, int]) -> int:
+    """The calls of Python functions in which a plan is found."""
+    formula, calls = parse(text), count()
+    sys.setprofile(lambda frame, event, _: event == "call" and next(calls))
+    try:
+        build(formula, sizes=sizes)
+    finally:
+        sys.setprofile(None)
+    return next(calls)
+
+
+@pytest.mark.parametrize("extent", [16, 2048])
+def test_twice_as_many_equations_take_little_more_than_twice_the_work(extent: int) -> None:
+    sizes = {"B": extent, "D": extent}
+    count_calls(to_layers(2), sizes)
+    one, two = (count_calls(to_layers(layers), sizes) for layers in (30, 60))
+    assert two < 2.6 * one
 
 
 def test_of_a_large_network_no_greedy_order_is_cheaper() -> None:

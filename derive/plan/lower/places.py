@@ -372,7 +372,7 @@ def drop_padded(condition: Expr, factor: Expr, op: Op) -> Expr:
     """The condition without what the zeros around a tensor say: that a position is inside."""
     parts = split_and(condition)
     source, *views = walk_ops(op)
-    if not isinstance(factor, Access) or factor.tensor.kind != "real":
+    if condition is TRUE or not isinstance(factor, Access) or factor.tensor.kind != "real":
         return condition
     if not isinstance(source, Source) or source.name != factor.tensor.name:
         return condition  # a step that was read in another way
