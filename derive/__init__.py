@@ -4,7 +4,7 @@ The map of the house, from the door to the ground; each module imports only from
 
     cli/         the command line: one module a verb
     compiler.py  build: formula -> equations -> plan -> source, on one page
-    checker/     check: code against formula -> verdict, on one page; explain/ and edits/
+    checker/     check: code against formula -> verdict, on one page: pick, judge, explain; edits/
     linter/      einsum strings of a source tree
     bench/       generated code against code by hand and the machine's limit
     formulas/    the library: one file per family, found by name

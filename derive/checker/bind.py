@@ -26,7 +26,7 @@ from itertools import combinations, islice, permutations, product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws.ties import Statement
+from derive.checker.draws import Statement
 from derive.checker.program import (
     Program,
     check_source,
@@ -45,7 +45,6 @@ from derive.checker.slots import (
     fold,
     rank_size,
 )
-from derive.checker.source.load import Code
 from derive.errors import refuse, suggest
 from derive.ir.nodes import Access, Expr, ScalarInput, Size, System, Tensor
 from derive.ir.polynomial import Polynomial, evaluate_atom, evaluate_extent
@@ -55,6 +54,8 @@ from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from derive.checker.source.load import Code
 
 MOST_NUMBERS = 4096  # ways to fill in numbers that are put in order
 MOST_PROGRAMS = 160  # that are tried

@@ -20,8 +20,16 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from derive.checker.bind import find_layouts, find_orders, write_order
-from derive.checker.draws import Draw, Draws, make_draws
-from derive.checker.draws.ties import Statement, Ties, find_coincidences, find_merged, guess_ties
+from derive.checker.draws import (
+    Draw,
+    Draws,
+    Statement,
+    Ties,
+    find_coincidences,
+    find_merged,
+    guess_ties,
+    make_draws,
+)
 from derive.checker.judge import MOST_STEPS, count_steps, find_expected
 from derive.checker.runs import is_undefined
 from derive.checker.runs.processes import find_kind

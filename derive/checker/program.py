@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,6 @@ from derive.checker.runs import (
     run_target,
 )
 from derive.checker.runs.processes import EndedError, where_it_lives
-from derive.checker.source.load import Code
 from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.torch.carry import keep_sizes
 from derive.frontend.torch.lift import lift
@@ -37,8 +35,9 @@ from derive.ir.nodes import Index, Size, System, Tensor
 from derive.ir.walk import find_accesses
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
 
+    from derive.checker.source.load import Code
     from derive.frontend.torch.numbers import Condition
 
 _METHODS = {

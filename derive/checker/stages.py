@@ -14,7 +14,7 @@ from derive.checker.draws import (
     pass_limits,
     vary_sizes,
 )
-from derive.checker.draws.inputs import vary_inputs
+from derive.checker.inputs import vary_inputs
 from derive.checker.judge import (
     CLEAR,
     Exactness,
@@ -38,7 +38,6 @@ from derive.checker.judge.precision import (
 from derive.checker.pick import Picked, pick_program
 from derive.checker.program import Program, evaluate_source, find_names, find_tensors, lift_program
 from derive.checker.runs import TOO_LONG, Answer, How, has_dropout
-from derive.checker.runs.modes import Lowering
 from derive.checker.runs.processes import find_kind, log_error
 from derive.checker.slots import Slot, find_slots
 from derive.checker.source.load import CannotRunError, Code, find_literals, has_loops
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from derive.checker.draws import Draw
+    from derive.checker.runs.modes import Lowering
     from derive.checker.verdict import Job, Report, Verdict
     from derive.frontend.torch.numbers import Condition
 
@@ -654,7 +654,7 @@ def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:
 
 def _explain(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     """The line and the edit of code that differs; where it raises, as it is where it runs."""
-    from derive.checker.explain.tell import tell
+    from derive.checker.explain import tell
 
     send.begin("the explanation", has_own_runs=True)
     if (picked.failure is not None and picked.same_if is not None) or picked.in_circumstance:

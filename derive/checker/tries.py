@@ -31,8 +31,7 @@ from derive.checker.bind import (
     write_default,
     write_extent,
 )
-from derive.checker.draws import make_draws
-from derive.checker.draws.ties import Statement, set_sizes
+from derive.checker.draws import Statement, make_draws, set_sizes
 from derive.checker.program import Program, evaluate_source, find_indices, find_names, find_tensors
 from derive.checker.runs import INIT, describe_error, make_module
 from derive.checker.runs.processes import Failure, find_kind, to_error, to_failure, where_it_lives

@@ -480,7 +480,7 @@ def find_code(
     the arguments `init`.
     """
     from derive.checker.source.load import CannotRunError, finish_alone, load
-    from derive.checker.source.member import list_needed, make_object
+    from derive.checker.source.reading import list_needed, make_object
     from derive.frontend.from_code import lift_code
 
     path, colon, member = argument.rpartition(":")

@@ -18,13 +18,14 @@ from derive.frontend.from_einsum import DOTS
 from derive.linter.calls import is_atom
 from derive.linter.plain import find_plain
 from derive.linter.rule import Remark, Rule, Severity, rule
-from derive.linter.shapes import find_wrong_extents, find_wrong_ranks
+from derive.linter.scopes import find_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from derive.frontend.from_einsum import Spec, Token
     from derive.linter.calls import Call
+    from derive.linter.scopes import Shape
 
 _PREFIX = {"torch": "torch", "numpy": "np", "jax": "jnp"}  # whose plain calls are told
 _PLACES = re.compile(r"\d|\.T\b|\.sum\(\)|torch\.")  # what a stack of matrices does not stand
@@ -115,6 +116,62 @@ def find_miscounts(call: Call, spec: Spec) -> Iterator[Remark]:
         says = f"the string has {terms}, the call {given}"
         advice = "give each operand its letters, parted by commas"
         yield Remark(says, advice, 0, len(call.written))
+
+
+@rule(
+    code="DE006",
+    name="rank-mismatch",
+    severity=Severity.ERROR,
+    why="A term has one letter for each index of its tensor.",
+    hurts='A = torch.zeros(2, 3, 4)\nx = torch.einsum("ij->ji", A)',
+    fine='A = torch.zeros(2, 3)\nx = torch.einsum("ij->ji", A)',
+)
+def find_wrong_ranks(call: Call, spec: Spec) -> Iterator[Remark]:
+    """A tensor has another number of indices than its term has indices."""
+    for name, operand, shape in _find_shapes(call, spec):
+        indices = [index for index in operand if index.name != DOTS]
+        is_open = len(indices) < len(operand)
+        if len(indices) > len(shape) or (not is_open and len(indices) < len(shape)):
+            start, end = (operand[0].start, operand[-1].end) if operand else (-1, -1)
+            says = f"{name} has {len(shape)} indices, its term {len(indices)} letters"
+            yield Remark(says, "give each index one letter", start, end)
+
+
+@rule(
+    code="DE007",
+    name="extent-mismatch",
+    severity=Severity.ERROR,
+    why="A letter is one index: it has the same extent wherever it stands.",
+    hurts='A = torch.zeros(2, 3)\nB = torch.zeros(4, 5)\nx = torch.einsum("ij,jk->ik", A, B)',
+    fine='A = torch.zeros(2, 3)\nB = torch.zeros(3, 5)\nx = torch.einsum("ij,jk->ik", A, B)',
+)
+def find_wrong_extents(call: Call, spec: Spec) -> Iterator[Remark]:
+    """An index stands for two different extents."""
+    known: dict[str, tuple[int, str]] = {}
+    for name, operand, shape in _find_shapes(call, spec):
+        if len(operand) != len(shape) or any(index.name == DOTS for index in operand):
+            continue
+        for index, extent in zip(operand, shape, strict=True):
+            if extent is None or extent == 1:
+                continue  # an extent of 1 is stretched, in all libraries
+            before, where = known.setdefault(index.name, (extent, name))
+            if before != extent:
+                says = f"{index.name} has extent {before} in {where} and {extent} in {name}"
+                advice = "correct a letter, or a shape"
+                yield Remark(says, advice, index.start, index.end)
+
+
+def _find_shapes(call: Call, spec: Spec) -> Iterator[tuple[str, Sequence[Token], Shape]]:
+    """The operands whose shape is known, with their terms."""
+    given = call.operands
+    if given is None or len(given) != len(spec.operands):
+        return
+    if call.function not in {"einsum", "contract"}:
+        return
+    for name, operand, expr in zip(call.names, spec.operands, given, strict=True):
+        shape = find_shape(expr, call.scope)
+        if shape is not None:
+            yield name, operand, shape
 
 
 @rule(

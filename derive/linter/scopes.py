@@ -5,7 +5,8 @@ by an import is known by its dotted name; what is assigned is known by the expre
 else (arguments, loops, unpacking, `del`) it is known only that it is bound.
 
 A text is read from a literal, literals side by side, literals joined by +, both branches of a
-conditional, and a name that is assigned such a text once. An f-string is not read.
+conditional, and a name that is assigned such a text once. An f-string is not read. A shape is read
+from what makes a tensor, `x = torch.zeros(2, n)`, where x is nothing else.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    Shape = tuple[int | None, ...]  # None for a number that is not known
 
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 # Most nodes of a tree bind nothing and call nothing; these lists halve the time of the walk.
@@ -350,3 +353,71 @@ def _find_in_literal(piece: ast.Constant, lines: Sequence[str]) -> list[tuple[in
             row, column = (row + 1, 0) if character == "\n" else (row, column + 1)
         found += body
     return places if found == piece.value else None
+
+
+# What makes a tensor of a shape: all arguments are extents, or the first alone is the shape.
+_BY_ARGUMENTS = {f"torch.{name}" for name in ("zeros", "ones", "rand", "randn", "empty")} | {
+    "numpy.random.rand",
+    "numpy.random.randn",
+}
+_BY_FIRST = {
+    *(f"numpy.{name}" for name in ("zeros", "ones", "empty", "full")),
+    *(f"jax.numpy.{name}" for name in ("zeros", "ones", "empty", "full")),
+    "torch.full",
+}
+_VECTORS = {f"{home}.arange" for home in ("torch", "numpy", "jax.numpy")}
+_MATRICES = {f"{home}.eye" for home in ("torch", "numpy", "jax.numpy")} | {"numpy.identity"}
+
+
+def find_shape(expr: ast.expr, scope: Scope) -> Shape | None:
+    """The shape of a tensor, where the text says it: `torch.zeros(2, n)`."""
+    match expr:
+        case ast.Name(id=name) if (only := find_only(name, scope)) and only[1] is scope:
+            value, home = only
+            # `x.` is bound where something is done to x in place
+            return find_shape(value, home) if f"{name}." not in home.bound else None
+        case ast.Call(func=func, args=arguments) if arguments:
+            if any(isinstance(argument, ast.Starred) for argument in arguments):
+                return None
+            targets = find_dotted(func, scope)
+            if len(targets) != 1:
+                return None
+            return _find_made(next(iter(targets)), expr, scope)
+        case _:
+            return None
+
+
+def _find_made(target: str, made: ast.Call, scope: Scope) -> Shape | None:
+    """The shape of what a call makes, from its arguments."""
+    arguments, first = made.args, made.args[0]
+    if target in _VECTORS:
+        return (None,)
+    if target in _MATRICES:
+        rows = _find_extent(first, scope)
+        # a second argument is the number of columns, by name or by place
+        is_square = len(arguments) == 1 and all(k.arg == "dtype" for k in made.keywords)
+        return (rows, rows) if is_square else (rows, None)
+    if target in _BY_ARGUMENTS and len(arguments) > 1:
+        return tuple(_find_extent(argument, scope) for argument in arguments)
+    if target not in _BY_ARGUMENTS | _BY_FIRST:
+        return None
+    match first:
+        case ast.Tuple(elts=extents) | ast.List(elts=extents):
+            if any(isinstance(extent, ast.Starred) for extent in extents):
+                return None
+            return tuple(_find_extent(extent, scope) for extent in extents)
+        case ast.Constant(value=int(extent)) if not isinstance(extent, bool):
+            return (extent,)
+        case _:
+            return None
+
+
+def _find_extent(expr: ast.expr, scope: Scope) -> int | None:
+    match expr:
+        case ast.Constant(value=int(extent)) if not isinstance(extent, bool):
+            return extent
+        case ast.Name(id=name) if only := find_only(name, scope):
+            value = only[0]
+            return _find_extent(value, only[1]) if isinstance(value, ast.Constant) else None
+        case _:
+            return None

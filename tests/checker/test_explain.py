@@ -15,7 +15,7 @@ from explain_cases import (
 )
 
 from derive import check
-from derive.checker.edits.judge import Judge, Run
+from derive.checker.edits import Judge, Run
 from derive.checker.explain import explain
 
 WRONG = list(read_wrong())

@@ -8,7 +8,7 @@ from texts import read_rows
 
 from derive import check, parse
 from derive.checker.draws import find_other_sides, make_draws, vary_sizes
-from derive.checker.draws.inputs import SCALES, vary_inputs
+from derive.checker.inputs import SCALES, vary_inputs
 from derive.checker.source.load import find_literals, load
 from derive.frontend.system import to_system
 from derive.frontend.torch.numbers import Condition

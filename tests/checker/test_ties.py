@@ -8,7 +8,7 @@ from torch import nn
 
 from derive import parse
 from derive.checker import pick, tries
-from derive.checker.draws.ties import Statement, guess_ties, set_sizes
+from derive.checker.draws import Statement, guess_ties, set_sizes
 from derive.checker.pick import pick_program
 from derive.checker.runs import find_statements
 from derive.checker.runs.modes import make_failure_watch

@@ -15,7 +15,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -39,6 +38,8 @@ from derive.ir.nodes import Along, Call, Number, Reduce
 from derive.ir.walk import walk
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from derive.ir.nodes import System
 
 INSERTED = SEVERAL  # what is put in stands nowhere there

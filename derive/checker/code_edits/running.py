@@ -15,7 +15,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from derive.checker.code_edits.sites import Rewrite, is_number
-from derive.checker.edits.judge import are_close
+from derive.checker.edits import are_close
 from derive.checker.runs import (
     How,
     call_target,
@@ -27,8 +27,7 @@ from derive.checker.runs import (
 )
 from derive.checker.runs.processes import find_kind, where_it_lives
 from derive.checker.source.load import compile_script
-from derive.checker.trace import record
-from derive.checker.trace.match import Print, find_print
+from derive.checker.trace import Print, find_print, record
 
 if TYPE_CHECKING:
     from derive.checker.program import Program

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,13 +32,15 @@ from derive.checker.code_edits.sites import (
     find_sites,
     repeat_rewrites,
 )
-from derive.checker.edits.judge import are_close
+from derive.checker.edits import are_close
 from derive.checker.runs.processes import EndedError
 
 if TYPE_CHECKING:
-    from derive.checker.edits.judge import Run
+    from collections.abc import Callable, Iterator, Sequence
+
+    from derive.checker.edits import Run
     from derive.checker.program import Program
-    from derive.checker.trace.match import Print
+    from derive.checker.trace import Print
 
 MOST_COST = 2.5  # of an edit that is more than chance
 _BATCH = 96  # edits that one request tries

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import partial
 from itertools import combinations, permutations, product
+from typing import TYPE_CHECKING
 
 from derive.checker.edits.operators import pair_indices
 from derive.checker.edits.sites import (
@@ -35,6 +35,9 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 TWO = Number(Fraction(2))
 

@@ -9,11 +9,10 @@ A change is what the code may be taken to compute; its words say what to do to t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations, product
+from typing import TYPE_CHECKING
 
-from derive.checker.edits.scale import find_factors, find_scale, is_number, say_scale
 from derive.checker.edits.sites import (
     EXCHANGED,
     LACKING,
@@ -24,12 +23,16 @@ from derive.checker.edits.sites import (
     Site,
     World,
     exchange_nodes,
+    find_factors,
     find_fresh,
     find_indices,
     find_kept,
+    find_scale,
+    is_number,
     join,
     leave_out,
     operator,
+    say_scale,
     show,
 )
 from derive.ir.functions import FUNCTIONS, find_confused
@@ -64,6 +67,9 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HALF, TWO = Number(Fraction(1, 2)), Number(Fraction(2))
 _KINDS = ("sum", "mean", "max", "min", "prod", "logsumexp")

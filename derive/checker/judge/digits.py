@@ -15,12 +15,11 @@ error is still small, that of another function has one sign and changes smoothly
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws.inputs import find_magnitudes
+from derive.checker.inputs import find_magnitudes
 from derive.checker.judge import (
     CLEAR,
     Apart,
@@ -39,7 +38,7 @@ from derive.judge.evaluate import Evaluator
 from derive.judge.loops.digits import prepare_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from derive.checker.draws import Draw
     from derive.checker.program import Program

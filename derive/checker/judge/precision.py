@@ -14,14 +14,13 @@ would be full: integers begin again, a short float counts no further, factors le
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.draws import MOST_TOGETHER, count, lengthen
-from derive.checker.draws.inputs import cut_beyond, fill, pass_whole, scale, set_signs
+from derive.checker.inputs import cut_beyond, fill, pass_whole, scale, set_signs
 from derive.checker.judge import (
     CLEAR,
     Apart,
@@ -38,7 +37,7 @@ from derive.ir.walk import walk
 from derive.judge.evaluate import Evaluator, evaluate_system
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from derive.checker.draws import Draw
     from derive.checker.pick import Picked

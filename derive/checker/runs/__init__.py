@@ -20,14 +20,13 @@ import random
 import re
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws.ties import Statement, read_refusal, read_view
+from derive.checker.draws import Statement, read_refusal, read_view
 from derive.checker.runs.modes import (
     Lowering,
     Masks,
@@ -37,17 +36,17 @@ from derive.checker.runs.modes import (
     make_recorder,
     make_watch,
 )
-from derive.checker.runs.processes import where_it_lives
+from derive.checker.runs.processes import CannotRunError, where_it_lives
 from derive.checker.slots import fold, gather
-from derive.checker.source.load import CannotRunError, find_line, is_incurable, say
-from derive.checker.source.member import make_object
+from derive.checker.source.load import find_line, is_incurable, say
+from derive.checker.source.reading import make_object
 from derive.errors import DeriveError
 from derive.frontend.torch.memory import find_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from types import FrameType
 
-    from derive.checker.runs.processes import CannotRunError
     from derive.judge.fields.parts import Usage
 
 

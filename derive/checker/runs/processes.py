@@ -28,7 +28,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import stat
 import struct
 import sys
@@ -46,6 +45,7 @@ from derive.errors import DeriveError, Diagnostic, Mark
 from derive.ir import nodes
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
 
     Send = Callable[[Any], None]

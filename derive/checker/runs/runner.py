@@ -12,7 +12,6 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from derive.checker import program, runs, slots, trace, tries
 from derive.checker.code_edits import running
 from derive.checker.code_edits.sites import Rewrite
-from derive.checker.draws.ties import Statement
+from derive.checker.draws import Statement
 from derive.checker.judge import circumstances
 from derive.checker.program import Program
 from derive.checker.runs import modes
@@ -51,10 +50,12 @@ from derive.checker.source import load
 from derive.checker.source.load import CannotRunError, Code
 from derive.checker.source.reading import Rename
 from derive.checker.source.script import Script
-from derive.checker.trace.match import Print
+from derive.checker.trace import Print
 from derive.errors import DeriveError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from derive.checker.verdict import Job
 
 SERVED: dict[str, Callable[..., Any]] = {

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.runs.processes import CannotRunError as CannotRunError  # noqa: PLC0414 - loading raises it
 from derive.checker.runs.processes import where_it_lives
 from derive.checker.slots import find_definition
-from derive.checker.source.member import find_member
 from derive.checker.source.reading import (
     Reading,
     Rename,
     UnreadableError,
+    find_member,
     read_notebook,
     read_python,
     say_line,

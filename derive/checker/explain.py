@@ -2,50 +2,55 @@
 
     1. trace     every tensor of the code, with its line
     2. nodes     every part of the formula, with its value; a tensor that is one tells its line
-    3. edits     changes of the formula, until one gives what the code gives
-    4. code      edits of the code itself, until one gives what the formula gives
+    3. results   what the results show by themselves: shapes, another order, an index too many
+    4. edits     changes of the formula, until one gives what the code gives
+    5. code      edits of the code itself, until one gives what the formula gives
 
 The line is that of the edited code. Where only the formula could be edited, it is the first whose
 value is a part of the edited formula alone; else the first whose value is no part of the formula,
 though all that it reads is. Where no one edit is enough, one that makes a line right is made first,
-and what is then wrong is explained in turn.
+and what is then wrong is explained in turn. An edit is confirmed at every draw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import combinations, islice, permutations
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.code_edits.operators import Stock
 from derive.checker.code_edits.running import exchange
 from derive.checker.code_edits.search import Budget, Correction, Mender
 from derive.checker.code_edits.sites import Source
-from derive.checker.edits import Search
-from derive.checker.edits.judge import ERRORS, Judge, Keeping, Run
+from derive.checker.draws import vary_sizes
+from derive.checker.edits import ERRORS, Judge, Keeping, Run, Search, is_close
 from derive.checker.edits.sites import World
-from derive.checker.explain.lines import (
-    Lines,
-    find_changed_line,
-    find_lines,
-    find_result_line,
-)
-from derive.checker.explain.results import (
-    find_difference,
-    find_inner_survivor,
-    find_result_edit,
-)
+from derive.checker.inputs import SCALES, scale, vary_inputs
+from derive.checker.judge import judge_at
+from derive.checker.lines import Lines, find_changed_line, find_lines, find_result_line
+from derive.checker.source.load import CannotRunError, find_literals
 from derive.checker.source.reading import say_line
-from derive.checker.trace import Trace, record_program
-from derive.checker.trace.nodes import is_condition
+from derive.checker.trace import Node, Trace, find_match, is_condition, record_program
 from derive.ir.polynomial import evaluate_extent
+from derive.ir.text import to_text
 from derive.ir.walk import find_free, walk
+from derive.judge.compare import compare_values
+from derive.judge.evaluate import evaluate_system
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from derive.checker.draws import Draw
+    from derive.checker.lines import Lines
+    from derive.checker.pick import Picked
     from derive.checker.program import Program
-    from derive.ir.nodes import System
+    from derive.checker.trace import Event
+    from derive.checker.verdict import Job, Verdict
+    from derive.ir.nodes import Index, System
+
 
 DRAWS = (0, 1, 2)
 STEPS = 9000  # of a whole explanation; each takes about a millisecond
@@ -367,3 +372,239 @@ def _measure_conditions(case: Case) -> int:
         for index in find_free(node)
     ]
     return min((*extents, _ENOUGH))
+
+
+def find_difference(
+    system: System, base: Keeping, results: Sequence[Any], sizes: Mapping[str, int]
+) -> str:
+    """The first element that differs, with both values, or the shapes with the indices."""
+    if len(results) < len(system.results):
+        return f"the code returns {len(results)} tensors, the formula has {len(system.results)}"
+    for tensor, found in zip(system.results, results, strict=False):
+        wanted = base.values[tensor.name]
+        if tuple(found.shape) != tuple(wanted.shape):
+            indices = find_indices(system, tensor.name)
+            told = ", ".join(f"{n}={s}" for n, s in zip(indices, wanted.shape, strict=True))
+            formula = f"{tensor.name}[{told}]" if indices else f"{tensor.name}, a number"
+            return f"{tensor.name} has shape {list(found.shape)}, the formula has {formula}"
+        _, where = compare_values(tensor.name, found, wanted)
+        if where:
+            return where
+    return ""
+
+
+def find_indices(system: System, name: str) -> tuple[str, ...]:
+    """The indices of an equation's target."""
+    for equation in system.equations:
+        if equation.target.tensor.name == name:
+            return tuple(to_text(place) for place in equation.target.places)
+    return ()
+
+
+def find_result_edit(system: System, judge: Judge) -> str:
+    """The words of an edit that only concerns the shape of a result; none: nothing."""
+    for at, tensor in enumerate(system.results):
+        pairs = [
+            (run.results[at], base.values[tensor.name])
+            for run, base in zip(judge.runs, judge.bases, strict=True)
+            if at < len(run.results)
+        ]
+        if not pairs or all(is_close(found, wanted) for found, wanted in pairs):
+            continue
+        indices = find_indices(system, tensor.name)
+        words = _find_order(pairs, indices) or _find_survivor(pairs, judge, indices)
+        if words:
+            return words
+    return ""
+
+
+def _find_order(pairs: Sequence[tuple[Any, Any]], indices: tuple[str, ...]) -> str:
+    """The order of its axes that makes each result right."""
+    found, wanted = pairs[0]
+    if found.dim() != wanted.dim() or found.dim() > 5:
+        return ""
+    for order in permutations(range(found.dim())):
+        if all(is_close(one.permute(order), other) for one, other in pairs):
+            inverse = [order.index(k) for k in range(len(order))]
+            now = ", ".join(indices[k] for k in inverse)
+            spelt = f".permute({', '.join(map(str, order))})"
+            if len(order) == 2:
+                spelt = ".T"
+            return f"TRANSPOSE the result: {spelt}, since it is [{now}]"
+    return ""
+
+
+def _find_survivor(pairs: Sequence[tuple[Any, Any]], judge: Judge, indices: tuple[str, ...]) -> str:
+    """The axis that has to be summed, averaged, or dropped from each result."""
+    found, wanted = pairs[0]
+    if found.dim() != wanted.dim() + 1:
+        return ""
+    for axis in range(found.dim()):
+        back = axis - found.dim()
+        index = find_lost(judge.system, found.shape[axis], judge.runs[0].sizes, indices)
+        for act, word in (("sum", "SUM"), ("mean", "MEAN")):
+            if all(is_close(getattr(one, act)(axis), other) for one, other in pairs):
+                says = f"index {index} SURVIVES: {word} over it is missing"
+                return f"{says}, .{act}({back})"
+        if all(is_close(one.select(axis, 0), other) for one, other in pairs):
+            return f"a place of length {found.shape[axis]} is too many: .squeeze({back})"
+    return ""
+
+
+def find_inner_survivor(lines: Lines) -> tuple[str, int | None]:
+    """What to do to a tensor on the way that has an index too many, and its line, if there is one.
+
+    A sum or a diagonal of it is a node.
+    """
+    for event in lines.told:
+        if event.number in lines.good or not all(n in lines.good for n in event.reads):
+            continue
+        return _find_inner_words(event, lines), event.line
+    return "", None
+
+
+def _find_inner_words(event: Event, lines: Lines) -> str:
+    value = event.value
+    for axis in range(value.dim()):
+        node = _find_node(value.sum(axis), lines)
+        if node is not None:
+            kept = tuple(index.name for index in node.indices)
+            name = find_lost(lines.system, value.shape[axis], lines.sizes, kept)
+            says = f"index {name} SURVIVES: SUM over it is missing"
+            return f"{says} in {node.name}, .sum({axis - value.dim()})"
+    for one, two in combinations(range(value.dim()), 2):
+        if value.shape[one] != value.shape[two] or value.shape[one] == 1:
+            continue
+        node = _find_node(value.diagonal(dim1=one, dim2=two), lines)
+        if node is not None:
+            indices = [i.name for i in node.indices if _extent(i, lines) == value.shape[one]]
+            name = indices[0] if indices else "?"
+            bound = (index.name for n in walk(node.expr) for index in getattr(n, "bound", ()))
+            summed = ", ".join(dict.fromkeys(bound)) or "the last"
+            return (
+                f"index {name} SURVIVES twice: each {name} is paired with each other one, "
+                f"where the formula has {node.name}: multiply elementwise, then SUM over {summed}"
+            )
+    return ""
+
+
+def _find_node(value: Any, lines: Lines) -> Node | None:
+    """The node that a tensor is, if no line computes it."""
+    met = {match.node for match in lines.matches.values()}
+    left = [node for node in lines.nodes if node not in met]
+    found = find_match(value, left, lines.sizes)
+    return found.node if found is not None else None
+
+
+def find_lost(system: System, number: int, sizes: Mapping[str, int], kept: tuple[str, ...]) -> str:
+    """The index of this extent that a sum of the formula binds, last ones first."""
+    for equation in reversed(system.equations):
+        for expr in walk(equation.value):
+            for index in getattr(expr, "bound", ()):
+                if evaluate_extent(index.extent, sizes) == number and index.name not in kept:
+                    return str(index.name)
+    names = [name for name, size in sizes.items() if size == number]
+    return f"of extent {names[0] if names else number}"
+
+
+def _extent(index: Index, lines: Lines) -> int:
+    return evaluate_extent(index.extent, lines.sizes)
+
+
+MOST_FAR = 40  # draws at other sizes that confirm a corrected line
+MOST_INPUTS = 16  # of special inputs that do
+
+
+def tell(
+    job: Job, picked: Picked, verdict: Verdict, send: Callable[[Verdict], None] | None = None
+) -> Verdict:
+    """The verdict with its line, its annotations, and an edit that is confirmed at every draw.
+
+    What differs at a further draw alone is explained there. `send` takes what is known on the way.
+    """
+    job = _leave_out_missing(job, picked)
+    shown = () if picked.shown is None else (picked.shown,)
+
+    def add(found: Explanation) -> Verdict:
+        kept = verdict.difference if picked.shown is not None else found.difference
+        return replace(
+            verdict,
+            difference=kept or verdict.difference,
+            line=found.line,
+            edit=found.edit,
+            annotations=found.annotations,
+            corrected=found.corrected,
+            reasons=(*verdict.reasons, *filter(None, [found.tried])),
+        )
+
+    def say(found: Explanation) -> None:
+        if send is not None:
+            send(add(replace(found, difference=verdict.difference)))
+
+    return add(_explain_at(job, picked, (*shown, *picked.draws), say))
+
+
+def _leave_out_missing(job: Job, picked: Picked) -> Job:
+    """The job without the results of the formula that the code does not return."""
+    draw = picked.draws[0]
+    results = picked.program.run(draw.make_inputs(), draw.sizes).results
+    if not 0 < len(results) < len(job.system.results):
+        return job
+    return replace(job, system=replace(job.system, results=job.system.results[: len(results)]))
+
+
+def _explain_at(
+    job: Job, picked: Picked, draws: Sequence[Draw], say: Callable[[Explanation], None]
+) -> Explanation:
+    first, *others = [_make_case(job, picked, draw) for draw in draws]
+    confirm = partial(_is_confirmed, picked, draws)
+    infinite = _count_infinite(picked)
+
+    def confirm_text(system: System, text: str) -> bool:
+        """Also at special inputs and beyond the numbers of the text, with no new overflow."""
+        start = replace(picked.draws[0], system=system)
+        larger = {scale(start, each).reason for each in SCALES[1:]}  # digits are lost there
+        numbers = find_literals(replace(picked.program.code, source=text))
+        inputs = [each for each in vary_inputs([start], numbers) if each.reason not in larger]
+        far = (*inputs[:MOST_INPUTS], *islice(vary_sizes(start, numbers), MOST_FAR))
+        return _is_confirmed(picked, (*draws, *far), system) and _count_infinite(picked) <= infinite
+
+    case = replace(
+        first, others=tuple(others), confirm=confirm, confirm_text=confirm_text, tell=say
+    )
+    return explain(case)
+
+
+def _count_infinite(picked: Picked) -> int:
+    """How many results are no finite numbers, though the formula's are, where inputs are large."""
+    draw = scale(picked.draws[0], SCALES[0])
+    values = draw.make_inputs()
+    try:
+        wanted = evaluate_system(draw.system, values, draw.sizes)
+        results = picked.program.run(values, draw.sizes).results
+    except (CannotRunError, *ERRORS):
+        return 0
+    pairs = zip(results, (wanted[t.name] for t in draw.system.results), strict=False)
+    return sum(
+        int((~found.isfinite() & other.isfinite()).sum())
+        for found, other in pairs
+        if found.shape == other.shape
+    )
+
+
+def _make_case(job: Job, picked: Picked, draw: Draw) -> Case:
+    """The code at one draw."""
+
+    def make(seed: int) -> Mapping[str, Any]:
+        return replace(draw, system=job.system, seed=seed).make_inputs()
+
+    return Case(job.system, picked.program, make, draw.sizes)
+
+
+def _is_confirmed(picked: Picked, draws: Sequence[Draw], edited: System) -> bool:
+    """Does the edited formula give what the code gives, at every draw?"""
+    moved = [replace(draw, system=edited) for draw in draws]
+    try:
+        return not any(judge_at(picked.program, draw).is_clear for draw in moved)
+    except ERRORS:  # it has no value at one of them
+        return False

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.edits.judge import ERRORS
+from derive.checker.edits import ERRORS
 from derive.checker.edits.sites import find_kept
-from derive.checker.trace.match import Match, Node, Print, find_match, find_print
-from derive.checker.trace.nodes import find_forms, find_nodes
+from derive.checker.trace import Match, Node, Print, find_forms, find_match, find_nodes, find_print
 from derive.ir.walk import find_children, walk
 
 if TYPE_CHECKING:
-    from derive.checker.edits.judge import Judge
-    from derive.checker.trace import Event, Trace
-    from derive.checker.trace.match import Node
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from derive.checker.edits import Judge
+    from derive.checker.trace import Event, Node, Trace
     from derive.ir.nodes import Expr, System
 
 
