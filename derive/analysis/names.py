@@ -6,6 +6,7 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING
 
 from derive.analysis.extents import find_extent_mistakes, find_size_mistakes
+from derive.analysis.places import find_cover_mistakes
 from derive.analysis.reads import find_read_mistakes
 from derive.analysis.scopes import find_scope_mistakes
 from derive.errors import DeriveError, Diagnostic, suggest
@@ -178,45 +179,26 @@ def _find_bad_call(
 def find_order_mistakes(system: System) -> Iterator[Diagnostic]:
     """Tensors used before they are defined, defined twice, or by themselves."""
     given = {entry.name for entry in system.inputs}
-    places = {equation.target.tensor.name: k for k, equation in reversed(_numbered(system))}
-    for number, equation in _numbered(system):
-        name = equation.target.tensor.name
+    places = {equation.target.tensor.name: k for k, equation in enumerate(system.equations)}
+    plain: dict[str, Equation] = {}  # of each tensor, the first equation for all its places
+    for number, equation in enumerate(system.equations):
+        target, name = equation.target, equation.target.tensor.name
         if name in given:
             yield Diagnostic(
                 "defined-twice",
                 f"{name} is declared as an argument and defined by an equation",
-                find_marks(equation, equation.target),
+                find_marks(equation, target),
                 help="give the result a name of its own",
             )
-        yield from _find_second(system, equation, places[name], number)
+        if all(isinstance(place, Index) for place in target.places):
+            if name in plain:
+                before = plain[name]
+                marks = (*find_marks(before, before.target), *find_marks(equation, target))
+                help_ = f"give the second one a name of its own, {name}2"
+                yield Diagnostic("defined-twice", f"{name} is defined twice", marks, help=help_)
+            plain[name] = equation
         for access in find_accesses(equation.value):
             yield from _find_early(access, equation, places, number, system)
-
-
-def _numbered(system: System) -> list[tuple[int, Equation]]:
-    return list(enumerate(system.equations))
-
-
-def _find_second(
-    system: System, equation: Equation, first: int, number: int
-) -> Iterator[Diagnostic]:
-    """Is this the second equation of its tensor?"""
-    if first == number:
-        return
-    name = equation.target.tensor.name
-    before = system.equations[first]
-    marks = (*find_marks(before, before.target), *find_marks(equation, equation.target))
-    targets = (before.target, equation.target)
-    if all(isinstance(place, Index) for target in targets for place in target.places):
-        help_ = f"give the second one a name of its own, {name}2"
-        yield Diagnostic("defined-twice", f"{name} is defined twice", marks, help=help_)
-        return
-    yield Diagnostic(
-        "not-yet",
-        "several equations that fill one tensor cannot be used yet",
-        marks,
-        help="write it in one equation, for now: where(condition, a, b)",
-    )
 
 
 def _find_early(
@@ -346,6 +328,7 @@ def find_mistakes(system: System) -> Iterator[Diagnostic]:
         find_kind_mistakes,
         find_extent_mistakes,
         find_read_mistakes,
+        find_cover_mistakes,
         find_size_mistakes,
     ):
         found = tuple(stage(system))

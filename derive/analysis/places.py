@@ -1,12 +1,63 @@
-"""Places that meet every position once: an index, merged indices, an index counted back."""
+"""The left sides of equations: every position of a tensor is filled once, by one or by several.
+
+    y[h*D + d]                one place that meets every position: an index, merged indices, an
+                              index counted back
+    y[2*p], y[2*p + 1]        several equations: each meets its own positions once, no two of them
+    y[p], y[p + H]            meet in one, and together they are as many as there are; so they
+    y[0], y[i + 1]            fill the tensor
+
+`join_parts` makes one equation of several: a choice by where a position is.
+
+    y[2*p] = a; y[2*p + 1] = b     y[2*p + i] = where(i <= 0, a, b)
+    y[p] = a[p]; y[p + H] = b[p]   y[k] = where(k < H, a[k], b[k - H])
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
+from itertools import islice, product
+from math import gcd
+from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Expr, Index
-from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free
+from derive.analysis.affine import simplify_place
+from derive.analysis.facts import find_range, is_never_negative, is_positive
+from derive.errors import Diagnostic, refuse
+from derive.ir.nodes import (
+    Access,
+    Add,
+    Along,
+    Call,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Mul,
+    Number,
+    Reduce,
+    System,
+    Tensor,
+    Where,
+)
+from derive.ir.polynomial import Polynomial, evaluate_extent, is_same_extent
+from derive.ir.text import find_marks, write_extent
+from derive.ir.walk import (
+    find_all_indices,
+    find_free,
+    find_sizes,
+    rename_apart,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from derive.analysis.facts import Facts
+
+ONE = Polynomial.of(1)
 
 
 def fills_once(place: Expr, extent: Expr) -> bool:
@@ -19,7 +70,7 @@ def find_reversed(place: Expr, extent: Expr) -> Index | None:
     indices = () if isinstance(place, Index) else find_free(place)
     if len(indices) != 1 or Polynomial.of(indices[0].extent) != Polynomial.of(extent):
         return None
-    last = Polynomial.of(extent) - Polynomial.of(1)
+    last = Polynomial.of(extent) - ONE
     return indices[0] if Polynomial.of(place) == last - Polynomial.of(indices[0]) else None
 
 
@@ -40,7 +91,7 @@ def split_merged(place: Expr, extent: Expr) -> tuple[Index, ...]:
     if rest.terms:
         return ()
     ordered: list[Index] = []
-    stride = Polynomial.of(1)
+    stride = ONE
     while parts:
         found = next((p for p in parts if p[1] == stride), None)
         if found is None:
@@ -49,3 +100,337 @@ def split_merged(place: Expr, extent: Expr) -> tuple[Index, ...]:
         ordered.insert(0, found[0])
         stride = stride * Polynomial.of(found[0].extent)
     return tuple(ordered) if stride == Polynomial.of(extent) else ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """The positions of one place: `low + apart * core`, where core meets 0, 1, .. once each."""
+
+    low: Polynomial
+    high: Polynomial
+    apart: int
+    core: Expr
+
+    @property
+    def count(self) -> Polynomial:
+        """How many positions it meets."""
+        return (self.high - self.low) * Polynomial.of(Fraction(1, self.apart)) + ONE
+
+
+def find_run(place: Expr) -> Run | None:
+    """The positions of a place, or None where they are no such run."""
+    value = Polynomial.of(place)
+    inside = find_range(value)
+    if inside.low is None or inside.high is None:
+        return None
+    above = value - inside.low
+    numbers = above.terms.values()
+    whole = all(number.denominator == 1 for number in numbers)
+    apart = gcd(*(abs(int(number)) for number in numbers)) if whole and above.terms else 1
+    # 2*(N - 1) - 2*n has the content 2, and so has an extent of 2*N that nothing steps over
+    for step in (apart, 1):
+        core = (above * Polynomial.of(Fraction(1, step))).to_expr()
+        run = Run(inside.low, inside.high, step, core)
+        if not above.terms or fills_once(core, run.count.to_expr()):
+            return run
+    return None
+
+
+def is_apart(one: Run, other: Run, facts: Facts) -> bool:
+    """Have they no position in common, for all sizes for which the facts are >= 0?"""
+    if is_positive(other.low - one.high, facts) or is_positive(one.low - other.high, facts):
+        return True
+    shared, gap = gcd(one.apart, other.apart), other.low - one.low
+    last = gap.terms.get((), Fraction(0))
+    return last % shared != 0 and all(n % shared == 0 for m, n in gap.terms.items() if m)
+
+
+def group_parts(system: System) -> dict[Tensor, list[Equation]]:
+    """The equations of each tensor."""
+    found: dict[Tensor, list[Equation]] = {}
+    for equation in system.equations:
+        found.setdefault(equation.target.tensor, []).append(equation)
+    return found
+
+
+def find_cover_mistakes(system: System) -> Iterator[Diagnostic]:
+    """Tensors that several equations, or a fixed place, do not fill once."""
+    for tensor, parts in group_parts(system).items():
+        is_fixed = any(not find_free(p) for part in parts for p in part.target.places)
+        if (len(parts) > 1 or is_fixed) and not _is_filled_once(tensor, parts):
+            yield _say_unfilled(tensor, parts, system)
+
+
+def _is_filled_once(tensor: Tensor, parts: Sequence[Equation]) -> bool:
+    """Are the parts apart, each within the tensor, and together as many as its positions?"""
+    runs: list[tuple[Run, ...]] = []
+    facts, left = _find_facts(parts), ONE
+    for extent in tensor.shape:
+        left = left * Polynomial.of(extent)
+    for part in parts:
+        found = [find_run(place) for place in part.target.places]
+        own = tuple(run for run in found if run is not None)
+        if len(own) < len(tensor.shape):
+            return False
+        count = ONE
+        for run, extent in zip(own, tensor.shape, strict=True):
+            above = Polynomial.of(extent) - ONE - run.high
+            if not (is_never_negative(run.low, facts) and is_never_negative(above, facts)):
+                return False
+            count = count * run.count
+        for other in runs:
+            if not any(is_apart(*pair, facts) for pair in zip(own, other, strict=True)):
+                return False
+        runs.append(own)
+        left = left - count
+    return not left.terms
+
+
+def _find_facts(parts: Sequence[Equation]) -> Facts:
+    """What is >= 0: the extents of the indices, at all sizes for which there is a formula."""
+    indices = (i for part in parts for place in part.target.places for i in find_free(place))
+    return tuple(dict.fromkeys(Polynomial.of(index.extent) for index in indices))
+
+
+MOST_TRIED = 4096  # positions of a tensor at sizes at which a place is looked for
+
+
+def _say_unfilled(tensor: Tensor, parts: Sequence[Equation], system: System) -> Diagnostic:
+    """The first position that no equation fills, or that two fill, at small sizes."""
+    names = find_sizes(system)
+    marks = tuple(mark for part in parts for mark in find_marks(part, part.target))
+    for start in range(1, 6):
+        sizes = {name: start + k for k, name in enumerate(names)}
+        at = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        extents = [index.extent for index in find_all_indices(system)]
+        if any(evaluate_extent(extent, sizes) < 0 for extent in extents):
+            continue
+        found = _find_unfilled(tensor, parts, sizes)
+        if found is None:
+            continue
+        place, count = found
+        where = f"{tensor.name}[{', '.join(map(str, place))}]"
+        if not count:
+            return Diagnostic(
+                "place-not-filled",
+                f"no equation gives {where} a value" + (f", at {at}" if at else ""),
+                marks,
+                (f"{tensor.name} has shape [{write_extent(*tensor.shape)}]",),
+                "the equations of one tensor fill each of its places once: add the lacking one",
+            )
+        return Diagnostic(
+            "place-filled-twice",
+            f"{where} is defined twice" + (f", at {at}" if at else ""),
+            marks,
+            help="the equations of one tensor fill each of its places once: shift one of them, "
+            "or shorten its index",
+        )
+    return Diagnostic(
+        "places-unclear",
+        f"whether the equations of {tensor.name} fill each of its places once is not clear",
+        marks,
+        help="write places like 2*p + 1, p + H, h*D + d or 0",
+    )
+
+
+def _find_unfilled(
+    tensor: Tensor, parts: Sequence[Equation], sizes: dict[str, int]
+) -> tuple[tuple[int, ...], int] | None:
+    """A position and how often it is filled, where that is not once."""
+    shape = [evaluate_extent(extent, sizes) for extent in tensor.shape]
+    filled: dict[tuple[int, ...], int] = {}
+    for part in parts:
+        indices = dict.fromkeys(i for place in part.target.places for i in find_free(place))
+        extents = [range(evaluate_extent(index.extent, sizes)) for index in indices]
+        for values in islice(product(*extents), MOST_TRIED):
+            here: dict[Expr, Expr] = {
+                i: Number(Fraction(value)) for i, value in zip(indices, values, strict=True)
+            }
+            place = tuple(evaluate_extent(substitute(p, here), sizes) for p in part.target.places)
+            filled[place] = filled.get(place, 0) + 1
+    every = [*islice(product(*map(range, shape)), MOST_TRIED), *filled]
+    return next(((p, filled.get(p, 0)) for p in every if filled.get(p, 0) != 1), None)
+
+
+# Several equations of one tensor as one.
+
+
+def join_parts(system: System) -> System:
+    """The system with one equation for each tensor; what was written is kept beside it."""
+    groups = group_parts(system)
+    if all(len(parts) == 1 and not _is_fixed(parts[0]) for parts in groups.values()):
+        return system
+    names = {entry.name for entry in (*system.inputs, *system.sizes)}
+    names |= {tensor.name for tensor in groups} | {i.name for i in find_all_indices(system)}
+    names |= set(find_sizes(system))
+    equations: list[Equation] = []
+    for tensor, parts in groups.items():
+        if len(parts) == 1 and not _is_fixed(parts[0]):
+            equations += parts
+        else:
+            equations += _Joiner(tensor, names).join(parts)
+    order = {part.target.tensor: k for k, part in enumerate(system.equations)}  # its last part
+    ranks = [order.get(e.target.tensor, -1) for e in equations]
+    for k in reversed(range(len(equations) - 1)):
+        ranks[k] = ranks[k + 1] if ranks[k] < 0 else ranks[k]  # a part stands before its whole
+    ordered = sorted(zip(ranks, range(len(ranks)), equations, strict=True), key=lambda t: t[:2])
+    return replace(system, equations=tuple(e for _, _, e in ordered), written=system.equations)
+
+
+def _is_fixed(part: Equation) -> bool:
+    return any(not find_free(place) for place in part.target.places)
+
+
+Leaf = tuple[dict[int, Run], "Expr"]  # where a part is, and its value at the places of the whole
+
+
+class _Joiner:
+    """One equation out of those that fill one tensor."""
+
+    def __init__(self, tensor: Tensor, names: set[str]) -> None:
+        self.tensor = tensor
+        self.names = names
+        self.made: list[Equation] = []
+        self.axes: list[Expr] = []  # the places of the joined left side
+        self.facts: Facts = ()
+        self.split: dict[int, Index] = {}  # the places in which the parts differ, and their index
+
+    def join(self, parts: Sequence[Equation]) -> list[Equation]:
+        """The joined equation, behind those of parts that have to stand alone."""
+        self.facts = _find_facts(parts)
+        targets = [[*part.target.places] for part in parts]
+        shape = [*self.tensor.shape]
+        woven = {k: self._weave(targets, shape, k) for k in range(len(shape))}
+        for number, extent in enumerate(shape):
+            column = [target[number] for target in targets]
+            if all(_is_alike(column[0], other) for other in column):
+                self.axes.append(column[0])
+                continue
+            name = next((i.name for place in column for i in find_free(place)), "i")
+            self.split[number] = self._name(Index(name, extent))
+            self.axes.append(self.split[number])
+        leaves = [
+            self._find_leaf(target, part.value) for target, part in zip(targets, parts, strict=True)
+        ]
+        places = [
+            place if turn is None else Add((Mul((shape[turn], place)), self.axes[turn]))
+            for place, turn in zip(self.axes, woven.values(), strict=False)
+        ]
+        return [*self.made, Equation(Access(self.tensor, tuple(places)), self._cut(leaves))]
+
+    def _name(self, index: Index) -> Index:
+        named = rename_apart(index, self.names)
+        self.names.add(named.name)
+        return named
+
+    def _weave(self, targets: list[list[Expr]], shape: list[Expr], number: int) -> int | None:
+        """Parts that take turns in a place, 2*p and 2*p + 1: p, and a place more for the turn."""
+        runs = [run for target in targets if (run := find_run(target[number])) is not None]
+        count = len({run.low for run in runs})
+        turns = {run.low.constant for run in runs} == set(range(count))
+        alike = all(_is_alike(runs[0].core, run.core) for run in runs)
+        if count == 1 or not (turns and alike and all(run.apart == count for run in runs)):
+            return None
+        for target, run in zip(targets, runs, strict=True):
+            target[number] = run.core
+            target.append(run.low.to_expr())
+        shape[number] = runs[0].count.to_expr()
+        shape.append(Number(Fraction(count)))
+        return len(shape) - 1
+
+    def _find_leaf(self, target: Sequence[Expr], value: Expr) -> Leaf:
+        """Where a part is, and its value at the places of the whole.
+
+        What holds a reduction is an equation of its own, which the whole reads.
+        """
+        runs: dict[int, Run] = {}
+        new: dict[Expr, Expr] = {}
+        own: list[tuple[Expr, Expr]] = []  # the places of an equation of its own, and their extents
+        reads: list[Expr] = []
+        is_plain = not any(isinstance(part, (Reduce, Along)) for part in walk(value))
+        for number, place in enumerate(target):
+            run = find_run(place)
+            assert run is not None  # the parts are known to fill the tensor once
+            position = self.axes[number]
+            if number in self.split:
+                runs[number] = run
+                position = _divide(Polynomial.of(position) - run.low, run.apart)
+                is_plain = is_plain and (isinstance(run.core, Index) or not find_free(place))
+                if find_free(place):
+                    new[run.core] = position
+            else:
+                new |= zip(find_free(place), find_free(position), strict=True)
+            if find_free(place):
+                own.append((run.core, run.count.to_expr()))
+                reads.append(position)
+        if is_plain:
+            return runs, rewrite_bottom_up(substitute(value, new), _simplify_read)
+        numbered = (f"{self.tensor.name}_{k}" for k in range(1, len(self.names) + 2))
+        name = next(name for name in numbered if name not in self.names)
+        self.names.add(name)
+        alone = Tensor(name, tuple(n for _, n in own), self.tensor.kind, self.tensor.below)
+        self.made.append(Equation(Access(alone, tuple(place for place, _ in own)), value))
+        return runs, Access(alone, tuple(reads))
+
+    def _cut(self, leaves: Sequence[Leaf]) -> Expr:
+        """A choice between what is on either side of a position, or by the turn of a position."""
+        if len(leaves) == 1:
+            return leaves[0][1]
+        for number, index in self.split.items():
+            ordered = self._order(leaves, number)
+            for k in range(1, len(ordered)):
+                before, after = ordered[:k], ordered[k:]
+                edge = after[0][0][number].low
+                below = (edge - ONE - runs[number].high for runs, _ in before)
+                above = (runs[number].low - edge for runs, _ in after)
+                if all(is_never_negative(gap, self.facts) for gap in (*below, *above)):
+                    condition = Compare("<", index, edge.to_expr())
+                    return Where(condition, self._cut(before), self._cut(after))
+            apart = gcd(*(runs[number].apart for runs, _ in leaves))
+            turns: dict[Expr, list[Leaf]] = {}
+            for leaf in leaves:
+                low = leaf[0][number].low
+                rest = {m: n % apart for m, n in low.terms.items() if n % apart}
+                turns.setdefault(Polynomial(rest).to_expr(), []).append(leaf)
+            if len(turns) > 1 and all(isinstance(turn, Number) for turn in turns):
+                turn, *others = turns
+                met = Compare("==", Call("mod", (index, Number(Fraction(apart)))), turn)
+                left = [leaf for each in others for leaf in turns[each]]
+                return Where(met, self._cut(turns[turn]), self._cut(left))
+        raise refuse(
+            "not-yet",
+            f"the equations of {self.tensor.name} fill it in a way that cannot be cut apart yet",
+            help="write one equation for all places, with where(..)",
+        )
+
+    def _order(self, leaves: Sequence[Leaf], number: int) -> list[Leaf]:
+        """The parts by where they begin, as far as that is told."""
+        ordered: list[Leaf] = []
+        for leaf in leaves:
+            low = leaf[0][number].low
+            gaps = (runs[number].low - low for runs, _ in ordered)
+            later = (k for k, gap in enumerate(gaps) if is_positive(gap, self.facts))
+            ordered.insert(next(later, len(ordered)), leaf)
+        return ordered
+
+
+def _is_alike(one: Expr, other: Expr) -> bool:
+    """Are the places the same but for the names of their indices?"""
+    names, others = find_free(one), find_free(other)
+    if len(names) != len(others) or not names:
+        return False
+    if not all(is_same_extent(a.extent, b.extent) for a, b in zip(names, others, strict=True)):
+        return False
+    new: dict[Expr, Expr] = dict(zip(others, names, strict=True))
+    return Polynomial.of(one) == Polynomial.of(substitute(other, new))
+
+
+def _simplify_read(expr: Expr) -> Expr:
+    if not isinstance(expr, Access):
+        return expr
+    return Access(expr.tensor, tuple(map(simplify_place, expr.places)))
+
+
+def _divide(value: Polynomial, by: int) -> Expr:
+    expr = simplify_place(value.to_expr())
+    return expr if by == 1 else Call("floordiv", (expr, Number(Fraction(by))))

@@ -7,6 +7,7 @@ in an `and` the parts before.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,7 @@ class Read:
 def find_read_mistakes(system: System) -> Iterator[Diagnostic]:
     """Reads that may leave their tensors, and places of another extent than their index."""
     declared = {index.name for index in find_untold(system)}
+    counts = Counter(equation.target.tensor for equation in system.equations)
     for equation in system.equations:
         for access, facts in find_guarded(equation.value, ()):
             for number in range(len(access.places)):
@@ -86,6 +88,8 @@ def find_read_mistakes(system: System) -> Iterator[Diagnostic]:
                 yield from _find_fractions(read)
                 yield from _judge(read, facts, declared)
         for number, place in enumerate(equation.target.places):
+            if counts[equation.target.tensor] > 1:
+                break  # it fills a part of the tensor
             read = Read(equation.target, number, equation, system)
             if isinstance(place, Index) and not is_same_extent(place.extent, read.extent):
                 yield _two_extents(read, place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from derive.analysis.extents import find_broadcast, say_extent
@@ -28,8 +29,9 @@ _COUNTING = {"sum", "prod", "logsumexp"}
 
 def find_scope_mistakes(system: System) -> Iterator[Diagnostic]:
     """Indices that repeat on the left, dangle, are bound twice, or are not where they are bound."""
+    counts = Counter(equation.target.tensor for equation in system.equations)
     for equation in system.equations:
-        yield from _find_left_mistakes(equation, system)
+        yield from _find_left_mistakes(equation, system, is_part=counts[equation.target.tensor] > 1)
         yield from _find_rank_mistakes(equation)
         indices = {index.name for place in equation.target.places for index in find_free(place)}
         yield from _find_binding_mistakes(equation.value, equation, indices, system)
@@ -51,22 +53,16 @@ def find_missing(system: System, declared: Collection[str]) -> Iterator[Diagnost
                 )
 
 
-def _find_left_mistakes(equation: Equation, system: System) -> Iterator[Diagnostic]:
+def _find_left_mistakes(
+    equation: Equation, system: System, *, is_part: bool
+) -> Iterator[Diagnostic]:
     target = equation.target
     if len(target.places) != len(target.tensor.shape):
         return
     met: dict[str, None] = {}
     for number, place in enumerate(target.places):
         free = find_free(place)
-        if not free:
-            yield Diagnostic(
-                "not-yet",
-                "a fixed place on the left side cannot be used yet: it fills only a part of "
-                f"{target.tensor.name}",
-                find_marks(equation, target, place),
-                help="write an index there",
-            )
-        elif not fills_once(place, target.tensor.shape[number]):
+        if free and not is_part and not fills_once(place, target.tensor.shape[number]):
             yield Diagnostic(
                 "left-side",
                 f"the place {write_extent(place)} does not fill every position of "

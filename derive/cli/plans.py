@@ -19,7 +19,7 @@ from derive.cli.tables import print_line, print_pairs, print_table, to_short
 from derive.ir.nodes import Add, Along, Equation, Index, Reduce
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
-from derive.ir.walk import find_accesses, find_all_indices, find_free, walk
+from derive.ir.walk import as_written, find_accesses, find_all_indices, find_free, walk
 from derive.plan.cost import find_kept
 from derive.plan.machine import WIDTH, to_bytes
 from derive.plan.meaning import to_step_equation
@@ -45,7 +45,8 @@ class Roles:
 
 
 def find_roles(system: System) -> tuple[Roles, ...]:
-    """The roles of every index, in order of appearance."""
+    """The roles of every index that the user wrote, in order of appearance."""
+    system = as_written(system)
     return tuple(
         Roles(
             index,

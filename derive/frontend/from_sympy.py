@@ -38,6 +38,8 @@ from derive.notation.functions import argmax
 from derive.notation.words import TensorBase
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from derive.notation.formula import Formula
 
 
@@ -110,10 +112,8 @@ def _define(name: str, formula: Formula, context: Context) -> Tensor:
         for equation in formula.equations
         if find_label(getattr(equation.lhs, "base", equation.lhs)) == name
     ]
-    shape = shapes[0]
-    for other in shapes[1:]:
-        if len(other) == len(shape):
-            shape = tuple(map(_find_longer, shape, other))
+    alike = [shape for shape in shapes if len(shape) == len(shapes[0])]
+    shape = tuple(_find_longest(column) for column in zip(*alike, strict=True))
     value = context.names.defined[name].rhs
     if isinstance(value, argmax) and len(value.bound) == 1:
         return Tensor(name, shape, "int", find_index(value.bound[0], context).extent)
@@ -131,8 +131,13 @@ def _find_reach(place: Any, context: Context) -> Expr:
     return (high + Polynomial.of(1)).to_expr() if high is not None else made
 
 
-def _find_longer(one: Expr, other: Expr) -> Expr:
-    return other if is_nonnegative(Polynomial.of(other) - Polynomial.of(one)) else one
+def _find_longest(extents: Sequence[Expr]) -> Expr:
+    """The extent that is no less than all others, as far as it is known."""
+    values = [Polynomial.of(extent) for extent in extents]
+    for extent, value in zip(extents, values, strict=True):
+        if all(is_nonnegative(value - other) for other in values):
+            return extent
+    return extents[0]
 
 
 def from_sympy(formula: Formula) -> System:

@@ -42,7 +42,6 @@ from derive.frontend.text.names import (
     FUNCTION_WORDS,
     LINEAR_ALGEBRA,
     PLACED,
-    RECURRENCE_INSTEAD,
     RESERVED,
     Names,
     find_places,
@@ -264,12 +263,20 @@ def find_names(source: Source, lines: Sequence[Line]) -> Names:
 def _define(names: Names, line: EquationLine) -> None:
     name = line.name.text
     known = names.claims.get(name)
-    if known is not None and known.kind == "tensor":
+    if known is not None and known.kind == "tensor" and not _is_part(names, line):
         raise _defined_twice(names, line, known)
     how = PLACED[1] if line.places is not None else "the left side of an equation"
-    names.claim(name, "tensor", how, line.name.span)
-    names.equations[name] = (len(names.equations), line)
-    names.bases[name] = tensors(name)
+    if name not in names.equations:
+        names.claim(name, "tensor", how, line.name.span)
+        names.bases[name] = tensors(name)
+    names.equations.setdefault(name, []).append(line)
+
+
+def _is_part(names: Names, line: EquationLine) -> bool:
+    """Does the equation, beside others of its tensor, fill a part of it?"""
+    lines = [*names.equations.get(line.name.text, ()), line]
+    whole = [all(isinstance(p, ast.Name) for p in each.places or ()) for each in lines]
+    return len(lines) > 1 and whole.count(True) < 2
 
 
 def _defined_twice(names: Names, line: EquationLine, known: Claim) -> DeriveError:
@@ -282,14 +289,6 @@ def _defined_twice(names: Names, line: EquationLine, known: Claim) -> DeriveErro
             line.name.span,
             help="take the declaration away, or give the result a name of its own",
         )
-    lefts = [names.equations[name][1], line]
-    if any(not isinstance(p, ast.Name) for left in lefts for p in left.places or ()):
-        if any(n.id == name for left in lefts for n in _find_words(left.value)):
-            says, advice = "a recurrence cannot be used yet", RECURRENCE_INSTEAD
-        else:
-            says = "several equations that fill one tensor cannot be used yet"
-            advice = "write one equation for all places, with where(..)"
-        return names.source.refuse("not-yet", says, known.span, line.left, help=advice)
     return names.source.refuse(
         "defined-twice",
         f"{name} is defined twice",
@@ -420,13 +419,12 @@ def _check_typical(names: Names, typical: Mapping[str, int] | None) -> None:
 
 
 def _read_equation(names: Names, indices: Indices, line: EquationLine) -> Any:
-    number, _ = names.equations[line.name.text]
     bound: dict[str, tuple[int, int]] = {}
     for place in line.places or ():
         for part in ast.walk(place):
             if isinstance(part, ast.Name) and names.kind(part.id) == "index":
                 bound.setdefault(part.id, span(part))
-    scope = Scope(names, indices, line.name.text, number, bound)
+    scope = Scope(names, indices, line, bound)
     value = to_number(line.value, scope)
     target = names.bases[line.name.text]
     if line.places is not None:
@@ -437,15 +435,7 @@ def _read_equation(names: Names, indices: Indices, line: EquationLine) -> Any:
 def _read_place(place: ast.expr, scope: Scope) -> Any:
     """A place of the left side: an index, or indices merged by + and *."""
     inside = [part for part in ast.walk(place) if isinstance(part, ast.expr)]
-    indices = [p for p in inside if isinstance(p, ast.Name) and scope.names.kind(p.id) == "index"]
     merging = (ast.Add, ast.Mult, ast.Sub)
-    if not indices:
-        raise scope.refuse(
-            "not-yet",
-            "a fixed place on the left side cannot be used yet: it fills only a part of the tensor",
-            place,
-            help="write one equation for all places, with where(..)",
-        )
     for part in inside:
         plain = isinstance(part, (ast.Name, ast.Constant))
         if not plain and not (isinstance(part, ast.BinOp) and isinstance(part.op, merging)):
@@ -468,7 +458,7 @@ def _find_results(names: Names, lines: Sequence[Line]) -> tuple[str, ...]:
             "return-form", says, token.span, help="write one: return z, alpha"
         )
     if not found:
-        return (list(names.equations)[-1],)
+        return (next(line.name.text for line in reversed(lines) if isinstance(line, EquationLine)),)
     results: dict[str, None] = {}
     for token in found[0].names:
         if token.text not in names.equations:

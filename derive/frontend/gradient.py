@@ -448,7 +448,7 @@ class _Reverse:
                 numbers |= {p.name for p in walk(equation.value) if isinstance(p, Scalar)}
         inputs = [*self.system.inputs, *given]
         used = tuple(e for e in inputs if isinstance(e, Tensor) or e.name in numbers)
-        made = replace(self.system, inputs=used, equations=tuple(kept), results=results)
+        made = replace(self.system, inputs=used, equations=tuple(kept), results=results, written=())
         settled = tuple(Equation(e.target, settle_indices(e, made)) for e in kept)
         return rename_clashes(replace(made, equations=settled), self.system)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from derive.analysis.names import check_system
+from derive.analysis.places import join_parts
 from derive.errors import refuse
 from derive.frontend.from_sympy import from_sympy
 from derive.notation.formula import check_formula, check_name
@@ -26,6 +27,7 @@ def to_system(formula: Formula, name: str | None = None) -> System:
     with refuse_depth():
         system = from_sympy(formula)
         check_system(system)
+        system = join_parts(system)
     return replace(system, name=name) if name else system
 
 

@@ -285,6 +285,7 @@ class System:
     results: tuple[Tensor, ...]
     empty_row: str = "nan"  # nan | zeros: a softmax row with nothing left in it
     declared: tuple[str, ...] = ()  # indices whose declared extent wins over that of a place
+    written: tuple[Equation, ...] = ()  # by the user, where `equations` put some together
 
 
 ZERO = Number(Fraction(0))

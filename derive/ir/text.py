@@ -24,10 +24,10 @@ from derive.ir.nodes import (
 )
 from derive.ir.pieces import OR, find_span, find_spans, join, tighten, to_text
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import find_accesses, find_all_indices, find_free, walk
+from derive.ir.walk import as_written, find_accesses, find_all_indices, find_free, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from derive.ir.nodes import Equation, Expr, Index, System
 
@@ -36,7 +36,8 @@ __all__ = ["find_span", "to_declaration", "to_lines", "to_text"]
 
 
 def to_lines(system: System) -> tuple[str, ...]:
-    """The declarations and equations of a system, a line each."""
+    """The declarations and equations of a system as they were written, a line each."""
+    system = as_written(system)
     declarations = "; ".join(_declare(system))
     lines = [declarations] if declarations else []
     for size in system.sizes:
@@ -174,7 +175,9 @@ def _read_extents(
 ) -> dict[str, Expr]:
     """What plain uses tell of each index, in rounds until nothing more is told."""
     told = dict(given)
-    defined = {equation.target.tensor.name: equation.target for equation in system.equations}
+    defined: dict[str, list[Access]] = {}
+    for equation in system.equations:
+        defined.setdefault(equation.target.tensor.name, []).append(equation.target)
     while True:
         before = len(told)
         for access in uses:
@@ -188,27 +191,31 @@ def _read_extents(
 
 
 def _find_extent(
-    tensor: Tensor, number: int, defined: Mapping[str, Access], told: Mapping[str, Expr]
+    tensor: Tensor, number: int, defined: Mapping[str, Sequence[Access]], told: Mapping[str, Expr]
 ) -> Expr | None:
-    """The extent of one place, as far as it is known: a declared one, or that of the left side."""
-    target = defined.get(tensor.name)
-    if target is None:
+    """The extent of one place, as far as it is known: a declared one, or that of the left sides."""
+    targets = defined.get(tensor.name, ())
+    if not targets:
         return tensor.shape[number] if number < len(tensor.shape) else None
-    if number >= len(target.places):
-        return None
-    place = target.places[number]
-    indices = [here for here in walk(place) if isinstance(here, Index)]
-    if not indices or any(index.name not in told for index in indices):
-        return None
-    if isinstance(place, Index):
-        return told[place.name]
-    last = Polynomial.of(place)
-    for index in indices:
-        parts = last.split(index)
-        if parts is None:
+    reaches = []
+    for target in targets:
+        if number >= len(target.places):
             return None
-        last = parts[0] * (Polynomial.of(told[index.name]) - Polynomial.of(1)) + parts[1]
-    return (last + Polynomial.of(1)).to_expr()
+        place = target.places[number]
+        indices = [here for here in walk(place) if isinstance(here, Index)]
+        if any(index.name not in told for index in indices):
+            return None
+        if isinstance(place, Index):
+            reaches.append(told[place.name])
+            continue
+        last = Polynomial.of(place)
+        for index in indices:
+            parts = last.split(index)
+            if parts is None:
+                return None
+            last = parts[0] * (Polynomial.of(told[index.name]) - Polynomial.of(1)) + parts[1]
+        reaches.append((last + Polynomial.of(1)).to_expr())
+    return reaches[0] if len(targets) == 1 else tensor.shape[number]
 
 
 # Where in an equation's text a node stands, for the carets of a message.

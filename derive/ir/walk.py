@@ -6,6 +6,7 @@ children: they say what an index or a tensor is, and never hold indices.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -260,11 +261,16 @@ def rename_apart(index: Index, taken: set[str]) -> Index:
 def find_all_indices(system: System) -> tuple[Index, ...]:
     """Every index of the system, in order of appearance; an index with two extents comes twice."""
     found: dict[Index, None] = {}
-    for equation in system.equations:
+    for equation in (*system.equations, *system.written):
         for place in equation.target.places:
             found |= dict.fromkeys(find_indices(place))
         found |= dict.fromkeys(find_indices(equation.value))
     return tuple(found)
+
+
+def as_written(system: System) -> System:
+    """The system with the equations that the user wrote, where several fill one tensor."""
+    return replace(system, equations=system.written, written=()) if system.written else system
 
 
 def find_indices(expr: Expr) -> tuple[Index, ...]:

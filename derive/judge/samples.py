@@ -232,7 +232,7 @@ def _find_demands(system: System) -> Demands:
     work: Counter[tuple[int, ...]] = Counter()
     least: dict[tuple[Polynomial, int], None] = {}
     wanted: dict[tuple[Polynomial, int], None] = {}
-    for equation in system.equations:
+    for equation in (*system.equations, *system.written):
         outside = tuple(
             dict.fromkeys(index for place in equation.target.places for index in find_free(place))
         )

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from derive.frontend.text.extents import Indices
     from derive.frontend.text.lines import Call
     from derive.frontend.text.names import Names
+    from derive.frontend.text.statements import EquationLine
 
 
 MOST_NAMES = 16  # that a message lists
@@ -63,8 +64,7 @@ class Scope:
 
     names: Names
     indices: Indices
-    target: str  # the tensor that is being defined
-    number: int  # the number of its equation
+    line: EquationLine
     bound: Mapping[str, tuple[int, int]]  # indices in scope, and where each one enters
     parameters: Mapping[str, Any] = field(default_factory=dict)
     calls: tuple[tuple[str, tuple[int, int]], ...] = ()  # functions being read, and their calls
@@ -88,25 +88,25 @@ def find_rank(names: Names, name: str) -> int:
     """The number of places of a tensor."""
     if name in names.shapes:
         return len(names.shapes[name])
-    return len(names.equations[name][1].places or ())
+    return len(names.equations[name][0].places or ())
 
 
 def check_order(name: str, node: ast.expr, scope: Scope) -> None:
     """A tensor is used after the equation that defines it."""
     names = scope.names
-    if name == scope.target:
+    if name == scope.line.name.text:
         raise scope.refuse(
             "not-yet",
             f"a recurrence cannot be used yet: {name} is defined by itself",
             node,
             help=RECURRENCE_INSTEAD,
         )
-    if name in names.equations and names.equations[name][0] > scope.number:
+    if name in names.equations and names.equations[name][0].left > scope.line.left:
         raise names.source.refuse(
             "used-before-defined",
             f"{name} is used before it is defined",
             span(node),
-            names.equations[name][1].left,
+            names.equations[name][0].left,
             help=f"move the equation of {name} up",
         )
 
@@ -434,9 +434,9 @@ def _tell_places(name: str, scope: Scope) -> str:
     if name in scope.names.shapes:
         shape = map(write_extent, scope.names.shapes[name])
         return f"{name} is declared as {name}[{', '.join(shape)}]"
-    if scope.names.equations[name][1].places is None:
+    if scope.names.equations[name][0].places is None:
         return f"{name} is defined without places"
-    start, end = scope.names.equations[name][1].left
+    start, end = scope.names.equations[name][0].left
     return f"{name} is defined as {' '.join(scope.names.source.text[start:end].split())}"
 
 

@@ -77,8 +77,15 @@ class Indices:
         if tensor in self._names.shapes:
             shape = self._names.shapes[tensor]
             return shape[number] if number < len(shape) else None
-        _, line = self._names.equations.get(tensor, (0, None))
-        if line is None or line.places is None or number >= len(line.places):
+        reaches = [self._find_reach(line, number) for line in self._names.equations.get(tensor, ())]
+        if not reaches or None in reaches:
+            return None
+        longest = [r for r in reaches if all((r - other).is_nonnegative for other in reaches)]
+        return longest[0] if longest else reaches[0]
+
+    def _find_reach(self, line: EquationLine, number: int) -> Any:
+        """How far one place of a left side reaches, as far as it is known."""
+        if line.places is None or number >= len(line.places):
             return None
         place = line.places[number]
         if isinstance(place, ast.Name):
@@ -87,7 +94,7 @@ class Indices:
         if form is None:
             return None
         indices, value = form
-        if not indices or any(index not in self._extents for index in indices):
+        if any(index not in self._extents for index in indices):
             return None
         return _find_last(value, indices, self._extents) + 1
 

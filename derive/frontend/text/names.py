@@ -62,7 +62,7 @@ class Names:
     shapes: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # of declared tensors
     ranges: dict[str, Any] = field(default_factory=dict)  # index: the extent its line gives
     functions: dict[str, FunctionLine] = field(default_factory=dict)
-    equations: dict[str, tuple[int, EquationLine]] = field(default_factory=dict)  # with its number
+    equations: dict[str, list[EquationLine]] = field(default_factory=dict)
     bases: dict[str, Any] = field(default_factory=dict)
 
     def kind(self, name: str) -> str:

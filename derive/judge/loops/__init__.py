@@ -111,7 +111,9 @@ def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = F
             help="evaluate it with exact=True",
         ) from None
     found = tuple(
-        to_result(name, namespace[names.python[name]], tensors, exact, _is_integer(name, names))
+        to_result(
+            name, namespace[names.python[name]], tensors, exact, _is_integer(name, formula, names)
+        )
         for name in results
     )
     return found[0] if len(found) == 1 else found
@@ -231,13 +233,13 @@ def _find_results(formula: Formula, names: Names) -> tuple[str, ...]:
     return formula.outputs
 
 
-def _is_integer(name: str, names: Names) -> bool:
+def _is_integer(name: str, formula: Formula, names: Names) -> bool:
     """Does the result hold the integers of an argmax or of integer tensors?"""
-    value = names.defined[name].rhs
     if names.is_whole_tensor(name):
         return True
-    reads = [read for read in value.atoms(Indexed) if is_whole(read, names)]
-    return bool(reads) and is_whole(value, names)
+    values = [equation.rhs for equation in formula.equations if name_of_left(equation) == name]
+    reads = [read for value in values for read in value.atoms(Indexed) if is_whole(read, names)]
+    return bool(reads) and all(is_whole(value, names) for value in values)
 
 
 def _outside(error: OutsideError, namespace: dict[str, Any], names: Names) -> DeriveError:

@@ -406,10 +406,9 @@ def _find_reach(place: Any, name: str, names: Names) -> Any:
 
 
 def _find_longest(extents: Iterable[Any]) -> Any:
-    first, *rest = extents
-    for extent in rest:
-        first = extent if (extent - first).is_positive else first
-    return first
+    each = list(extents)
+    longest = (e for e in each if all((e - other).is_nonnegative for other in each))
+    return next(longest, each[0])
 
 
 def _or(known: Any, new: Any) -> Any:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from math import lcm
 from typing import TYPE_CHECKING
 
+from derive.analysis.affine import simplify_place
+from derive.analysis.facts import NOTHING, find_facts, is_never_negative, is_nonnegative
 from derive.ir.nodes import (
     FALSE,
     ONE,
@@ -21,18 +24,32 @@ from derive.ir.nodes import (
     Scalar,
     Size,
     Truth,
+    Where,
 )
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free, walk
+from derive.ir.walk import (
+    find_all_indices,
+    find_free,
+    rename_apart,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
 from derive.plan.ops import (
     Apply,
+    Arrange,
     Cast,
+    Cell,
     Choose,
+    Expand,
     Fill,
+    Given,
     Iota,
     Num,
     NumTensor,
     Op,
+    Slice,
+    TorchCall,
     Triangle,
     align,
     arrange,
@@ -41,15 +58,19 @@ from derive.plan.ops import (
     find_union,
     is_boolean,
     is_integer,
+    is_number,
+    sort_axes,
     strip_casts,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from derive.analysis.facts import Facts
     from derive.plan.lower.context import Context
 
-_ONE = Polynomial.of(1).terms
+_UNIT = Polynomial.of(1)
+_ONE = _UNIT.terms
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
@@ -212,6 +233,9 @@ def lower_choice(
         condition, then, other = condition.part, other, then
     if condition in (TRUE, FALSE):
         return context.lower(then if condition is TRUE else other, order)
+    joined = _lower_pieces(Where(condition, then, other), context, order)
+    if joined is not None:
+        return joined
     mask = lower_condition(condition, context, order)
     taken = context.lower(context.protect(then, condition), order)
     left = context.lower(context.protect(other, Not(condition)), order)
@@ -226,6 +250,133 @@ def lower_choice(
     taken, left = (Cast(op) if is_boolean(op) else op for op in (taken, left))
     mask, taken, left = align([mask, taken, left], order)
     return Choose(mask, taken, left, find_union([mask, taken, left], order))
+
+
+def _lower_pieces(choice: Where, context: Context, order: tuple[Index, ...]) -> Op | None:
+    """A choice by where an index is: each branch where it is taken, and one behind the other.
+
+    None where no index alone decides, or where a branch is a number to be filled in.
+    """
+    for index in (i for i in order if i in find_free(choice.condition)):
+        pieces = _cut(choice, index, (NOTHING, Polynomial.of(index.extent)), context.facts)
+        if pieces is None or len(pieces) < 2 or any(is_number(value) for _, _, value in pieces):
+            continue
+        taken = {*context.names, *(i.name for i in find_all_indices(context.system))}
+        taken |= {i.name for i in order}
+        parts = []
+        for low, high, value in pieces:
+            own = rename_apart(Index(index.name, (high - low).to_expr()), taken)
+            taken.add(own.name)
+            position = simplify_place((Polynomial.of(own) + low).to_expr())
+            try:
+                placed = substitute(value, {index: position})
+            except ValueError:  # a softmax along the index needs all of it
+                return None
+            settled = rewrite_bottom_up(placed, partial(_settle, facts=context.facts))
+            inner = tuple(own if i is index else i for i in order)
+            parts.append((low, own, context.lower(settled, inner)))
+        return _join(index, parts, order)
+    return None
+
+
+Piece = tuple[Polynomial, Polynomial, "Expr"]  # from a position up to another, and the value there
+
+
+def _cut(
+    expr: Expr, index: Index, ends: tuple[Polynomial, Polynomial], facts: Facts
+) -> list[Piece] | None:
+    """The values of a nested choice from one position of the index to another, in order."""
+    if not isinstance(expr, Where) or index not in find_free(expr.condition):
+        return [(*ends, expr)]
+    inside = _find_interval(expr.condition, index, ends, facts)
+    if inside is None:
+        return None
+    found: list[Piece] = []
+    edges = (ends[0], *inside, ends[1])
+    for low, high, value in zip(
+        edges, edges[1:], (expr.other, expr.then, expr.other), strict=False
+    ):
+        piece = _cut(value, index, (low, high), facts) if low != high else []
+        if piece is None:
+            return None
+        found += piece
+    return found
+
+
+def _find_interval(
+    condition: Expr, index: Index, ends: tuple[Polynomial, Polynomial], facts: Facts
+) -> tuple[Polynomial, Polynomial] | None:
+    """From where to where a condition on the index alone holds, between two positions."""
+    if not _is_told(condition):
+        return None
+    low, high = ends
+    for fact in find_facts(condition):  # each: slope * index + rest >= 0
+        slope, rest = fact.split(index) or (NOTHING, NOTHING)
+        if slope.constant not in {1, -1} or not all(isinstance(a, Size) for a in rest.atoms):
+            return None
+        if slope.constant == 1 and not is_never_negative(low + rest, facts):
+            low = NOTHING - rest
+        elif slope.constant == -1 and not is_never_negative(rest + _UNIT - high, facts):
+            high = rest + _UNIT
+    steps = (low - ends[0], high - low, ends[1] - high)
+    return (low, high) if all(is_never_negative(step, facts) for step in steps) else None
+
+
+def _is_told(condition: Expr) -> bool:
+    """Is the condition all that its facts say?"""
+    match condition:
+        case And(parts):
+            return all(map(_is_told, parts))
+        case Compare(relation) | Not(Compare(relation)):
+            return relation != "!=" and bool(find_facts(condition))
+    return False
+
+
+def _settle(expr: Expr, facts: Facts) -> Expr:
+    """Places simplified, and choices taken that the ranges of their indices decide."""
+    match expr:
+        case Access(tensor, places):
+            return Access(tensor, tuple(map(simplify_place, places)))
+        case Where(condition, then, other):
+            for value, told in ((then, condition), (other, Not(condition))):
+                kept = find_facts(told) if _is_told(told) else ()
+                if kept and all(is_nonnegative(each, facts) for each in kept):
+                    return value
+    return expr
+
+
+def _join(
+    index: Index, parts: Sequence[tuple[Polynomial, Index, Op]], order: tuple[Index, ...]
+) -> Op:
+    """The parts one behind the other, by one call of torch."""
+    own = [each for _, each, _ in parts]
+    others = find_union([op for _, _, op in parts], order)
+    axes = sort_axes([i for i in (*others, index) if i not in own], order)
+    at = axes.index(index)
+    is_stack = all(i.extent == ONE and i not in axes_of(op) for _, i, op in parts)
+    args: list[Op] = []
+    whole: Op | None = None
+    edge = parts[-1][0]
+    for low, piece, op in reversed(parts):
+        here = (*axes[:at], piece, *axes[at + 1 :])
+        there = (*axes[:at], *axes[at + 1 :]) if is_stack else here
+        part: Op = NumTensor(op.value) if isinstance(op, Num) else op
+        part = arrange(part, there) if set(axes_of(part)) == set(there) else Expand(part, there)
+        args.insert(0, part)
+        # what is said of a column: it begins at its first position
+        column: Op = Arrange(part, here) if is_stack else part
+        column = Slice(column, at, index, (NOTHING - low).to_expr())
+        if whole is None:
+            whole = column
+        else:
+            mask = Apply("<", (Iota(index), Num(edge.to_expr())), (index,))
+            whole = Choose(arrange(mask, axes), column, whole, axes)
+        edge = low
+    assert whole is not None
+    dim = -1 if at == len(axes) - 1 else at
+    given = tuple(Given(k) for k in range(len(args)))
+    call = TorchCall("torch.stack" if is_stack else "torch.cat", (given,), (("dim", dim),))
+    return Cell(call, tuple(args), whole, axes)
 
 
 def fill(op: Op, mask: Op, value: Num, where: bool, order: tuple[Index, ...]) -> Op:

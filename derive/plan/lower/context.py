@@ -10,13 +10,14 @@ keeps the columns of that one last: its gradient then lies as it does itself.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
+from derive.analysis.facts import is_never_negative
 from derive.ir.nodes import Access, Along, Expr, Index, Mul, Reduce, System, Tensor
-from derive.ir.polynomial import evaluate_extent
-from derive.ir.walk import find_free, walk
+from derive.ir.polynomial import Polynomial, evaluate_extent
+from derive.ir.walk import find_all_indices, find_free, walk
 from derive.plan.ops import Op, Source, axes_of, is_boolean, is_integral
 from derive.plan.path import FLOPS, Order
 from derive.plan.steps import Step, free_name, name_op
@@ -24,6 +25,8 @@ from derive.rewrite.guards import guard_unless_finite, is_variable, protect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from derive.analysis.facts import Facts
 
 
 @lru_cache(maxsize=1 << 8)
@@ -116,6 +119,12 @@ class Context:
     extents: dict[Index, int] = field(default_factory=dict)
     target: str = ""
     minimize: str = FLOPS  # by an order of contraction
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What is >= 0 beyond doubt: extents, at all sizes for which there is a formula."""
+        extents = (Polynomial.of(index.extent) for index in find_all_indices(self.system))
+        return tuple(dict.fromkeys(each for each in extents if not is_never_negative(each)))
 
     def lower(self, expr: Expr, order: tuple[Index, ...]) -> Op:
         """An inner expression as an operation, its heavy parts in steps of their own."""
