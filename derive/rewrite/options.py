@@ -39,6 +39,7 @@ from derive.rewrite.rule import Rule, find_valid
 from derive.rewrite.rules import (
     chains,
     deltas,
+    expansion,
     masks,
     products,
     shifts,
@@ -91,7 +92,7 @@ def _walk_parts(expr: Expr, is_sensitive: bool) -> Iterator[tuple[Expr, bool]]:
             yield from ((part, is_sensitive) for part in find_children(expr))
 
 
-_FAMILIES = (sums, shifts, deltas, squares, masks, chains, products, softmax)
+_FAMILIES = (expansion, sums, shifts, deltas, squares, masks, chains, products, softmax)
 _FOUND = dict.fromkeys(
     each
     for family in _FAMILIES
@@ -140,7 +141,7 @@ def _find_in_equations(
         sensitive = find_sensitive(value, is_sensitive=equation.target.tensor.name in names)
         for site in _walk_values(value):
             for rule in rules:
-                if rule.loses and site in sensitive:
+                if (rule.loses or rule.cancels) and site in sensitive:
                     continue
                 new = rule(site)
                 if new is None or new is site:

@@ -46,6 +46,7 @@ class Rule:
     loses: str = ""  # what is rounded worse than before; nothing where it is empty
     across: Callable[[System], Iterator[System]] | None = None  # a law that spans equations
     nan_rows: bool = False  # it holds where an empty row of a softmax is nan, not where it is zeros
+    cancels: bool = False  # it takes a difference apart: not where its sign is of matter
 
     def __call__(self, expr: Expr) -> Expr | None:
         """The node rewritten, or None where the rule does not fit."""
@@ -53,13 +54,22 @@ class Rule:
 
 
 def rule(  # noqa: PLR0913 - what a rule is, each part by its name
-    *, law: str, before: str, after: str, refuses: str, loses: str = "", nan_rows: bool = False
+    *,
+    law: str,
+    before: str,
+    after: str,
+    refuses: str,
+    loses: str = "",
+    nan_rows: bool = False,
+    cancels: bool = False,
 ) -> Callable[[Callable[[Expr], Expr | None]], Rule]:
     """A function on one node as a Rule, with its law and its examples."""
 
     def wrap(act: Callable[[Expr], Expr | None]) -> Rule:
         name = act.__name__
-        return Rule(name, law, before, after, refuses, act, loses, nan_rows=nan_rows)
+        return Rule(
+            name, law, before, after, refuses, act, loses, nan_rows=nan_rows, cancels=cancels
+        )
 
     return wrap
 
