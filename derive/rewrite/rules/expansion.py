@@ -29,7 +29,6 @@ from derive.ir.nodes import (
     ZERO,
     Add,
     Along,
-    And,
     Call,
     Compare,
     Expr,
@@ -41,6 +40,8 @@ from derive.ir.nodes import (
     Size,
     Truth,
     Where,
+    all_of,
+    split_and,
 )
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.text import to_text
@@ -48,7 +49,7 @@ from derive.ir.walk import find_accesses, find_free, rename_apart, substitute, w
 from derive.rewrite.finite import is_finite_where_defined, is_safe
 from derive.rewrite.rule import apply_rules, rule
 from derive.rewrite.rules.deltas import sift_index
-from derive.rewrite.rules.products import count_unused, join_conditions, make_product
+from derive.rewrite.rules.products import count_unused, make_product
 from derive.rewrite.rules.sums import find_factors, is_number, make_sum
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Term:
 
     def guard(self, condition: Expr) -> Term:
         """The term where a condition holds too."""
-        return replace(self, condition=join_conditions(self.condition, condition))
+        return replace(self, condition=all_of(self.condition, condition))
 
     def rename(self, new: Mapping[Expr, Expr]) -> Term:
         """The term under other indices."""
@@ -207,7 +208,7 @@ class Reader:
             Term(
                 term.number,
                 (*bound, *term.bound),
-                join_conditions(condition, term.condition),
+                all_of(condition, term.condition),
                 (*counts, *term.factors),
             )
             for term in terms
@@ -244,7 +245,7 @@ class Reader:
                 Term(
                     one.number * other.number,
                     (*one.bound, *other.bound),
-                    join_conditions(one.condition, other.condition),
+                    all_of(one.condition, other.condition),
                     (*one.factors, *other.factors),
                 )
                 for one in product
@@ -311,8 +312,7 @@ def _is_tied(term: Expr, bound: set[Index]) -> bool:
         case Mul(factors):
             return any(_is_tied(factor, bound) for factor in factors)
         case Where(condition, _, other) if other is ZERO:
-            parts = condition.parts if isinstance(condition, And) else (condition,)
-            for part in parts:
+            for part in split_and(condition):
                 match part:
                     case Compare("==", Index() as one, Index() as other_index):
                         if {one, other_index} & bound and one.extent is other_index.extent:
@@ -416,7 +416,7 @@ def _find_key(term: Term) -> object:
     for order in permutations(term.bound):
         new: dict[Expr, Expr] = {i: Index(f"@{k}", i.extent) for k, i in enumerate(order)}
         named = term.rename(new)
-        parts = named.condition.parts if isinstance(named.condition, And) else (named.condition,)
+        parts = split_and(named.condition)
         text = sorted(to_text(f) for f in (*named.factors, *parts, *new.values()))
         if best is None or text < best[0]:
             best = (text, (frozenset(parts), frozenset(Counter(named.factors).items())))
@@ -550,8 +550,8 @@ def _merge(members: Sequence[Term], common: Counter[Expr], *, deep: bool) -> Ter
     """Terms with these factors as one, unless the sum in it would be too wide."""
     shared = {i for factor in common for i in find_free(factor)}
     outer = tuple(i for i in members[0].bound if i in shared)
-    conditions = {frozenset(list_parts(term.condition)) for term in members}
-    within = {i for part in list_parts(members[0].condition) for i in find_free(part)}
+    conditions = {frozenset(split_and(term.condition)) for term in members}
+    within = {i for part in split_and(members[0].condition) for i in find_free(part)}
     if len(conditions) > 1 or any(i in within and i not in outer for i in members[0].bound):
         return None
     if all(map(is_number, common)):
@@ -614,13 +614,6 @@ def _normalize(terms: Sequence[Term]) -> tuple[Fraction, tuple[Expr, ...], Expr]
     return first, tuple(common.elements()), whole
 
 
-def list_parts(condition: Expr) -> tuple[Expr, ...]:
-    """The parts of a condition; none where it always holds."""
-    if condition is TRUE:
-        return ()
-    return condition.parts if isinstance(condition, And) else (condition,)
-
-
 def expand(expr: Expr, *, differences: bool, deep: bool = False) -> Expr | None:
     """A sum or a mean multiplied out and factored again; None where there is nothing to open.
 
@@ -654,7 +647,7 @@ def expand(expr: Expr, *, differences: bool, deep: bool = False) -> Expr | None:
         Term(
             term.number,
             (*expr.bound, *term.bound),
-            join_conditions(expr.condition, term.condition),
+            all_of(expr.condition, term.condition),
             (*counts, *term.factors),
         )
         for term in terms
