@@ -6,6 +6,9 @@ comment.
 
 import re
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 
 def read_parts(path: Path) -> dict[str, list[str]]:
@@ -18,8 +21,12 @@ def read_parts(path: Path) -> dict[str, list[str]]:
     }
 
 
-def read_rows(path: Path) -> list[tuple[str, ...]]:
-    """The lines of a file, each in its cells, which are parted by `| `."""
+def read_rows(path: Path) -> list[Any]:
+    """The lines of a file, each in its cells, which are parted by `| `.
+
+    A line whose first cell is `slow` is a case of the slow tests.
+    """
     lines = path.read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if line.strip() and not line.startswith("# ")]
-    return [tuple(cell.strip() for cell in f"{row} ".split("| ")) for row in rows]
+    cells = [tuple(cell.strip() for cell in f"{row} ".split("| ")) for row in rows]
+    return [pytest.param(*c[1:], marks=pytest.mark.slow) if c[0] == "slow" else c for c in cells]

@@ -24,8 +24,16 @@ SMALL = {
 # The sizes of a few calls; those within one call differ, so that none is taken for another.
 LATER = (2, 3, 5, 7, 11, 13, 17), (19, 23, 3, 5, 7, 2, 11), (4, 9, 6, 8, 5, 3, 7)
 
-each_core = pytest.mark.parametrize("example", CORE, ids=str)
-each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
+
+
+def each(examples, *slow):
+    """A test of each example, of those named last with the slow tests."""
+    marks = {example: [pytest.mark.slow] for example in slow}
+    cases = [pytest.param(example, marks=marks.get(example, [])) for example in examples]
+    return pytest.mark.parametrize("example", cases, ids=str)
+
+
+each_core, each_example = each(CORE), each(EXAMPLES)
 
 
 def split_inputs(example, *, cells=True, **draw):
@@ -57,7 +65,7 @@ def test_gradients_are_right(example):
     assert torch.autograd.gradcheck(call, leaves)
 
 
-@each_core
+@each(CORE, RELATIVE)
 def test_forward_and_batched_gradients_are_right(example):
     call, values = split_inputs(example, cells=False, sizes=SMALL[example])
     leaves = [v.requires_grad_() for v in values]
@@ -148,7 +156,7 @@ def test_hessian_is_symmetric():
     assert matrix.abs().sum() > 0
 
 
-@each_example
+@each(EXAMPLES, RELATIVE, MULTI_HEAD)  # which are exported at once
 def test_fake_tensors_with_symbolic_sizes(example):
     """Nothing looks at a value, and no size is fixed on the way."""
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -165,7 +173,7 @@ def test_fake_tensors_with_symbolic_sizes(example):
     assert value.dtype == expected.dtype
 
 
-@each_core
+@each(CORE, RELATIVE, MULTI_HEAD)
 def test_a_traced_graph_holds_at_other_sizes(example):
     from torch.fx.experimental.proxy_tensor import make_fx
 
