@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 # One thread, so that runs are alike on any machine; set before torch is first imported.
@@ -30,3 +31,15 @@ def pytest_itemcollected(item):
     """A property is a fast test, and a slow one of more examples."""
     if is_slow(item.config) and is_hypothesis_test(getattr(item, "obj", None)):
         item.add_marker("slow")
+
+
+@pytest.fixture(autouse=True)
+def one_process(request, monkeypatch):
+    """The first case of each test checks code in processes of its own, as a person does.
+
+    The others check it in this one, as where a system cannot fork, in a third of the time. A test
+    marked `processes` is about them.
+    """
+    case = getattr(request.node, "callspec", None)
+    if case and any(case.indices.values()) and not request.node.get_closest_marker("processes"):
+        monkeypatch.delattr(os, "fork", raising=False)

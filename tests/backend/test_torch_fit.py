@@ -25,7 +25,6 @@ SMALL = {
 LATER = (2, 3, 5, 7, 11, 13, 17), (19, 23, 3, 5, 7, 2, 11), (4, 9, 6, 8, 5, 3, 7)
 
 
-
 def each(examples, *slow):
     """A test of each example, of those named last with the slow tests."""
     marks = {example: [pytest.mark.slow] for example in slow}

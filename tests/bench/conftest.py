@@ -1,4 +1,4 @@
-"""The measurements of these tests are short: what they find is told, and little is asserted of it."""
+"""Measurements are short here: what they find is told, and little is asserted of it."""
 
 from importlib import import_module
 

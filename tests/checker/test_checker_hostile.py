@@ -12,6 +12,7 @@ import torch
 
 from derive import check, parse
 
+pytestmark = pytest.mark.processes
 DOUBLE = "x[N]; y[n] = 2*x[n]"
 
 

@@ -27,6 +27,7 @@ from derive.checker.runs.runner import start_runner
 from derive.checker.verdict import Job, Verdict
 from derive.frontend.system import to_system
 
+pytestmark = pytest.mark.processes
 DOUBLE = parse("x[N]; y[n] = 2*x[n]")
 WRONG = "\n\ndef f(x):\n    return 3 * x\n"
 RIGHT = "\n\ndef f(x):\n    return 2 * x\n"
