@@ -78,7 +78,7 @@ class Statement:
 def read_view(name: str, args: Any, kwargs: Mapping[str, Any]) -> Iterator[Statement]:
     """The elements that a view has, and those that it asks for, without what both have."""
     have: list[int] = []
-    asked: list[int] = []
+    asked: list[Any] = []
     match name, args:
         case (("view" | "reshape"), (tensor, *shape)):
             shape = shape or [kwargs.get("shape", kwargs.get("size", ()))]
@@ -94,8 +94,9 @@ def read_view(name: str, args: Any, kwargs: Mapping[str, Any]) -> Iterator[State
         yield Statement(one, other, is_product=True, is_multiple=-1 in asked)
 
 
-def _flatten(shape: Sequence[Any]) -> list[int]:
-    return [int(n) for part in shape for n in (part if hasattr(part, "__iter__") else (part,))]
+def _flatten(shape: Sequence[Any]) -> list[Any]:
+    each = [n for part in shape for n in (part if hasattr(part, "__iter__") else (part,))]
+    return [int(n) if hasattr(n, "__index__") else n for n in each]
 
 
 def read_refusal(frame: FrameType, line: int) -> Iterator[Statement]:
