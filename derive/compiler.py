@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.names import find_unplanned
+from derive.backend.to_function import to_function
 from derive.backend.to_module import Header, to_module
 from derive.backend.to_torch import write_cell
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
 from derive.frontend.system import refuse_depth, to_system
-from derive.ir.nodes import Call, Index, Number, Size, Tensor
+from derive.ir.nodes import Call, Index, Number, ScalarInput, Size, Tensor
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_all_indices, find_sizes, walk
+from derive.plan.backward import plan_passes
 from derive.plan.machine import DEFAULT, WIDTH, Machine, parse_memory
 from derive.plan.search import Request, find_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from derive.ir.nodes import Expr, System
-    from derive.judge.compare import Judgement
+    from derive.judge.compare import Judgement, Pull
     from derive.notation.formula import Formula
+    from derive.plan.backward import Passes
     from derive.plan.derivation import Derivation
     from derive.plan.plan import Plan
 
 LONGEST = 1 << 63  # what torch counts positions in ends there
 TYPICAL = 64  # the extent that a plan assumes where the formula says nothing
+ALONE = "one_by_one"  # the keyword by which a judge asks for each gradient alone
 SHORT = 4  # the same of a window, whose extent another one is shortened by
 
 
@@ -46,6 +50,7 @@ class Built:
     source: str
     request: Request = field(default_factory=Request)
     parts: tuple[str, ...] = ()  # files of each order alone, where the file chooses among several
+    passes: Passes | None = None  # where the file has a backward of its own
 
     def __repr__(self) -> str:
         at = " ".join(f"{size}={number}" for size, number in self.plan.sizes.items())
@@ -55,7 +60,7 @@ class Built:
     @property
     def notes(self) -> tuple[str, ...]:
         """The laws that the plan used beyond tidying up, and warnings."""
-        return self.plan.notes
+        return self.plan.notes if self.passes is None else (*self.plan.notes, self.passes.say())
 
     @property
     def variants(self) -> tuple[dict[str, int], ...]:
@@ -68,6 +73,15 @@ class Built:
         if len(names) > 1:
             found += [{n: 1 + (k + at) % 3 for at, n in enumerate(names)} for k in range(3)]
         return ({}, *found)
+
+    @property
+    def pulls(self) -> tuple[dict[str, Any], ...]:
+        """The same for the backward: the gradients together and alone, and its blocks."""
+        if self.passes is None:
+            return ()
+        blocks = self.passes.blocks.values()
+        found = [{name: length} for name in blocks for length in (1, 2, 3)]
+        return ({}, {ALONE: True}, *found)
 
     @cached_property
     def derivation(self) -> Derivation:
@@ -94,6 +108,7 @@ class Built:
             self.system,
             parts=self.parts,
             variants=self.variants,
+            pull=find_pull(self.formula, self.pulls),
             count=count,
         )
 
@@ -125,6 +140,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     cells: bool = True,
     machine: Machine | None = None,
     dispatch: bool = False,
+    backward: bool = False,
     origin: str = "a formula",
     rebuild: str = "",
 ) -> Built:
@@ -135,7 +151,8 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     sizes in float32, the arguments aside. `fast_math`: rules that lose digits may be used.
     `cells=False`: no call of torch that lacks second derivatives. `machine`: what operations cost,
     if not what they cost on an ordinary one. `dispatch`: the file holds the orders of contraction
-    for much smaller and larger sizes too, and takes them there. `origin` and `rebuild` are what the
+    for much smaller and larger sizes too, and takes them there. `backward`: the file has a backward
+    of its own, planned from the formula's gradients, which keeps little. `origin` and `rebuild` are what the
     file's header says of where it comes from. Raises DeriveError for a formula that cannot be used,
     and for a memory that no plan keeps to.
     """
@@ -149,13 +166,49 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
             raise DeriveError(unplanned)
         _refuse_long(system)
         typical = _find_typical(system, formula, sizes)
-        plan = find_plan(system, typical, request, regimes=True)
         command = rebuild or f"derive build {system.name}"
         header = Header(formula.title, formula.source, origin, command)
+        if backward:
+            if dispatch:
+                says = "a file with a backward of its own has one order of contraction"
+                raise refuse("backward-dispatch", says, help="leave out one of the two options")
+            passes = _plan_passes(formula, system, typical, request)
+            source = to_function(passes, system, system.name, header)
+            shown = replace(passes.forward, system=system)
+            return Built(system.name, formula, system, shown, source, request, passes=passes)
+        plan = find_plan(system, typical, request, regimes=True)
         source = to_module(plan, system.name, header, dispatch=dispatch)
         orders = [plan, *(each.plan for each in plan.regimes)] if dispatch else []
         parts = tuple(to_module(each, system.name, header) for each in orders)
     return Built(system.name, formula, system, plan, source, request, parts)
+
+
+def find_pull(formula: Formula, variants: Sequence[Mapping[str, Any]]) -> Pull | None:
+    """What a backward is judged by at these keywords; None where there are none to judge."""
+    from derive.frontend.gradient import find_backward
+    from derive.judge.compare import Pull
+
+    if not variants:
+        return None
+    found = find_backward(formula)
+    numbers = [e.name for e in to_system(formula).inputs if isinstance(e, ScalarInput)]
+    made = to_system(found.formula)
+    given = dict.fromkeys(numbers, 1.0)
+    return Pull(found.formula, made, variants, found.given, found.made, given)
+
+
+def _plan_passes(
+    formula: Formula, system: System, sizes: Mapping[str, int], request: Request
+) -> Passes:
+    """The plans of the results and of the gradients."""
+    from derive.frontend.gradient import find_backward
+
+    found = find_backward(formula)
+    gradients = to_system(found.formula)
+    unplanned = find_unplanned(gradients)
+    if unplanned is not None:
+        raise DeriveError(unplanned)
+    return plan_passes(system, gradients, (found.given, found.made), sizes, request)
 
 
 def _refuse_long(system: System) -> None:

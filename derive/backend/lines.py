@@ -35,7 +35,7 @@ def fit_assignment(name: str, value: str, room: int = WIDTH - len(INDENT)) -> li
     head = f"{name} = " if name else "return "
     if len(head) + len(value) <= room:
         return [f"{head}{value}"]
-    rows = _break(value)
+    rows = _break(value, (WIDTH - room) // len(INDENT) - 1)
     is_call = rows[0].endswith("(") and all(row.startswith(INDENT) for row in rows[1:-1])
     if is_call and rows[-1].startswith(")"):
         return [f"{head}{rows[0]}", *rows[1:]]  # a call has brackets of its own
@@ -47,7 +47,7 @@ def fit_append(name: str, value: str, room: int = WIDTH - 2 * len(INDENT)) -> li
     line = f"{name}.append({value})"
     if len(line) <= room:
         return [line]
-    return [f"{name}.append(", *(f"{INDENT}{row}" for row in _break(value)), ")"]
+    return [f"{name}.append(", *(f"{INDENT}{row}" for row in _break(value, (WIDTH - room) // len(INDENT) - 1)), ")"]
 
 
 def fit_for(
@@ -130,11 +130,22 @@ def _split(value: str, signs: tuple[str, ...], level: int) -> list[str]:
     return [*pieces, value[start:]]
 
 
-def fit_call(function: str, targets: str, arguments: list[str]) -> list[str]:
+def fit_call(
+    function: str, targets: str, arguments: list[str], room: int = WIDTH - len(INDENT)
+) -> list[str]:
     """`targets = function(arguments)` over as many lines as it needs."""
-    head = f"{targets} = " if targets else ""
-    line = f"{head}{function}({', '.join(arguments)})"
-    if len(INDENT) + len(line) <= WIDTH:
-        return [line]
-    inner = wrap_text(", ".join(arguments), width=WIDTH - 2 * len(INDENT))
-    return [f"{head}{function}(", *(f"{INDENT}{row}" for row in inner), ")"]
+    head = fit_targets(targets, room - len(function) - 1)
+    line = f"{head[-1]}{function}({', '.join(arguments)})"
+    if len(line) <= room:
+        return [*head[:-1], line]
+    inner = wrap_text(", ".join(arguments), width=room - len(INDENT))
+    return [*head[:-1], f"{head[-1]}{function}(", *(f"{INDENT}{row}" for row in inner), ")"]
+
+
+def fit_targets(targets: str, room: int) -> list[str]:
+    """`targets = `, in parentheses over several lines where it is too long."""
+    if not targets:
+        return [""]
+    if len(targets) + 3 <= room:
+        return [f"{targets} = "]
+    return ["(", *wrap_text(targets, INDENT, INDENT, room), ") = "]

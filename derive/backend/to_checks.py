@@ -85,6 +85,24 @@ def write_check(
     return sizes, "\n".join(lines)
 
 
+def write_sizes(system: System, is_used: Callable[[str], bool]) -> list[str]:
+    """The lines that read the sizes that are used, of shapes that are known to fit."""
+    known = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
+    needed = {source.name for source in known if is_used(source.name)}
+    for source in reversed(known):
+        if source.name in needed and isinstance(source, FromEquation):
+            needed |= _needs(source)
+    lines: list[str] = []
+    for tensor, group in groupby(known, key=lambda source: source.tensor):
+        wanted = [source for source in group if source.name in needed]
+        if len(wanted) > 1 and _is_unpacked(tensor, wanted):
+            lines.append(f"{', '.join(map(to_python, tensor.shape))} = {tensor.name}.shape")
+        else:
+            told = [line for source in wanted for line in _write_size(source, system)]
+            lines += [line for line in told if line[0] != " " and not line.startswith("if ")]
+    return lines
+
+
 def name_validate(plan: Plan) -> str:
     """The keyword that asks for the ranges of integers, or nothing where none has a range."""
     system = plan.system

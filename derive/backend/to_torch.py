@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -148,7 +148,8 @@ SIGNS = {"floordiv": "//", "mod": "%", "and": "&", "or": "|"}
 class Printer:
     """Which tensor new ones are made like, the text of the dtype, the indices of the einsums.
 
-    `scalars` are made tensors before anything else. In a loop, `blocks` are the extents of its
+    `scalars` are made tensors before anything else. `wanted` is the condition under which a step is
+    needed, where it is not always. In a loop, `blocks` are the extents of its
     blocks and of those around it: the last one may be shorter.
     """
 
@@ -157,6 +158,7 @@ class Printer:
     subscripts: Mapping[Index, str]
     scalars: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
+    wanted: Mapping[str, str] = field(default_factory=dict)
 
     def text(self, op: Op, precedence: int = 0) -> str:
         """The expression, in parentheses where its place asks for a tighter hold."""

@@ -183,6 +183,9 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     no_cells: NoCells = False,
     machine: MachineFile = None,
     dispatch: Dispatch = False,
+    backward: Annotated[
+        bool, typer.Option("--backward", help="With a backward of its own, which keeps little.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write checked PyTorch functions.
@@ -192,7 +195,8 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     from derive.cli.build import Order, check_all, find_order, write_all
     from derive.cli.options import Options, parse_sizes
 
-    options = Options(parse_sizes(sizes), memory, fast_math, not no_cells, machine, dispatch)
+    numbers, cells = parse_sizes(sizes), not no_cells
+    options = Options(numbers, memory, fast_math, cells, machine, dispatch, backward)
     if code:
         from derive.cli.formulas import find_checked
 

@@ -335,7 +335,7 @@ def open_judge(formulas: Sequence[Found]) -> Iterator[Judge]:
 
     def judge(built: Built) -> None:
         try:
-            here.send((built.name, built.source, built.parts, built.variants))
+            here.send((built.name, built.source, built.parts, built.variants, built.pulls))
             found = here.recv()
         except (OSError, EOFError):
             found = False
@@ -364,17 +364,25 @@ def _serve(formulas: Sequence[Found], way: Connection, other: Connection) -> Non
     with suppress(EOFError, OSError):
         import torch  # noqa: F401 - it takes longest, and nothing was asked yet
 
+        from derive.compiler import find_pull
         from derive.frontend.system import to_system
         from derive.judge.compare import judge_file
 
         while True:
-            name, source, parts, variants = way.recv()
+            name, source, parts, variants, pulls = way.recv()
             formula = by_name[name]
             answer: Diagnostic | bool = True
             try:
                 system = to_system(formula, name)
                 judge_file(
-                    source, name, formula, system, parts=parts, variants=variants, count=DRAWS
+                    source,
+                    name,
+                    formula,
+                    system,
+                    parts=parts,
+                    variants=variants,
+                    pull=find_pull(formula, pulls),
+                    count=DRAWS,
                 )
             except DeriveError as error:
                 answer = error.diagnostic

@@ -40,6 +40,7 @@ class Options:
     cells: bool = True
     machine: Path | None = None
     dispatch: bool = False
+    backward: bool = False
 
     def at(self, sizes: Mapping[str, int]) -> Options:
         """The same for other sizes."""
@@ -53,6 +54,7 @@ class Options:
             "cells": self.cells,
             "machine": self.find_machine(),
             "dispatch": self.dispatch,
+            "backward": self.backward,
         }
 
     def find_machine(self) -> Machine | None:
@@ -69,6 +71,7 @@ class Options:
             " --fast-math" if self.fast_math else "",
             "" if self.cells else " --no-cells",
             " --dispatch" if self.dispatch else "",
+            " --backward" if self.backward else "",
             "" if self.machine is None else f" --machine {shlex.quote(show_path(self.machine))}",
         ]
         return "".join(parts)
@@ -126,7 +129,8 @@ def read_made(source: str | bytes, read: ReadWords) -> Made | None:
     if len(named) > 1:
         return None
     dispatch, cells = given["dispatch"], not given["no_cells"]
-    options = Options(sizes, memory, given["fast_math"], cells, machine, dispatch)
+    backward = given["backward"]
+    options = Options(sizes, memory, given["fast_math"], cells, machine, dispatch, backward)
     name, gradient = given["name"], given["gradient"]
     return Made(origin, f"derive build {command}", "".join(named), name, options, gradient)
 

@@ -91,7 +91,31 @@ def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") ->
     system = to_system(formula)
     wanted = [wrt] if isinstance(wrt, str) else list(wrt)
     tensors = [e.name for e in system.inputs if isinstance(e, Tensor) and _is_real(e)]
-    made = _Reverse(system, wanted or tensors).make()
+    return _write(formula, _Reverse(system, wanted or tensors).make(), name)
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """The formula of all gradients, and what its names stand for."""
+
+    formula: Formula
+    given: Mapping[str, str]  # the gradient by a result that it takes, by the result
+    made: Mapping[str, str]  # the gradient by an argument that it returns, by the argument
+
+
+def find_backward(formula: Formula) -> Backward:
+    """The gradients by all real arguments, numbers too, on which a result depends.
+
+    The gradient by a single number comes in like any other.
+    """
+    system = to_system(formula)
+    wanted = [e.name for e in system.inputs if _is_real(e)]
+    reverse = _Reverse(system, wanted, is_backward=True)
+    found = _write(formula, reverse.make(), "")
+    return Backward(found, reverse.given, reverse.made)
+
+
+def _write(formula: Formula, made: System, name: str) -> Formula:
     return parse(
         "\n".join(to_lines(made)),
         name or f"{formula.name or 'formula'}_gradient",
@@ -131,12 +155,15 @@ class _Reverse:
 
     system: System
     wanted: list[str]
+    is_backward: bool = False  # as autograd wants it: whatever has a gradient, and all that come in
     arrived: dict[str, list[tuple[tuple[Expr, ...], _Flow]]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)  # names of anything but indices
     extents: dict[str, Expr] = field(default_factory=dict)  # of indices by name
     active: set[str] = field(default_factory=set)  # what depends on an argument that is wanted
     here: Equation | None = None  # the equation that is passed
     backward: list[Equation] = field(default_factory=list)
+    given: dict[str, str] = field(default_factory=dict)  # names of gradients by results
+    made: dict[str, str] = field(default_factory=dict)  # and by arguments
 
     def make(self) -> System:
         system = self.system
@@ -157,14 +184,20 @@ class _Reverse:
             if self.is_active(equation.value):
                 self.active.add(equation.target.tensor.name)
         given: list[Tensor | ScalarInput] = []
-        if len(system.results) > 1 or system.results[0].shape:
+        if self.is_backward or len(system.results) > 1 or system.results[0].shape:
             for made in system.results:
-                name = self.name(made.name)
+                self.given[made.name] = name = self.name(made.name)
                 given.append(Tensor(name, made.shape) if made.shape else ScalarInput(name))
         seeds = dict(zip(system.results, given, strict=False))
         for equation in reversed(system.equations):
             self.pass_equation(equation, seeds)
+        if self.is_backward:
+            self.wanted = [each for each in self.wanted if each in self.arrived] or self.wanted
         last = [self.collect(inputs[each]) for each in self.wanted]
+        self.made = {
+            each: equation.target.tensor.name
+            for each, equation in zip(self.wanted, last, strict=True)
+        }
         results = tuple(equation.target.tensor for equation in last)
         return self.tidy([*system.equations, *self.backward, *last], given, results)
 

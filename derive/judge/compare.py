@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from hashlib import sha256
@@ -47,6 +47,18 @@ class Judgement:
     where: str = ""  # the first difference, in words
 
 
+@dataclass(frozen=True)
+class Pull:
+    """The gradients as a formula, the keywords at which they are judged, and what names mean."""
+
+    formula: Formula
+    system: System
+    variants: Sequence[Mapping[str, Any]]
+    given: Mapping[str, str]  # the gradient that comes in, by the result
+    made: Mapping[str, str]  # and the one that goes out, by the argument
+    numbers: Mapping[str, float] = field(default_factory=dict)  # arguments that do not tell
+
+
 def load_function(source: str, name: str) -> Callable[..., Any]:
     """The function of that name in the text of a generated file.
 
@@ -67,14 +79,17 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
     system: System,
     draws: Sequence[Mapping[str, int]],
     *,
-    variants: Sequence[Mapping[str, int]] = ({},),
+    variants: Sequence[Mapping[str, Any]] = ({},),
+    pull: Pull | None = None,
 ) -> Judgement:
     """The judgement of a file's text at the drawn sizes; the last draw has a row masked out.
 
-    Every draw is called with the keywords of every variant: blocks of one length and another.
+    Every draw is called with the keywords of every variant: blocks of one length and another. With
+    `pull` the formula is that of the file's gradients.
     """
     try:
         function = load_function(source, name)
+        function = function if pull is None else partial(_pull_back, function, pull)
     except Exception as error:  # whatever a broken file raises is its judgement
         return Judgement(False, (), inf, f"the file cannot be run: {_say(error)}")
     worst, is_empty = 0.0, True
@@ -100,6 +115,39 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         return Judgement(False, tuple(judged), inf, NOTHING)
     said = _judge_fields(function, system, draws, variants)
     return Judgement(not said, tuple(judged), inf if said else worst, said)
+
+
+def _pull_back(
+    function: Callable[..., Any], pull: Pull, *, one_by_one: bool = False, **values: Any
+) -> tuple[Any, ...]:
+    """The gradients that a function's own backward gives, all at once or each in a call alone."""
+    import torch
+
+    from derive.judge.fields import to_field
+
+    names = list(pull.made)
+    if one_by_one:
+        alone = [replace(pull, made={name: pull.made[name]}) for name in names]
+        return tuple(found for each in alone for found in _pull_back(function, each, **values))
+    own = {name: value for name, value in values.items() if name not in pull.given.values()}
+    fields = [value for value in own.values() if hasattr(value, "tower")]
+    for name in names:
+        leaf = own.get(name, 1.0)
+        if not _is_tensor(leaf):
+            leaf = torch.tensor(float(leaf), dtype=torch.float64)
+            leaf = to_field(fields[0].tower, leaf) if fields else leaf
+        own[name] = leaf.detach().requires_grad_()
+    own |= {name: value for name, value in pull.numbers.items() if name not in own}
+    results = function(**_spell(function, own))
+    results = results if isinstance(results, tuple) else (results,)
+    pairs = [
+        (result, torch.as_tensor(values[seed], dtype=result.dtype))
+        for result, seed in zip(results, pull.given.values(), strict=True)
+        if seed in values and result.requires_grad
+    ]
+    ends, seeds = zip(*pairs, strict=True)
+    found: tuple[Any, ...] = torch.autograd.grad(ends, [own[name] for name in names], seeds)
+    return found
 
 
 def _is_nan(expected: Any) -> bool:
@@ -146,17 +194,26 @@ def judge_file(  # noqa: PLR0913 - all that a file is made of
     *,
     parts: Sequence[str] = (),
     variants: Sequence[Mapping[str, int]] = ({},),
+    pull: Pull | None = None,
     count: int = 3,
 ) -> Judgement:
     """The judgement of a file at sizes that are drawn; DeriveError where it does not agree.
 
     `parts` are files of each order alone, where the file chooses among several by its sizes.
+    `pull` is what its own backward is judged by.
     """
     draws = choose_sizes(system, count=count)
     judgement = judge_source(source, name, formula, system, draws, variants=variants)
     raise_unless_agrees(judgement, name)
     for part in parts:  # the sizes of a draw are small, and choose but one of them
         raise_unless_agrees(judge_source(part, name, formula, system, draws), name)
+    if pull is not None:
+        draws = choose_sizes(pull.system, count=count)
+        variants = pull.variants
+        backward = judge_source(
+            source, name, pull.formula, pull.system, draws, variants=variants, pull=pull
+        )
+        raise_unless_agrees(backward, f"the backward of {name}")
     return judgement
 
 

@@ -1,0 +1,286 @@
+"""The generated file with a backward of its own: a `torch.autograd.Function` around two plans.
+
+    NAME         what is called: checks ranges, and applies the Function
+    _Function    saves what the backward reads, and says which gradients are wanted
+    _forward     the plan of the results, and of what is kept
+    _backward    the plan of the gradients; those that nobody wants are left out
+
+Where second derivatives are taken, what is kept is computed again from the arguments, so that they
+flow through it, too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from derive.backend.lines import INDENT, WIDTH, fit_assignment, fit_call, fit_targets
+from derive.backend.to_checks import (
+    CHECK,
+    RANGE_CHECK,
+    list_arguments,
+    name_validate,
+    write_check,
+    write_ranges,
+    write_sizes,
+)
+from derive.backend.to_module import (
+    OUTER,
+    make_printer,
+    order_inputs,
+    sign,
+    write_body,
+    write_docstring,
+    write_header,
+)
+from derive.backend.to_torch import to_python
+from derive.ir.nodes import ScalarInput, Tensor
+from derive.ir.text import to_text
+from derive.plan.lower.number import find_counted, find_positive
+from derive.plan.ops import find_reads
+from derive.plan.steps import free_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from derive.backend.to_module import Header
+    from derive.ir.nodes import System
+    from derive.plan.backward import Passes
+    from derive.plan.plan import Plan
+
+ROOM = WIDTH - 2 * len(INDENT)  # columns of a line of a method
+TWICE = "Second derivatives go through the backward; jvp needs the file without --backward."
+
+
+def to_function(passes: Passes, system: System, name: str, header: Header) -> str:
+    """The text of the file; the same plans and header give the same bytes."""
+    forward, backward = passes.forward, passes.backward
+    results = len(system.results)
+    shown = replace(forward, system=system, results=forward.results[:results])
+    blocks = passes.blocks
+    validate = name_validate(shown)
+    ranges = write_ranges(system, validate)
+    body = write_body(forward)
+    sizes, check = write_check(
+        system,
+        lambda size: _is_in(size, body),
+        sorted(find_positive(forward)),
+        find_counted([forward]),
+    )
+    if check:
+        arguments = [argument for argument, _ in list_arguments(system)]
+        body = [*fit_call(CHECK, ", ".join(sizes), arguments), *body]
+    keywords = [f"{block}: int | None = None" for block in blocks.values()]
+    rows = [
+        (blocks[tile.block], "", "int", f"keyword: the same of {tile.index.name} in the backward")
+        for tile in backward.tiles
+    ]
+    said = passes.say()
+    remarks = (f"{said[0].upper()}{said[1:]}.", TWICE)
+    given = [*_list_given(system), *(tile.block for tile in forward.tiles), *blocks.values()]
+    names = [tensor.name for tensor in forward.system.results]
+    applied = fit_call("_Function.apply", "", given)
+    if len(names) == results:
+        call = ["return " + applied[0], *applied[1:]]
+    else:
+        targets = ", ".join([*names[:results], "*_"])
+        call = [f"{targets} = {applied[0]}", *applied[1:], f"return {', '.join(names[:results])}"]
+    own = {equation.target.tensor for equation in system.equations}
+    gradients = [to_text(e) for e in passes.gradients.equations if e.target.tensor not in own]
+    is_more = len(names) > results
+    words = "The results, and what is kept for the backward." if is_more else "The results."
+    functions = [
+        f"{write_header(system, name, header, gradients)}\nimport torch\nfrom torch import Tensor\n"
+        "from torch.autograd.function import FunctionCtx\n",
+        f"{sign(shown, name, validate, keywords)}\n"
+        f"{write_docstring(shown, header, rows, remarks)}\n{_indent([*ranges, *call])}\n",
+        _write_class(passes, system, given),
+        f'{sign(forward, "_forward")}\n{INDENT}"""{words}"""\n{_indent(body)}\n',
+        _write_backward(passes, system, given),
+    ]
+    return "\n\n".join([*functions, *filter(None, (check, RANGE_CHECK if ranges else ""))])
+
+
+def _is_in(size: str, lines: Sequence[str]) -> bool:
+    code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    return re.search(rf"\b{size}\b", code) is not None
+
+
+def _indent(lines: Sequence[str], depth: int = 1) -> str:
+    return "\n".join(f"{INDENT * depth}{line}" for line in lines)
+
+
+def _list_given(system: System) -> list[str]:
+    """The arguments of the formula, tensors and numbers and sizes."""
+    return [entry.name for entry in (*order_inputs(system), *system.sizes)]
+
+
+def _list_blocks(plan: Plan) -> list[str]:
+    return [f"{tile.block}={tile.block}" for tile in plan.tiles]
+
+
+def _write_class(passes: Passes, system: System, given: Sequence[str]) -> str:
+    """The Function: what it saves, and the calls of the two plans."""
+    forward, backward = passes.forward, passes.backward
+    entries = {entry.name: entry for entry in order_inputs(system)}
+    names = [tensor.name for tensor in forward.system.results]
+    more = names[len(system.results) :]
+    read = {entry.name for entry in backward.system.inputs}
+    saved = [name for name in entries if more or name in read] + list(passes.kept)
+    ahead = [*_list_blocks(forward), *(f"{s.name}={s.name}" for s in system.sizes)]
+    behind = [f"{s.name}=ctx.{s.name}" for s in backward.system.sizes]
+    behind += [f"{own}=ctx.{public}" for own, public in passes.blocks.items()]
+    stored = {word.split("ctx.")[1] for word in behind}
+    stored |= {word.split("=")[0] for word in ahead} if more else set()
+    bound = [n if n in saved else f"ctx.{n}" if n in stored else "_" for n in given]
+    first = names[0]
+    made = [n if n in {first, *passes.kept} else "_" for n in names]
+    setup = [
+        *_unpack(bound, "inputs"),
+        *(_unpack(made, "output") if len(names) > 1 else [f"{first} = output"]),
+        f"ctx.dtype = {first}.dtype",
+        *([f"ctx.mark_non_differentiable({', '.join(more)})"] if more else []),
+        "ctx.set_materialize_grads(False)",
+    ]
+    like = make_printer(forward).like
+    numbers = [n for n in saved if isinstance(entries.get(n), ScalarInput)]
+    setup += [f"{n} = {n} if torch.is_tensor({n}) else {like}.new_tensor({n})" for n in numbers]
+    setup += fit_call("ctx.save_for_backward", "", saved, ROOM)
+    gradients = list(passes.given.values())
+    body = _unpack(saved, "ctx.saved_tensors") if saved else []
+    if more:
+        again = [f"{word.split('=')[0]}=ctx.{word.split('=')[1]}" for word in ahead]
+        kept = [n if n in passes.kept and n in more else "_" for n in names]
+        body += ["if torch.is_grad_enabled():  # second derivatives go through what is kept, too"]
+        call = fit_call("_forward", ", ".join(kept), [*entries, *again], ROOM - len(INDENT))
+        body += [f"{INDENT}{line}" for line in call]
+    kinds = {n: e.kind for n, e in entries.items() if isinstance(e, Tensor)}
+    real = [n for n in saved if n in read and kinds.get(n, "real") == "real" and n not in numbers]
+    if real:
+        body.append("# under autocast the results have another dtype than the arguments")
+        targets = ", ".join(real)
+        if len(real) == 1:
+            body.append(f"{targets} = {targets}.to(ctx.dtype)")
+        else:
+            casts = f"each.to(ctx.dtype) for each in ({targets})"
+            body += fit_call("", targets, [casts], ROOM)
+    passed = [entry.name for entry in order_inputs(backward.system)]
+    body += fit_call("return _backward", "", [*passed, *behind, "needs=ctx.needs_input_grad"], ROOM)
+    typed = [
+        f"{name}: {'Tensor' if isinstance(entry, Tensor) else 'float | Tensor'}"
+        for name, entry in entries.items()
+    ]
+    typed += [f"{size.name}: int" for size in system.sizes]
+    typed += [f"{name}: int | None" for name in given[len(typed) :]]
+    returns = "Tensor" if len(names) == 1 else "tuple[Tensor, ...]"
+    taken = [f"{name}: Tensor | None" for name in gradients] + (["*_: None"] if more else [])
+    forwards = fit_call("return _forward", "", [*entries, *ahead], ROOM)
+    lines = [
+        "class _Function(torch.autograd.Function):",
+        f'{INDENT}"""The results, with a backward that is planned like them."""',
+        "",
+        f"{INDENT}generate_vmap_rule = True",
+        "",
+        *_write_method("forward", typed, returns, forwards),
+        "",
+        *_write_method(
+            "setup_context",
+            ["ctx: FunctionCtx", "inputs: tuple", f"output: {returns}"],
+            "None",
+            setup,
+        ),
+        "",
+        *_write_method(
+            "backward", ["ctx: FunctionCtx", *taken], "tuple[Tensor | None, ...]", body
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _unpack(names: Sequence[str], value: str) -> list[str]:
+    """`a, b = value` in a method, one name as a tuple of one."""
+    *lines, last = fit_targets(", ".join(names) + "," * (len(names) == 1), ROOM - len(value))
+    return [*lines, f"{last}{value}"]
+
+
+def _write_method(
+    name: str, parameters: Sequence[str], returns: str, body: Sequence[str]
+) -> list[str]:
+    line = f"{INDENT}def {name}({', '.join(parameters)}) -> {returns}:"
+    head = [line]
+    if len(line) > WIDTH:
+        inner = ", ".join(parameters)
+        rows = [inner] if len(inner) + 8 <= WIDTH else [f"{each}," for each in parameters]
+        head = [f"{INDENT}def {name}(", *(f"{INDENT * 2}{row}" for row in rows)]
+        head.append(f"{INDENT}) -> {returns}:")
+    return [f"{INDENT}@staticmethod", *head, *(f"{INDENT * 2}{line}" for line in body)]
+
+
+def _write_backward(passes: Passes, system: System, given: Sequence[str]) -> str:
+    """The plan of the gradients, each where it is wanted, in the order of what is given."""
+    plan = passes.backward
+    printer = make_printer(plan)
+    needs = free_name("needs", plan.names)
+    flags = {name: free_name(f"needs_{name}", plan.names) for name in passes.made}
+    is_one = len(flags) == 1
+    wanted = {} if is_one else _find_wanted(plan, list(flags.values()))
+    body = write_body(plan, wanted, returns=False)
+    seeds = [e for e in plan.system.inputs if e.name in passes.given.values()]
+    fill: list[str] = []
+    for entry in seeds:
+        name = entry.name
+        if isinstance(entry, ScalarInput):
+            fill.append(f"{name} = 0.0 if {name} is None else {name}")
+        else:
+            shape = "".join(f"{to_python(extent)}, " for extent in entry.shape).removesuffix(", ")
+            zeros = f"{printer.like}.new_zeros({shape or '()'})"
+            value = f"{zeros} if {name} is None else {name}.to({printer.dtype})"
+            fill += fit_assignment(name, value)
+    head = write_sizes(plan.system, lambda size: _is_in(size, [*fill, *body]))
+    if not is_one:
+        places = [given.index(name) for name in flags]
+        listed = ", ".join(flags.values())
+        if places == list(range(len(places))):
+            head += fit_assignment(f"{listed}, *_", needs)
+        else:
+            head += fit_assignment(listed, ", ".join(f"{needs}[{place}]" for place in places))
+    texts = dict(zip(flags, (printer.text(op) for op in plan.results), strict=True))
+    rows = [
+        "None" if n not in texts else texts[n] if is_one else f"{texts[n]} if {flags[n]} else None"
+        for n in given
+    ]
+    line = f"return {', '.join(rows)}{',' * (len(rows) == 1)}"
+    back = [line] if len(line) <= OUTER else [
+        "return (", *(f"{INDENT}{row}," for row in rows), ")"
+    ]
+    signed = sign(plan, "_backward", "", [f"{needs}: tuple[bool, ...]"], passes.given.values())
+    words = "The gradients by the arguments that need one, out of those by the results."
+    return f'{signed}\n{INDENT}"""{words}"""\n{_indent([*head, *fill, *body, *back])}\n'
+
+
+def _find_wanted(plan: Plan, flags: Sequence[str]) -> Mapping[str, str]:
+    """The condition under which each step is wanted, where it is not always.
+
+    What a loop cuts into blocks is always there.
+    """
+    found: dict[str, set[int]] = {}
+    every = set(range(len(flags)))
+    for number, op in enumerate(plan.results):
+        for name in find_reads(op):
+            found.setdefault(name, set()).add(number)
+    for tile in plan.tiles:
+        for _, op in tile.sliced:
+            found.update((name, set(every)) for name in find_reads(op))
+    before = None
+    while before != found:
+        before = {name: set(numbers) for name, numbers in found.items()}
+        for step in reversed(plan.steps):
+            for name in find_reads(step.op):
+                found.setdefault(name, set()).update(found.get(step.name, ()))
+    conditions = {}
+    for step in plan.steps:
+        numbers = found.get(step.name, every)
+        if numbers != every:
+            conditions[step.name] = " or ".join(flags[k] for k in sorted(numbers))
+    return conditions

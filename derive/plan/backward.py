@@ -1,0 +1,142 @@
+"""What a forward pass keeps for the backward one, and the plans of both.
+
+Of the equations that the gradients read, one is kept if it is small: no tensor grows that an
+argument or a result does not hold already, but by a constant factor. What a softmax runs along is
+kept only where it is no larger. What is not kept is computed again, from what is; and what costs more to keep than
+to compute again, as the model of the machine has it, is not kept either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from derive.analysis.extents import find_open_sizes
+from derive.ir.nodes import Access, Along, Tensor
+from derive.ir.polynomial import evaluate_extent
+from derive.ir.text import to_text
+from derive.ir.walk import find_accesses, find_free, walk
+from derive.plan.build import make_plan
+from derive.plan.search import find_plan
+from derive.plan.steps import free_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from derive.ir.nodes import System
+    from derive.plan.plan import Plan
+    from derive.plan.search import Request
+
+LARGER = 4  # times as many elements as the largest argument or result of a batch: still small
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The plan of the results and of what is kept, and the plan of the gradients out of that.
+
+    `given` names the gradient that comes in for each result, `made` the one that goes out for each
+    argument.
+    """
+
+    forward: Plan  # its results are those of the formula, then what is kept
+    backward: Plan
+    gradients: System  # all that the backward is made of, from the arguments
+    kept: tuple[str, ...]  # results among them
+    given: Mapping[str, str]
+    made: Mapping[str, str]
+
+    @property
+    def blocks(self) -> dict[str, str]:
+        """The keyword of each block of the backward, by the name that it has there."""
+        taken = set(self.forward.names) | {tile.block for tile in self.forward.tiles}
+        return {t.block: free_name(f"backward_{t.block}", taken) for t in self.backward.tiles}
+
+    def say(self) -> str:
+        """What the backward costs, and what is kept for it."""
+        flops, peak = (
+            to_text(p.to_expr()).replace(" * ", "*")
+            for p in (self.backward.flops, self.backward.peak_elements)
+        )
+        kept = f"{', '.join(self.kept)} kept for it" if self.kept else "nothing kept for it"
+        return f"its own backward: {flops} operations; {peak} elements alive at once; {kept}"
+
+
+def plan_passes(
+    system: System,
+    gradients: System,
+    names: tuple[Mapping[str, str], Mapping[str, str]],
+    sizes: Mapping[str, int],
+    request: Request,
+) -> Passes:
+    """The plans of a formula and of its gradients; `names` are those of gradients, in and out."""
+    kept = _find_kept(system, gradients, sizes)
+
+    def time(names: tuple[str, ...]) -> float:
+        pair = cut(system, gradients, names)
+        plans = [make_plan(each, sizes, cells=request.cells) for each in pair]
+        return sum(plan.find_time(request.machine) for plan in plans)
+
+    least = time(kept)
+    for name in [each for each in kept if each not in {t.name for t in system.results}]:
+        fewer = tuple(each for each in kept if each != name)
+        if (seconds := time(fewer)) <= least:
+            kept, least = fewer, seconds
+    forward, backward = (find_plan(s, sizes, request) for s in cut(system, gradients, kept))
+    read = {tensor.name for tensor in backward.system.inputs}
+    used = tuple(name for name in kept if name in read)
+    return Passes(forward, backward, gradients, used, *names)
+
+
+def cut(system: System, gradients: System, kept: tuple[str, ...]) -> tuple[System, System]:
+    """The formula with what is kept among its results, and the gradients that take that."""
+    made = {each.target.tensor.name: each.target.tensor for each in gradients.equations}
+    needed = {tensor.name for tensor in gradients.results}
+    equations = []
+    for equation in reversed(gradients.equations):
+        name = equation.target.tensor.name
+        if name in needed and name not in kept:
+            equations.insert(0, equation)
+            needed |= {each.tensor.name for each in find_accesses(equation.value)}
+    used = [name for name in kept if name in needed]
+    inputs = (*gradients.inputs, *(made[name] for name in used))
+    whole = replace(gradients, inputs=inputs, equations=tuple(equations))
+    read = [e for e in inputs if not isinstance(e, Tensor) or e.name in needed]
+    short = replace(whole, inputs=tuple(read))
+    own_inputs = {entry.name for entry in system.inputs}
+    has_real = any(getattr(e, "kind", "") == "real" and e.name in own_inputs for e in read)
+    backward = short if has_real and not find_open_sizes(short) else whole
+    own = {each.target.tensor.name: each.target.tensor for each in system.equations}
+    results = [tensor.name for tensor in system.results]
+    more = tuple(own[name] for name in used if name not in results)
+    return replace(system, results=(*system.results, *more)), backward
+
+
+def _find_kept(system: System, gradients: System, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """The results, and the tensors that are small, as far as something is computed for them."""
+
+    def count(tensor: Tensor) -> int:
+        return prod(evaluate_extent(extent, sizes) for extent in tensor.shape)
+
+    rows: set[str] = set()  # what a softmax makes, or runs along
+    for equation in system.equations:
+        for part in walk(equation.value):
+            if isinstance(part, Along):
+                reads = find_accesses(part.body)
+                rows |= {read.tensor.name for read in reads if part.index in find_free(read)}
+                rows |= {equation.target.tensor.name} if part is equation.value else set()
+    results = [tensor for tensor in system.results if tensor.name not in rows]
+    first = next((tensor.shape[0] for tensor in results if tensor.shape), None)
+    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
+    batches = [t for t in tensors if first is None or first in t.shape]
+    largest = max(map(count, (*results, *(batches or tensors))), default=1)
+    reads = [a for each in gradients.equations for a in find_accesses(each.value)]
+    positions = {a.tensor.name for read in reads for p in read.places for a in find_accesses(p)}
+    small: dict[str, None] = {}
+    for equation in system.equations:
+        tensor, value = equation.target.tensor, equation.value
+        most = largest if tensor.name in rows else LARGER * largest
+        if tensor in results or (not isinstance(value, Access) and count(tensor) <= most):
+            small[tensor.name] = None
+    defined = {each.target.tensor.name for each in gradients.equations}
+    return tuple(name for name in small if name in defined and name not in positions)

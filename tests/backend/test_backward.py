@@ -1,0 +1,180 @@
+"""Files with a backward of their own: `derive build --backward`."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import grad, vmap
+
+from derive import DeriveError, build, parse
+from derive.formulas import find_formula, load_formulas
+from derive.frontend.system import to_system
+from derive.judge.samples import choose_sizes, draw_inputs
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+
+CASES = {
+    "a product": "A[M,K]; B[K,N]; C[i,j] = sum[k](A[i,k] * B[k,j])",
+    "three factors": "x[N]; W[N,M]; y[M]; s = sum[i,j](x[i] * W[i,j] * y[j])",
+    "a number": "x[N]; s = sum[n](x[n]**3)",
+    "a number beside others": "x[N]; y[n] = x[n]**3; s = sum[n](y[n] * x[n]); return s, y",
+    "one of three reaches nothing": "x, u[N]; w[M]; int t[N] < M; y[n] = x[n] * w[t[n]] * 2**u[n]",
+    "an argument that is idle": "x[N]; w[N]; y[n] = x[n]**2 + 0 * argmax[m](w[m])",
+    "a scalar first": "scalar c; x[N]; y[n] = tanh(c * x[n])",
+    "a scalar with a default": "scalar eps = 0.5; x[N,D]; m[n] = mean[d](x[n,d]**2); "
+    "y[n,d] = x[n,d] / sqrt(m[n] + eps)",
+    "a size that no shape tells": "x[H*D]; size H; index h < H; index d < D; "
+    "s[h] = logsumexp[d](x[h*D + d]); y[h] = s[h]**2",
+    "integers and truth values": "w[V,D]; int t[N] < V; bool m[N]; "
+    "y[n,d] = w[t[n],d]**2 * [m[n]]",
+    "a mask in a softmax": "s[N,N]; v[N,D]; p[i,j] = softmax[j, j <= i](s[i,j]); "
+    "z[i,d] = sum[j](p[i,j] * v[j,d])",
+    "a chain that is kept": "x[N,D]; W[D,E]; V[E,D]; h[n,e] = relu(sum[d](x[n,d] * W[d,e])); "
+    "y[n,c] = sum[e](h[n,e] * V[e,c])",
+    "a result that is read": "x[N,D]; y[n,d] = softmax[d](x[n,d])",
+    "a view": "x[N,M]; y[j,i] = x[i,j]",
+    "an alias that is read": "x[N,M]; t[j,i] = x[i,j]; y[j] = sum[i](t[j,i] * sin(t[j,i]))",
+    "a window": "x[B,C,L]; w[O,C,K]; index l < L-K+1; y[b,o,l] = sum[c,k](x[b,c,l+k] * w[o,c,k])",
+    "moments": "x[N,D]; y[n] = var[d](x[n,d]) + max[d](x[n,d])",
+    "a running sum": "x[N,D]; y[n,d] = cumsum[n](x[n,d]**2)",
+    "a name of Python's": "lambda[N]; in[N]; y[n] = lambda[n] * in[n]",
+    "a name of the printer's": "needs, x[N]; needs_x[N]; ctx[N]; y[n] = needs[n]*x[n]*needs_x[n]*ctx[n]",
+    "two results, one unused": "x[N,D]; a[n] = sum[d](x[n,d]**2); b[n] = a[n] * max[d](x[n,d]); "
+    "return a, b",
+}
+
+
+@pytest.mark.parametrize("text", CASES.values(), ids=CASES.keys())
+def test_the_backward_is_the_gradient(text):
+    built = build(parse(text), backward=True)
+    assert built.judge().agrees
+    call, leaves = draw(built)
+    assert gradcheck(call, leaves)
+    assert gradgradcheck(call, leaves)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", load_formulas())
+def test_the_backward_of_the_library(name):
+    built = build(find_formula(name), backward=True, cells=False)
+    assert built.judge().agrees
+    call, leaves = draw(built, sizes={})
+    assert gradcheck(call, leaves, fast_mode=True)
+    assert gradgradcheck(call, leaves, fast_mode=True)
+
+
+def draw(built, sizes=None, dtype=torch.float64):
+    """A function of the floating inputs alone, and those, at the second draw of small sizes."""
+    system = to_system(built.formula)
+    sizes = choose_sizes(system, 2)[1]
+    values = draw_inputs(system, sizes, 1)
+    kept = {n: v for n, v in values.items() if not hasattr(v, "clone") or not v.is_floating_point()}
+    names = [n for n in values if n not in kept]
+    kept = {n: torch.tensor(v, dtype=dtype) if isinstance(v, float) else v for n, v in kept.items()}
+
+    def call(*given):
+        spelled = {**dict(zip(names, given, strict=True)), **kept}
+        known = built.function.__code__.co_varnames
+        return built.function(**{n if n in known else f"{n}_": v for n, v in spelled.items()})
+
+    return call, [values[n].to(dtype).requires_grad_() for n in names]
+
+
+ATTENTION = """
+    x[N, D]; W[D, D]; k, v[M, D]
+    q[n,e] = sum[d](x[n,d] * W[d,e])
+    p[n,m] = softmax[m](sum[e](q[n,e] * k[m,e]))
+    z[n,e] = sum[m](p[n,m] * v[m,e])
+"""
+
+
+@pytest.fixture(scope="module")
+def attention():
+    built = build(parse(ATTENTION), sizes=dict(N=512, M=512, D=32), backward=True)
+    assert built.passes.kept == ("q",)  # neither the softmax nor what it runs along
+    return built.function, build(parse(ATTENTION)).function
+
+
+def leaves(dtype=torch.float32):
+    torch.manual_seed(0)
+    shapes = (5, 4), (4, 4), (3, 4), (3, 4)
+    return [torch.randn(s, dtype=dtype).requires_grad_() for s in shapes]
+
+
+def test_it_trains_under_autocast(attention):
+    found = []
+    for function in attention:
+        given = leaves()
+        with torch.autocast("cpu", torch.bfloat16):
+            z = function(*given)
+        assert z.dtype == torch.bfloat16
+        z.float().pow(2).sum().backward()
+        found.append([each.grad for each in given])
+    for one, other in zip(*found, strict=True):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one, other, rtol=0.1, atol=0.1)
+
+
+def test_under_torch_func(attention):
+    x, *others = leaves(torch.float64)
+    xs = torch.stack([x, 2 * x, x - 1]).detach()
+    others = [each.detach() for each in others]
+    found = []
+    for function in attention:
+        def loss(W, x, function=function):
+            return function(x, W, *others[1:]).pow(2).sum()
+
+        found.append(vmap(grad(loss), in_dims=(None, 0))(others[0], xs))
+        found.append(grad(lambda x: grad(loss)(others[0], x).pow(2).sum())(xs[0]))
+    torch.testing.assert_close(found[0], found[2])
+    torch.testing.assert_close(found[1], found[3])
+
+
+@pytest.mark.slow
+def test_compiled_with_its_gradients(attention):
+    given = leaves(torch.float64)
+    found = []
+    for function in (torch.compile(attention[0], fullgraph=True, dynamic=True), attention[1]):
+        found.append(torch.autograd.grad(function(*given).pow(2).sum(), given))
+    torch.testing.assert_close(*found)
+
+
+def test_what_is_not_wanted_is_not_computed(attention):
+    function, _ = attention
+    made = []
+
+    class Count(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            made.append(func)
+            return func(*args, **(kwargs or {}))
+
+    counts = []
+    for number in range(4):
+        given = [each.detach() for each in leaves()]
+        given[number].requires_grad_()
+        z = function(*given)
+        made.clear()
+        with Count():
+            z.sum().backward()
+        counts.append(len(made))
+        assert [each.grad is not None for each in given] == [k == number for k in range(4)]
+    assert counts[3] < min(counts[:3])  # the values need no scores' gradient
+
+
+def test_a_gradient_that_does_not_come_is_zero():
+    function = build(parse(CASES["two results, one unused"]), backward=True).function
+    x = torch.randn(3, 4, requires_grad=True)
+    function(x)[0].sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "code"),
+    [
+        ("int t[N] < 5; y[n] = t[n] + 1", {}, "gradient-none"),
+        ("x[N]; y[n] = x[n] % 2", {}, "gradient-none"),
+        ("x[N]; y[n] = x[n]", {"dispatch": True}, "backward-dispatch"),
+    ],
+)
+def test_what_has_no_backward_is_refused(text, options, code):
+    with pytest.raises(DeriveError, match=code):
+        build(parse(text), backward=True, **options)
