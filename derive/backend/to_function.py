@@ -129,44 +129,48 @@ def _write_class(passes: Passes, system: System, given: Sequence[str]) -> str:
     read = {entry.name for entry in backward.system.inputs}
     saved = [name for name in entries if more or name in read] + list(passes.kept)
     ahead = [*_list_blocks(forward), *(f"{s.name}={s.name}" for s in system.sizes)]
-    behind = [f"{s.name}=ctx.{s.name}" for s in backward.system.sizes]
-    behind += [f"{own}=ctx.{public}" for own, public in passes.blocks.items()]
-    stored = {word.split("ctx.")[1] for word in behind}
-    stored |= {word.split("=")[0] for word in ahead} if more else set()
-    bound = [n if n in saved else f"ctx.{n}" if n in stored else "_" for n in given]
+    behind = [f"{s.name}={s.name}" for s in backward.system.sizes]
+    behind += [f"{own}={public}" for own, public in passes.blocks.items()]
+    numbers = [word.split("=")[1] for word in (*(ahead if more else ()), *behind)]
+    numbers = [name for name in given if name in numbers]
+    bound = [name if name in saved or name in numbers else "_" for name in given]
+    taken = {*forward.names, *backward.names, *given}
+    ctx, inputs, output = (free_name(word, taken) for word in ("ctx", "inputs", "output"))
     first = names[0]
     made = [n if n in {first, *passes.kept} else "_" for n in names]
     setup = [
-        *_unpack(bound, "inputs"),
-        *(_unpack(made, "output") if len(names) > 1 else [f"{first} = output"]),
-        f"ctx.dtype = {first}.dtype",
-        *([f"ctx.mark_non_differentiable({', '.join(more)})"] if more else []),
-        "ctx.set_materialize_grads(False)",
+        *_unpack(bound, inputs),
+        *(_unpack(made, output) if len(names) > 1 else [f"{first} = {output}"]),
+        f"{ctx}.dtype = {first}.dtype",
+        *([f"{ctx}.numbers = {_tuple(numbers)}"] if numbers else []),
+        *([f"{ctx}.mark_non_differentiable({', '.join(more)})"] if more else []),
+        f"{ctx}.set_materialize_grads(False)",
     ]
     like = make_printer(forward).like
-    numbers = [n for n in saved if isinstance(entries.get(n), ScalarInput)]
-    setup += [f"{n} = {n} if torch.is_tensor({n}) else {like}.new_tensor({n})" for n in numbers]
-    setup += fit_call("ctx.save_for_backward", "", saved, ROOM)
+    scalars = [n for n in saved if isinstance(entries.get(n), ScalarInput)]
+    setup += [f"{n} = {n} if torch.is_tensor({n}) else {like}.new_tensor({n})" for n in scalars]
+    setup += fit_call(f"{ctx}.save_for_backward", "", saved, ROOM)
     gradients = list(passes.given.values())
-    body = _unpack(saved, "ctx.saved_tensors") if saved else []
+    body = _unpack(saved, f"{ctx}.saved_tensors") if saved else []
+    body += _unpack(numbers, f"{ctx}.numbers") if numbers else []
     if more:
-        again = [f"{word.split('=')[0]}=ctx.{word.split('=')[1]}" for word in ahead]
         kept = [n if n in passes.kept and n in more else "_" for n in names]
         body += ["if torch.is_grad_enabled():  # second derivatives go through what is kept, too"]
-        call = fit_call("_forward", ", ".join(kept), [*entries, *again], ROOM - len(INDENT))
+        call = fit_call("_forward", ", ".join(kept), [*entries, *ahead], ROOM - len(INDENT))
         body += [f"{INDENT}{line}" for line in call]
     kinds = {n: e.kind for n, e in entries.items() if isinstance(e, Tensor)}
-    real = [n for n in saved if n in read and kinds.get(n, "real") == "real" and n not in numbers]
+    real = [n for n in saved if n in read and kinds.get(n, "real") == "real" and n not in scalars]
     if real:
         body.append("# under autocast the results have another dtype than the arguments")
         targets = ", ".join(real)
         if len(real) == 1:
-            body.append(f"{targets} = {targets}.to(ctx.dtype)")
+            body.append(f"{targets} = {targets}.to({ctx}.dtype)")
         else:
-            casts = f"each.to(ctx.dtype) for each in ({targets})"
+            casts = f"each.to({ctx}.dtype) for each in ({targets})"
             body += fit_call("", targets, [casts], ROOM)
+    needs = free_name("needs", backward.names)
     passed = [entry.name for entry in order_inputs(backward.system)]
-    body += fit_call("return _backward", "", [*passed, *behind, "needs=ctx.needs_input_grad"], ROOM)
+    body += fit_call("return _backward", "", [*passed, *behind, f"{needs}={ctx}.needs_input_grad"], ROOM)
     typed = [
         f"{name}: {'Tensor' if isinstance(entry, Tensor) else 'float | Tensor'}"
         for name, entry in entries.items()
@@ -174,7 +178,7 @@ def _write_class(passes: Passes, system: System, given: Sequence[str]) -> str:
     typed += [f"{size.name}: int" for size in system.sizes]
     typed += [f"{name}: int | None" for name in given[len(typed) :]]
     returns = "Tensor" if len(names) == 1 else "tuple[Tensor, ...]"
-    taken = [f"{name}: Tensor | None" for name in gradients] + (["*_: None"] if more else [])
+    seeds = [f"{name}: Tensor | None" for name in gradients] + (["*_: None"] if more else [])
     forwards = fit_call("return _forward", "", [*entries, *ahead], ROOM)
     lines = [
         "class _Function(torch.autograd.Function):",
@@ -186,21 +190,25 @@ def _write_class(passes: Passes, system: System, given: Sequence[str]) -> str:
         "",
         *_write_method(
             "setup_context",
-            ["ctx: FunctionCtx", "inputs: tuple", f"output: {returns}"],
+            [f"{ctx}: FunctionCtx", f"{inputs}: tuple", f"{output}: {returns}"],
             "None",
             setup,
         ),
         "",
         *_write_method(
-            "backward", ["ctx: FunctionCtx", *taken], "tuple[Tensor | None, ...]", body
+            "backward", [f"{ctx}: FunctionCtx", *seeds], "tuple[Tensor | None, ...]", body
         ),
     ]
     return "\n".join(lines) + "\n"
 
 
+def _tuple(names: Sequence[str]) -> str:
+    return ", ".join(names) + "," * (len(names) == 1)
+
+
 def _unpack(names: Sequence[str], value: str) -> list[str]:
     """`a, b = value` in a method, one name as a tuple of one."""
-    *lines, last = fit_targets(", ".join(names) + "," * (len(names) == 1), ROOM - len(value))
+    *lines, last = fit_targets(_tuple(names), ROOM - len(value))
     return [*lines, f"{last}{value}"]
 
 

@@ -192,7 +192,9 @@ class _Reverse:
         for equation in reversed(system.equations):
             self.pass_equation(equation, seeds)
         if self.is_backward:
-            self.wanted = [each for each in self.wanted if each in self.arrived] or self.wanted
+            self.wanted = [each for each in self.wanted if each in self.arrived]
+            if not self.wanted:
+                raise _refuse("no result depends on a real argument")
         last = [self.collect(inputs[each]) for each in self.wanted]
         self.made = {
             each: equation.target.tensor.name

@@ -36,8 +36,8 @@ CASES = {
     "a window": "x[B,C,L]; w[O,C,K]; index l < L-K+1; y[b,o,l] = sum[c,k](x[b,c,l+k] * w[o,c,k])",
     "moments": "x[N,D]; y[n] = var[d](x[n,d]) + max[d](x[n,d])",
     "a running sum": "x[N,D]; y[n,d] = cumsum[n](x[n,d]**2)",
-    "a name of Python's": "lambda[N]; in[N]; y[n] = lambda[n] * in[n]",
-    "a name of the printer's": "needs, x[N]; needs_x[N]; ctx[N]; y[n] = needs[n]*x[n]*needs_x[n]*ctx[n]",
+    "names of the printer's": "needs, needs_x, ctx, inputs, output, x[N]; size dtype; "
+    "y[n] = needs[n] * needs_x[n] * ctx[n] * inputs[n] * output[n] * x[n] * dtype",
     "two results, one unused": "x[N,D]; a[n] = sum[d](x[n,d]**2); b[n] = a[n] * max[d](x[n,d]); "
     "return a, b",
 }
@@ -89,9 +89,9 @@ ATTENTION = """
 
 @pytest.fixture(scope="module")
 def attention():
-    built = build(parse(ATTENTION), sizes=dict(N=512, M=512, D=32), backward=True)
+    built = build(parse(ATTENTION), sizes=dict(N=512, M=512, D=32), backward=True, cells=False)
     assert built.passes.kept == ("q",)  # neither the softmax nor what it runs along
-    return built.function, build(parse(ATTENTION)).function
+    return built.function, build(parse(ATTENTION), cells=False).function
 
 
 def leaves(dtype=torch.float32):
