@@ -152,9 +152,9 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     `cells=False`: no call of torch that lacks second derivatives. `machine`: what operations cost,
     if not what they cost on an ordinary one. `dispatch`: the file holds the orders of contraction
     for much smaller and larger sizes too, and takes them there. `backward`: the file has a backward
-    of its own, planned from the formula's gradients, which keeps little. `origin` and `rebuild` are what the
-    file's header says of where it comes from. Raises DeriveError for a formula that cannot be used,
-    and for a memory that no plan keeps to.
+    of its own, planned from the formula's gradients, for which it keeps little. `origin` and
+    `rebuild` are what the file's header says of where it comes from. Raises DeriveError for a
+    formula that cannot be used, and for a memory that no plan keeps to.
     """
     formula = read_formula(formula)
     most = None if memory is None else parse_memory(memory) // WIDTH

@@ -47,7 +47,11 @@ def fit_append(name: str, value: str, room: int = WIDTH - 2 * len(INDENT)) -> li
     line = f"{name}.append({value})"
     if len(line) <= room:
         return [line]
-    return [f"{name}.append(", *(f"{INDENT}{row}" for row in _break(value, (WIDTH - room) // len(INDENT) - 1)), ")"]
+    return [
+        f"{name}.append(",
+        *(f"{INDENT}{row}" for row in _break(value, (WIDTH - room) // len(INDENT) - 1)),
+        ")",
+    ]
 
 
 def fit_for(

@@ -170,7 +170,9 @@ def _write_class(passes: Passes, system: System, given: Sequence[str]) -> str:
             body += fit_call("", targets, [casts], ROOM)
     needs = free_name("needs", backward.names)
     passed = [entry.name for entry in order_inputs(backward.system)]
-    body += fit_call("return _backward", "", [*passed, *behind, f"{needs}={ctx}.needs_input_grad"], ROOM)
+    body += fit_call(
+        "return _backward", "", [*passed, *behind, f"{needs}={ctx}.needs_input_grad"], ROOM
+    )
     typed = [
         f"{name}: {'Tensor' if isinstance(entry, Tensor) else 'float | Tensor'}"
         for name, entry in entries.items()
@@ -259,9 +261,7 @@ def _write_backward(passes: Passes, system: System, given: Sequence[str]) -> str
         for n in given
     ]
     line = f"return {', '.join(rows)}{',' * (len(rows) == 1)}"
-    back = [line] if len(line) <= OUTER else [
-        "return (", *(f"{INDENT}{row}," for row in rows), ")"
-    ]
+    back = [line] if len(line) <= OUTER else ["return (", *(f"{INDENT}{row}," for row in rows), ")"]
     signed = sign(plan, "_backward", "", [f"{needs}: tuple[bool, ...]"], passes.given.values())
     words = "The gradients by the arguments that need one, out of those by the results."
     return f'{signed}\n{INDENT}"""{words}"""\n{_indent([*head, *fill, *body, *back])}\n'

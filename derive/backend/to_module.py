@@ -67,9 +67,7 @@ class Header:
     rebuild: str  # the command that makes it again
 
 
-def write_header(
-    system: System, name: str, header: Header, gradients: Sequence[str] = ()
-) -> str:
+def write_header(system: System, name: str, header: Header, gradients: Sequence[str] = ()) -> str:
     """The module docstring: title, equations, gradients, source, and how to rebuild."""
     title = header.title or name.replace("_", " ").capitalize()
     lines = [line for text in to_lines(system) for line in wrap_text(text, INDENT, INDENT * 2)]

@@ -1,9 +1,9 @@
 """What a forward pass keeps for the backward one, and the plans of both.
 
-Of the equations that the gradients read, one is kept if it is small: no tensor grows that an
-argument or a result does not hold already, but by a constant factor. What a softmax runs along is
-kept only where it is no larger. What is not kept is computed again, from what is; and what costs more to keep than
-to compute again, as the model of the machine has it, is not kept either.
+Of the tensors that the gradients read, one is kept if it is small beside the largest argument or
+result of a batch; what a softmax runs along, or makes, only if it is no larger. What is not kept is
+computed again, from what is. Nor is anything kept where that takes more time, by the model of the
+machine: it may keep torch's own call for several steps from being used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from derive.plan.steps import free_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from derive.ir.nodes import System
+    from derive.ir.nodes import Equation, System
     from derive.plan.plan import Plan
     from derive.plan.search import Request
 
@@ -92,7 +92,7 @@ def cut(system: System, gradients: System, kept: tuple[str, ...]) -> tuple[Syste
     """The formula with what is kept among its results, and the gradients that take that."""
     made = {each.target.tensor.name: each.target.tensor for each in gradients.equations}
     needed = {tensor.name for tensor in gradients.results}
-    equations = []
+    equations: list[Equation] = []
     for equation in reversed(gradients.equations):
         name = equation.target.tensor.name
         if name in needed and name not in kept:
@@ -122,8 +122,8 @@ def _find_kept(system: System, gradients: System, sizes: Mapping[str, int]) -> t
     for equation in system.equations:
         for part in walk(equation.value):
             if isinstance(part, Along):
-                reads = find_accesses(part.body)
-                rows |= {read.tensor.name for read in reads if part.index in find_free(read)}
+                inside = find_accesses(part.body)
+                rows |= {read.tensor.name for read in inside if part.index in find_free(read)}
                 rows |= {equation.target.tensor.name} if part is equation.value else set()
     results = [tensor for tensor in system.results if tensor.name not in rows]
     first = next((tensor.shape[0] for tensor in results if tensor.shape), None)

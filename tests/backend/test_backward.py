@@ -17,15 +17,14 @@ CASES = {
     "three factors": "x[N]; W[N,M]; y[M]; s = sum[i,j](x[i] * W[i,j] * y[j])",
     "a number": "x[N]; s = sum[n](x[n]**3)",
     "a number beside others": "x[N]; y[n] = x[n]**3; s = sum[n](y[n] * x[n]); return s, y",
-    "one of three reaches nothing": "x, u[N]; w[M]; int t[N] < M; y[n] = x[n] * w[t[n]] * 2**u[n]",
+    "a gather among others": "x, u[N]; w[M]; int t[N] < M; y[n] = x[n] * w[t[n]] / u[n]",
     "an argument that is idle": "x[N]; w[N]; y[n] = x[n]**2 + 0 * argmax[m](w[m])",
     "a scalar first": "scalar c; x[N]; y[n] = tanh(c * x[n])",
     "a scalar with a default": "scalar eps = 0.5; x[N,D]; m[n] = mean[d](x[n,d]**2); "
     "y[n,d] = x[n,d] / sqrt(m[n] + eps)",
     "a size that no shape tells": "x[H*D]; size H; index h < H; index d < D; "
     "s[h] = logsumexp[d](x[h*D + d]); y[h] = s[h]**2",
-    "integers and truth values": "w[V,D]; int t[N] < V; bool m[N]; "
-    "y[n,d] = w[t[n],d]**2 * [m[n]]",
+    "integers and truth values": "w[V,D]; int t[N] < V; bool m[N]; y[n,d] = w[t[n],d]**2 * [m[n]]",
     "a mask in a softmax": "s[N,N]; v[N,D]; p[i,j] = softmax[j, j <= i](s[i,j]); "
     "z[i,d] = sum[j](p[i,j] * v[j,d])",
     "a chain that is kept": "x[N,D]; W[D,E]; V[E,D]; h[n,e] = relu(sum[d](x[n,d] * W[d,e])); "
@@ -120,6 +119,7 @@ def test_under_torch_func(attention):
     others = [each.detach() for each in others]
     found = []
     for function in attention:
+
         def loss(W, x, function=function):
             return function(x, W, *others[1:]).pow(2).sum()
 
