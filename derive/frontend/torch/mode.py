@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError
@@ -229,16 +230,33 @@ def _answer(
         return answer_query(trace, function, args, named)
     function, args, named = make_precise(name, function, args, named)
     known = find_op(name)
-    if known is not None and known.definition is not None:
-        with mode, trace.inside():
-            return trace.note_result(known.definition(*args, **named))
-    if known is None and find_op(name.rstrip("_")) is None and is_open(function):
+    base = find_op(name[:-1]) if known is None and name.endswith("_") else None
+    row = known or base
+    if row is not None and row.definition is not None:
+        is_write = known is None or name.endswith("_")
+        # What torch refuses is no formula, and what it gives is judged beside the definition.
+        real = None if is_write else function(*_strip(args), **_strip(named))
+        into = args[0] if known is None else named.pop("out", None)
+        try:
+            bound = signature(row.definition).bind(*args, **named)
+            with mode, trace.inside():
+                found = row.definition(*bound.args, **bound.kwargs)
+                found = found if into is None else into.copy_(found)
+                trace.note_result(found)
+        except TypeError as error:
+            says = f"{name} is called in a way that is not known ({error})"
+            raise trace.refuse("lift-op", says) from None
+        except DeriveError as error:
+            told = error.diagnostic
+            here = trace.refuse(told.code, told.says, told.help)
+            raise error if told.facts else here from None
+        for one, other in zip(find_tensors(real), find_tensors(found), strict=False):
+            if one.shape != other.shape or kind_of(one) != kind_of(other):
+                raise trace.refuse("lift-unsure", f"{name} is called in a way that is not known")
+        return found
+    if row is None and is_open(function):
         with open_functional(), mode, trace.inside():
             return trace.note_result(function(*args, **named))
-    base = find_op(name[:-1]) if known is None and name.endswith("_") else None
-    if base is not None and base.definition is not None:
-        with mode, trace.inside():
-            return args[0].copy_(base.definition(*args, **named))
     written = find_written(name, known.is_write if known else None, args, named)
     problem = _prepare(trace, name, written, args, named) if written else None
     out = function(*_strip(args), **_strip(named))  # what numbers carry is the op's to read

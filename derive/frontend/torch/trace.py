@@ -164,7 +164,7 @@ def hint_of(index: Index) -> str:
     return index.name.partition("~")[0]
 
 
-def call_it(name: str, tensor: Any) -> Any:
+def note_name(name: str, tensor: Any) -> Any:
     """The tensor, under a name that a person gives to such a step: `mu`."""
     known = getattr(tensor, "__dict__", {}).get(SHADOW)
     if known is not None and isinstance(known[1], Shadow):

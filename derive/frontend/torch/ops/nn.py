@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any
 
 from derive.errors import refuse
-from derive.frontend.torch.call import Call, composite, op
-from derive.frontend.torch.trace import Shadow, call_it
+from derive.frontend.torch.call import Op, composite
+from derive.frontend.torch.trace import note_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
-def _dropout(call: Call) -> Shadow:
+def _dropout(
+    input: Any,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    train: bool | None = None,
+) -> Any:
     """Nothing in eval mode; random numbers in training."""
-    training = call.get(2, "train" if "train" in call.named else "training", True)
-    if training and call.get(1, "p", 0.5):
-        raise call.trace.refuse("lift-random", "dropout draws random numbers", "call .eval()")
-    return call.shadow(0)
+    if p and (training if train is None else train):
+        raise refuse("lift-random", "dropout draws random numbers", help="call .eval()")
+    return input
+
+
+def _find_moments(input: Any, dims: tuple[int, ...]) -> tuple[Any, Any]:
+    """Mean and variance, each a step with a name."""
+    mean = note_name("mu", input.mean(dims))
+    return mean, note_name("variance", input.var(dims, correction=0))
+
+
+def _standardize(input: Any, moments: Sequence[Any], eps: float, behind: int) -> Any:
+    """Less the mean, over the root of the variance; both get axes of length 1 behind them."""
+    mean, variance = (each[(..., *[None] * behind)] for each in moments)
+    return (input - mean) / (variance + eps).sqrt()
+
+
+def _scale(input: Any, weight: Any, bias: Any, behind: int = 0) -> Any:
+    """Each channel by its weight, with its bias."""
+    place = (..., *[None] * behind)
+    input = input if weight is None else input * weight[place]
+    return input if bias is None else input + bias[place]
 
 
 def _layer_norm(
@@ -26,30 +55,18 @@ def _layer_norm(
     eps: float = 1e-5,
     *_: Any,
 ) -> Any:
-    dims = tuple(range(-len(normalized_shape), 0))
-    mean, spread = _find_moments(input, dims, len(dims))
-    found = (input - mean) / (spread + eps).sqrt()
-    if weight is not None:
-        found = found * weight
-    return found if bias is None else found + bias
-
-
-def _find_moments(input: Any, dims: tuple[int, ...], behind: int = 0) -> tuple[Any, Any]:
-    """Mean and variance, each a step with a name, and axes of length 1 behind them."""
-    ones = (...,) + (None,) * behind
-    mean = call_it("mu", input.mean(dims))
-    spread = call_it("variance", input.var(dims, correction=0))
-    return mean[ones], spread[ones]
+    count = len(normalized_shape)
+    moments = _find_moments(input, tuple(range(-count, 0)))
+    return _scale(_standardize(input, moments, eps, count), weight, bias)
 
 
 def _rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
 ) -> Any:
-    dims = tuple(range(-len(normalized_shape), 0))
+    count = len(normalized_shape)
     eps = 2.220446049250313e-16 if eps is None else eps
-    rms = (input.square().mean(dims) + eps).sqrt()
-    found = input / call_it("rms", rms)[(..., *[None] * len(dims))]
-    return found if weight is None else found * weight
+    rms = (input.square().mean(tuple(range(-count, 0))) + eps).sqrt()
+    return _scale(input / note_name("rms", rms)[(..., *[None] * count)], weight, None)
 
 
 def _batch_norm(  # noqa: PLR0913, PLR0917 - torch's
@@ -63,21 +80,10 @@ def _batch_norm(  # noqa: PLR0913, PLR0917 - torch's
     eps: float = 1e-5,
     *_: Any,
 ) -> Any:
-    behind = input.dim() - 2
+    behind, moments = input.dim() - 2, (running_mean, running_var)
     if training:
-        mean, spread = _find_moments(input, (0, *range(2, input.dim())), behind)
-    else:
-        mean, spread = (each[(..., *[None] * behind)] for each in (running_mean, running_var))
-    found = (input - mean) / (spread + eps).sqrt()
-    return _scale(found, weight, bias)
-
-
-def _scale(input: Any, weight: Any, bias: Any) -> Any:
-    """Each channel by its weight, with its bias."""
-    behind = (..., *[None] * (input.dim() - 2))
-    if weight is not None:
-        input = input * weight[behind]
-    return input if bias is None else input + bias[behind]
+        moments = _find_moments(input, (0, *range(2, input.dim())))
+    return _scale(_standardize(input, moments, eps, behind), weight, bias, behind)
 
 
 def _group_norm(
@@ -85,9 +91,10 @@ def _group_norm(
 ) -> Any:
     channels = int(input.shape[1]) if num_groups != 1 else -1  # groups are counted in numbers
     grouped = input.unflatten(1, (num_groups, channels // num_groups))
-    mean, spread = _find_moments(grouped, tuple(range(2, grouped.dim())), grouped.dim() - 2)
-    found = ((grouped - mean) / (spread + eps).sqrt()).flatten(1, 2)
-    return _scale(found, weight, bias)
+    behind = grouped.dim() - 2
+    moments = _find_moments(grouped, tuple(range(2, grouped.dim())))
+    found = _standardize(grouped, moments, eps, behind).flatten(1, 2)
+    return _scale(found, weight, bias, behind - 1)
 
 
 def _instance_norm(  # noqa: PLR0913, PLR0917 - torch's
@@ -100,13 +107,10 @@ def _instance_norm(  # noqa: PLR0913, PLR0917 - torch's
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    behind = input.dim() - 2
+    behind, moments = input.dim() - 2, (running_mean, running_var)
     if use_input_stats:
-        mean, spread = _find_moments(input, tuple(range(2, input.dim())), behind)
-    else:
-        mean, spread = (each[(..., *[None] * behind)] for each in (running_mean, running_var))
-    found = (input - mean) / (spread + eps).sqrt()
-    return _scale(found, weight, bias)
+        moments = _find_moments(input, tuple(range(2, input.dim())))
+    return _scale(_standardize(input, moments, eps, behind), weight, bias, behind)
 
 
 def _attention(  # noqa: PLR0913, PLR0917 - torch's
@@ -125,8 +129,7 @@ def _attention(  # noqa: PLR0913, PLR0917 - torch's
         query = torch.nn.functional.dropout(query, dropout_p)
     if enable_gqa:
         times = query.shape[-3] // key.shape[-3]
-        key = key.repeat_interleave(times, dim=-3)
-        value = value.repeat_interleave(times, dim=-3)
+        key, value = (each.repeat_interleave(times, dim=-3) for each in (key, value))
     scores = query @ key.transpose(-2, -1)
     scores = scores / query.shape[-1] ** 0.5 if scale is None else scores * scale
     if is_causal:
@@ -156,408 +159,225 @@ def _normalize(
     return input / input.norm(p=p, dim=dim, keepdim=True).clamp(min=eps)
 
 
-_NN = "torch.nn.functional"
+def _loss(name: str, find: Callable[..., Any], *examples: str) -> Op:
+    """A loss by its elements, or by them and their weights, of those arguments that `find` names.
+
+    Torch's signature says which arguments there are; the others have to be left out.
+    """
+
+    def run(*args: Any, **named: Any) -> Any:
+        import torch
+
+        known = signature(getattr(torch.nn.functional, name))
+        bound = known.bind(*args, **named)
+        bound.apply_defaults()
+        given = bound.arguments
+        reduction = given.pop("reduction")
+        losses = find(*(given.pop(each) for each in signature(find).parameters))
+        for other, value in given.items():
+            if value is not known.parameters[other].default:
+                raise refuse("lift-op", f"{other} is not known to the lifter")
+        losses, weights = losses if isinstance(losses, tuple) else (losses, None)
+        losses = losses if weights is None else losses * weights
+        if reduction == "mean" and weights is not None:
+            return losses.sum() / weights.sum()
+        if reduction == "batchmean":
+            return losses.sum() / losses.shape[0]
+        return getattr(losses, reduction)() if reduction in {"mean", "sum"} else losses
+
+    return composite(name, run, *(each.replace("LOSS", f"{_NN}.{name}") for each in examples))
 
 
-def finish(losses: Any, reduction: str) -> Any:
-    """The mean, the sum, or each."""
-    if reduction == "mean":
-        return losses.mean()
-    if reduction == "batchmean":
-        return losses.sum() / losses.shape[0]
-    return losses.sum() if reduction == "sum" else losses
-
-
-def refuse_given(**given: Any) -> None:
-    """Arguments that have to be left out."""
-    for name, value in given.items():
-        if value is not None:
-            raise refuse("lift-op", f"{name} is not known to the lifter")
-
-
-def _square_error(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    weight: Any = None,
-) -> Any:
-    refuse_given(size_average=size_average, reduce=reduce, weight=weight)
-    return finish((input - target) ** 2, reduction)
-
-
-def _absolute_error(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    weight: Any = None,
-) -> Any:
-    refuse_given(size_average=size_average, reduce=reduce, weight=weight)
-    return finish((input - target).abs(), reduction)
-
-
-def _huber(
-    input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
-) -> Any:
-    import torch
-
-    refuse_given(weight=weight)
+def _huber(input: Any, target: Any, delta: float) -> Any:
     gap = (input - target).abs()
-    return finish(torch.where(gap < delta, gap**2 / 2, delta * (gap - delta / 2)), reduction)
+    return (gap**2 / 2).where(gap < delta, delta * (gap - delta / 2))
 
 
-def _smooth(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    beta: float = 1.0,
-) -> Any:
-    import torch
-
-    refuse_given(size_average=size_average, reduce=reduce)
+def _smooth(input: Any, target: Any, beta: float) -> Any:
     gap = (input - target).abs()
-    if beta == 0:
-        return finish(gap, reduction)
-    return finish(torch.where(gap < beta, gap**2 / (2 * beta), gap - beta / 2), reduction)
+    return gap if beta == 0 else (gap**2 / (2 * beta)).where(gap < beta, gap - beta / 2)
 
 
-def _cross_entropy(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    ignore_index: int = -100,
-    reduce: Any = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
+def _cross_entropy(
+    input: Any, target: Any, weight: Any, ignore_index: int, label_smoothing: float
 ) -> Any:
-    refuse_given(size_average=size_average, reduce=reduce)
     axis = 1 if input.dim() > 1 else 0
     logs = input.log_softmax(axis)
     if target.is_floating_point():
-        refuse_given(weight=weight)
+        if weight is not None:
+            raise refuse("lift-op", "weight is not known to the lifter")
         if label_smoothing:
-            share = label_smoothing * (1 / input.shape[axis])
-            target = target * (1 - label_smoothing) + share
-        losses = -(logs * target).sum(axis)
-        return losses.mean() if reduction == "mean" else finish(losses, reduction)
-    found = _nll(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
+            rest = label_smoothing * (1 / input.shape[axis])
+            target = target * (1 - label_smoothing) + rest
+        return -(logs * target).sum(axis)
+    found = _nll(logs, target, weight, ignore_index)
     if not label_smoothing:
         return found
-    if weight is not None or ignore_index >= 0:
+    if isinstance(found, tuple):
         raise refuse("lift-op", "label_smoothing with weights or ignored classes is not known")
-    spread = finish(-logs.mean(axis), reduction)
-    return (1 - label_smoothing) * found + label_smoothing * spread
+    return (1 - label_smoothing) * found + label_smoothing * -logs.mean(axis)
 
 
-def _nll(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    ignore_index: int = -100,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Any:
+def _nll(input: Any, target: Any, weight: Any, ignore_index: int) -> Any:
     """The target has no entry below zero: an index that is ignored would be one."""
-    import torch
-
-    refuse_given(size_average=size_average, reduce=reduce)
     if input.dim() == 1:
         if weight is not None or ignore_index >= 0:
             raise refuse("lift-op", "weights or ignored classes of one row are not known")
         return -input[target]
     losses = -input.gather(1, target.unsqueeze(1)).squeeze(1)
     if weight is None and ignore_index < 0:
-        return finish(losses, reduction)
-    shares = torch.ones_like(losses) if weight is None else weight[target]
+        return losses
+    weights = losses.new_ones(losses.shape) if weight is None else weight[target]
     if ignore_index >= 0:
-        shares = torch.where(target == ignore_index, 0.0, shares)
-    if reduction == "mean":
-        return (losses * shares).sum() / shares.sum()
-    return finish(losses * shares, reduction)
+        weights = weights.masked_fill(target == ignore_index, 0.0)
+    return losses, weights
 
 
-def _divergence(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    log_target: bool = False,
-) -> Any:
-    import torch
-
-    refuse_given(size_average=size_average, reduce=reduce)
+def _divergence(input: Any, target: Any, log_target: bool) -> Any:
     if log_target:
-        return finish(target.exp() * (target - input), reduction)
-    return finish(torch.xlogy(target, target) - target * input, reduction)
+        return target.exp() * (target - input)
+    return target.xlogy(target) - target * input
 
 
-def _binary_logits(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    pos_weight: Any = None,
-) -> Any:
-    import torch
+def _binary_logits(input: Any, target: Any, weight: Any, pos_weight: Any) -> Any:
+    from torch.nn.functional import softplus
 
-    refuse_given(size_average=size_average, reduce=reduce)
     if pos_weight is None:
-        losses = torch.nn.functional.softplus(input) - input * target
+        losses = softplus(input) - input * target
     else:
-        share = 1 + (pos_weight - 1) * target
-        losses = (1 - target) * input + share * torch.nn.functional.softplus(-input)
-    return finish(losses if weight is None else losses * weight, reduction)
+        losses = (1 - target) * input + (1 + (pos_weight - 1) * target) * softplus(-input)
+    return losses if weight is None else losses * weight
 
 
-def _binary(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Any:
+def _binary(input: Any, target: Any, weight: Any) -> Any:
     """Logarithms are at least -100."""
-    refuse_given(size_average=size_average, reduce=reduce)
     yes, no = input.log().clamp(min=-100), (1 - input).log().clamp(min=-100)
     losses = (target - 1) * no - target * yes
-    return finish(losses if weight is None else losses * weight, reduction)
-
-
-def _margin(
-    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-) -> Any:
-    refuse_given(size_average=size_average, reduce=reduce)
-    return finish((1 + (-target * input).exp()).log(), reduction)
+    return losses if weight is None else losses * weight
 
 
 def _triplet(  # noqa: PLR0913, PLR0917 - torch's
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: float = 1.0,
-    p: float = 2.0,
-    eps: float = 1e-6,
-    swap: bool = False,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
+    anchor: Any, positive: Any, negative: Any, margin: float, p: float, eps: float, swap: bool
 ) -> Any:
-    refuse_given(size_average=size_average, reduce=reduce)
     near, far = _pair_distance(anchor, positive, p, eps), _pair_distance(anchor, negative, p, eps)
     if swap:
         far = far.minimum(_pair_distance(positive, negative, p, eps))
-    return finish((margin + near - far).relu(), reduction)
+    return (margin + near - far).relu()
 
 
-def _ranking(  # noqa: PLR0913, PLR0917 - torch's
-    input1: Any,
-    input2: Any,
-    target: Any,
-    margin: float = 0,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Any:
-    refuse_given(size_average=size_average, reduce=reduce)
-    return finish((margin - target * (input1 - input2)).relu(), reduction)
+def _hinge(input: Any, target: Any, margin: float) -> Any:
+    return input.where(target != -1, 0.0) + (margin - input).relu().where(target != 1, 0.0)
 
 
-def _hinge(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    target: Any,
-    margin: float = 1.0,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Any:
-    import torch
-
-    refuse_given(size_average=size_average, reduce=reduce)
-    far = torch.where(target != 1, (margin - input).relu(), 0.0)
-    return finish(torch.where(target != -1, input, 0.0) + far, reduction)
-
-
-def _cosine_embedding(  # noqa: PLR0913, PLR0917 - torch's
-    input1: Any,
-    input2: Any,
-    target: Any,
-    margin: float = 0,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Any:
-    import torch
-
-    refuse_given(size_average=size_average, reduce=reduce)
+def _cosine_embedding(input1: Any, input2: Any, target: Any, margin: float) -> Any:
     squares = (input1.square().sum(-1) + 1e-12) * (input2.square().sum(-1) + 1e-12)
     cosine = (input1 * input2).sum(-1) / squares.sqrt()
-    far = torch.where(target == -1, (cosine - margin).relu(), 0.0)
-    return finish(torch.where(target == 1, 1 - cosine, 0.0) + far, reduction)
+    far = (cosine - margin).relu().where(target == -1, 0.0)
+    return (1 - cosine).where(target == 1, 0.0) + far
 
 
-def _poisson(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    target: Any,
-    log_input: bool = True,
-    full: bool = False,
-    size_average: Any = None,
-    eps: float = 1e-8,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Any:
-    refuse_given(size_average=size_average, reduce=reduce, full=full or None)
-    if log_input:
-        return finish(input.exp() - target * input, reduction)
-    return finish(input - target * (input + eps).log(), reduction)
-
-
-def _gaussian(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    target: Any,
-    var: Any,
-    full: bool = False,
-    eps: float = 1e-6,
-    reduction: str = "mean",
-) -> Any:
+def _gaussian(input: Any, target: Any, var: Any, full: bool, eps: float) -> Any:
     if isinstance(var, float) or var.dim() != input.dim():
         raise refuse("lift-op", "gaussian_nll_loss with a variance of another shape is not known")
     bounded = var.clamp(min=eps)
     losses = (bounded.log() + (input - target) ** 2 / bounded) / 2
-    return finish(losses + math.log(2 * math.pi) / 2 if full else losses, reduction)
+    return losses + math.log(2 * math.pi) / 2 if full else losses
 
+
+_NN = "torch.nn.functional"
 
 OPS = (
-    op(
+    composite(
         "dropout alpha_dropout feature_dropout",
         _dropout,
-        "x[B, S]: torch.nn.functional.dropout(x, 0.1, False)",
+        f"x[B, S]: {_NN}.dropout(x, 0.1, False)",
         "x[B, S]: torch.dropout(x, 0.1, train=False)",
-        is_view=True,
     ),
     composite(
         "layer_norm",
         _layer_norm,
-        "x[B, S]; w[S]; b[S]: torch.nn.functional.layer_norm(x, (x.shape[1],), w, b)",
+        f"x[B, S]; w[S]; b[S]: {_NN}.layer_norm(x, (x.shape[1],), w, b)",
     ),
+    composite("rms_norm", _rms_norm, f"x[B, S]; w[S]: {_NN}.rms_norm(x, (x.shape[1],), w, 1e-6)"),
     composite(
-        "rms_norm",
-        _rms_norm,
-        "x[B, S]; w[S]: torch.nn.functional.rms_norm(x, (x.shape[1],), w, 1e-6)",
+        "batch_norm", _batch_norm, f"x[B, S]; m[S]; v[S]; w[S]: {_NN}.batch_norm(x, m, v, w)"
     ),
+    composite("group_norm", _group_norm, f"x[B, S]; w[S]: {_NN}.group_norm(x, 1, w)"),
     composite(
-        "batch_norm",
-        _batch_norm,
-        "x[B, S]; m[S]; v[S]; w[S]: torch.nn.functional.batch_norm(x, m, v, w)",
-    ),
-    composite(
-        "group_norm",
-        _group_norm,
-        "x[B, S]; w[S]: torch.nn.functional.group_norm(x, 1, w)",
-    ),
-    composite(
-        "instance_norm",
-        _instance_norm,
-        "x[B, C, S]; w[C]: torch.nn.functional.instance_norm(x, weight=w)",
+        "instance_norm", _instance_norm, f"x[B, C, S]; w[C]: {_NN}.instance_norm(x, weight=w)"
     ),
     composite(
         "scaled_dot_product_attention",
         _attention,
-        "q[B, S, D]; k, v[B, T, D]: torch.nn.functional.scaled_dot_product_attention(q, k, v)",
-        "q, k, v[B, S, D]: "
-        "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
-        "q, k, v[B, S, D]; bool m[B, S, S]: "
-        "torch.nn.functional.scaled_dot_product_attention(q, k, v, m)",
+        f"q[B, S, D]; k, v[B, T, D]: {_NN}.scaled_dot_product_attention(q, k, v)",
+        f"q, k, v[B, S, D]: {_NN}.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        f"q, k, v[B, S, D]; bool m[B, S, S]: {_NN}.scaled_dot_product_attention(q, k, v, m)",
     ),
-    composite(
-        "cosine_similarity",
-        _cosine,
-        "x, y[B, S]: torch.nn.functional.cosine_similarity(x, y)",
-    ),
-    composite(
-        "pairwise_distance",
-        _pair_distance,
-        "x, y[B, S]: torch.nn.functional.pairwise_distance(x, y)",
-    ),
-    composite("normalize", _normalize, "x[B, S]: torch.nn.functional.normalize(x)"),
-    composite("mse_loss", _square_error, f"x, y[B, S]: {_NN}.mse_loss(x, y)"),
-    composite("l1_loss", _absolute_error, f"x, y[B, S]: {_NN}.l1_loss(x, y)"),
-    composite("huber_loss", _huber, f"x, y[B, S]: {_NN}.huber_loss(x, y, delta=0.5)"),
-    composite("smooth_l1_loss", _smooth, f"x, y[B, S]: {_NN}.smooth_l1_loss(x, y, beta=0.5)"),
-    composite(
+    composite("cosine_similarity", _cosine, f"x, y[B, S]: {_NN}.cosine_similarity(x, y)"),
+    composite("pairwise_distance", _pair_distance, f"x, y[B, S]: {_NN}.pairwise_distance(x, y)"),
+    composite("normalize", _normalize, f"x[B, S]: {_NN}.normalize(x)"),
+    _loss("mse_loss", lambda input, target: (input - target) ** 2, "x, y[B, S]: LOSS(x, y)"),
+    _loss("l1_loss", lambda input, target: (input - target).abs(), "x, y[B, S]: LOSS(x, y)"),
+    _loss("huber_loss", _huber, "x, y[B, S]: LOSS(x, y, delta=0.5)"),
+    _loss("smooth_l1_loss", _smooth, "x, y[B, S]: LOSS(x, y, beta=0.5)"),
+    _loss(
         "cross_entropy",
         _cross_entropy,
-        f"x[B, V]; int t[B] < V: {_NN}.cross_entropy(x, t)",
-        f"x[B, V]; int t[B] < V: {_NN}.cross_entropy(x, t, label_smoothing=0.1)",
-        f"x[B, V, S]; int t[B, S] < V: {_NN}.cross_entropy(x, t, reduction='none')",
-        f"x, y[B, V]: {_NN}.cross_entropy(x, y, label_smoothing=0.1)",
+        "x[B, V]; int t[B] < V: LOSS(x, t)",
+        "x[B, V]; int t[B] < V: LOSS(x, t, label_smoothing=0.1)",
+        "x[B, V, S]; int t[B, S] < V: LOSS(x, t, reduction='none')",
+        "x, y[B, V]: LOSS(x, y, label_smoothing=0.1)",
     ),
-    composite(
+    _loss(
         "nll_loss",
         _nll,
-        f"x[B, V]; int t[B] < V: {_NN}.nll_loss(x, t, reduction='sum')",
-        f"x[B, V]; int t[B] < V; w[V]: {_NN}.nll_loss(x, t, w)",
-        f"x[B, V]; int t[B] < V: {_NN}.nll_loss(x, t, ignore_index=0, reduction='none')",
+        "x[B, V]; int t[B] < V: LOSS(x, t, reduction='sum')",
+        "x[B, V]; int t[B] < V; w[V]: LOSS(x, t, w)",
+        "x[B, V]; int t[B] < V: LOSS(x, t, ignore_index=0, reduction='none')",
     ),
-    composite(
+    _loss(
         "kl_div",
         _divergence,
-        f"x, y[B, S]: {_NN}.kl_div(x, y, reduction='batchmean', log_target=True)",
-        f"x[B, S]; y[B, S] > 0: {_NN}.kl_div(x, y, reduction='sum')",
-        f"x, y[B, S]: {_NN}.kl_div(x, (y - 1).relu(), reduction='sum')",
+        "x, y[B, S]: LOSS(x, y, reduction='batchmean', log_target=True)",
+        "x[B, S]; y[B, S] > 0: LOSS(x, y, reduction='sum')",
+        "x, y[B, S]: LOSS(x, (y - 1).relu(), reduction='sum')",
     ),
-    composite(
+    _loss(
         "binary_cross_entropy_with_logits",
         _binary_logits,
-        f"x, y[B, S]: {_NN}.binary_cross_entropy_with_logits(x, y)",
-        f"x, y[B, S]; w[S]: {_NN}.binary_cross_entropy_with_logits(x, y, pos_weight=w)",
+        "x, y[B, S]: LOSS(x, y)",
+        "x, y[B, S]; w[S]: LOSS(x, y, pos_weight=w)",
     ),
-    composite(
-        "binary_cross_entropy",
-        _binary,
-        f"x, y[B, S]: {_NN}.binary_cross_entropy(x.sigmoid(), y.sigmoid())",
+    _loss("binary_cross_entropy", _binary, "x, y[B, S]: LOSS(x.sigmoid(), y.sigmoid())"),
+    _loss(
+        "soft_margin_loss",
+        lambda input, target: (1 + (-target * input).exp()).log(),
+        "x, y[B, S]: LOSS(x, y)",
     ),
-    composite("soft_margin_loss", _margin, f"x, y[B, S]: {_NN}.soft_margin_loss(x, y)"),
-    composite(
+    _loss(
         "triplet_margin_loss",
         _triplet,
-        f"x, y, z[B, S]: {_NN}.triplet_margin_loss(x, y, z, 0.5)",
-        f"x, y, z[B, S]: {_NN}.triplet_margin_loss(x, y, z, swap=True, reduction='none')",
+        "x, y, z[B, S]: LOSS(x, y, z, 0.5)",
+        "x, y, z[B, S]: LOSS(x, y, z, swap=True, reduction='none')",
     ),
-    composite(
+    _loss(
         "margin_ranking_loss",
-        _ranking,
-        f"x, y[B]; z[B]: {_NN}.margin_ranking_loss(x, y, z, 0.5)",
+        lambda input1, input2, target, margin: (margin - target * (input1 - input2)).relu(),
+        "x, y[B]; z[B]: LOSS(x, y, z, 0.5)",
     ),
-    composite(
-        "hinge_embedding_loss",
-        _hinge,
-        f"x[B, S]; int t[B, S] < 2: {_NN}.hinge_embedding_loss(x, 2 * t - 1, 1.2)",
-    ),
-    composite(
+    _loss("hinge_embedding_loss", _hinge, "x[B, S]; int t[B, S] < 2: LOSS(x, 2 * t - 1, 1.2)"),
+    _loss(
         "cosine_embedding_loss",
         _cosine_embedding,
-        f"x, y[B, S]; int t[B] < 2: {_NN}.cosine_embedding_loss(x, y, 2 * t - 1, 0.1)",
+        "x, y[B, S]; int t[B] < 2: LOSS(x, y, 2 * t - 1, 0.1)",
     ),
-    composite(
+    _loss(
         "poisson_nll_loss",
-        _poisson,
-        f"x, y[B, S]: {_NN}.poisson_nll_loss(x, y)",
-        f"x, y[B, S]: {_NN}.poisson_nll_loss(x.abs(), y, log_input=False, reduction='sum')",
+        lambda input, target, log_input, eps: (
+            input.exp() - target * input if log_input else input - target * (input + eps).log()
+        ),
+        "x, y[B, S]: LOSS(x, y)",
+        "x, y[B, S]: LOSS(x.abs(), y, log_input=False, reduction='sum')",
     ),
-    composite(
-        "gaussian_nll_loss",
-        _gaussian,
-        f"x, y[B, S]; v[B, S] > 0: {_NN}.gaussian_nll_loss(x, y, v, full=True)",
-    ),
+    _loss("gaussian_nll_loss", _gaussian, "x, y[B, S]; v[B, S] > 0: LOSS(x, y, v, full=True)"),
 )

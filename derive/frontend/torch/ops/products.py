@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import reduce
+from operator import matmul
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import refuse
 from derive.frontend.from_einsum import Fault, read_einsum, write_sublists
 from derive.frontend.torch.call import Call, composite, op
-from derive.frontend.torch.exprs import add, multiply, to_number
-from derive.frontend.torch.numbers import to_expr
+from derive.frontend.torch.exprs import multiply
 from derive.frontend.torch.ops.sums import fold
 from derive.frontend.torch.trace import Shadow, at
-from derive.ir.nodes import ONE, Expr, Index
+from derive.ir.nodes import ONE, Index
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from derive.frontend.torch.trace import Trace
 
 
@@ -30,137 +32,46 @@ def contract(
                 indices[name] = trace.indices.copy(index)
             elif index.extent is not ONE:
                 trace.unify(known.extent, index.extent)
-    factors = [
-        trace.read_number(
-            part, [_place(indices[n], old) for n, old in zip(own, part.indices, strict=True)]
-        )
-        for part, own in zip(parts, names, strict=True)
-    ]
-    bound = [
-        indices[name] for name in indices if name not in out and indices[name].extent is not ONE
-    ]
+    factors = []
+    for part, own in zip(parts, names, strict=True):
+        pairs = zip(own, part.indices, strict=True)
+        places = [at(old if old.extent is ONE else indices[name]) for name, old in pairs]
+        factors.append(trace.read_number(part, places))
+    bound = [each for name, each in indices.items() if name not in out and each.extent is not ONE]
     value = fold("sum", bound, multiply(*factors))
     kind = "real" if any(part.kind == "real" for part in parts) else "int"
     return trace.make([indices[name] for name in out], value, kind)
 
 
-def _place(index: Index, own: Index) -> Expr:
-    return at(own) if own.extent is ONE else at(index)
-
-
-def matmul(trace: Trace, one: Shadow, other: Shadow) -> Shadow:
-    """`one @ other`: leading axes are broadcast."""
-    batch = max(one.rank - 2, other.rank - 2, 0)
-    lead = [f"b{k}" for k in range(batch)]
-    left = [*lead[batch - max(one.rank - 2, 0) :], "i", "k"][-one.rank or None :]
-    left = ["k"] if one.rank == 1 else left
-    right = [*lead[batch - max(other.rank - 2, 0) :], "k", "j"]
-    right = ["k"] if other.rank == 1 else right
-    out = [*lead, *(["i"] if one.rank > 1 else []), *(["j"] if other.rank > 1 else [])]
-    return contract(trace, (one, other), (left, right), out)
-
-
 def _matmul(call: Call) -> Shadow:
-    return matmul(
-        call.trace, call.shadow(0), call.shadow(1, "mat2" if "mat2" in call.named else "other")
+    """`one @ other`: leading axes are broadcast."""
+    second = next((name for name in ("mat2", "vec", "tensor") if name in call.named), "other")
+    one, other = call.shadow(0), call.shadow(1, second)
+    lead = [f"b{k}" for k in range(max(one.rank, other.rank) - 2)]
+    left, right = (
+        ["k"] if part.rank == 1 else [*lead[len(lead) - part.rank + 2 :], *last]
+        for part, last in ((one, "ik"), (other, "kj"))
     )
-
-
-def _rmatmul(call: Call) -> Shadow:
-    return matmul(call.trace, call.shadow(1, "other"), call.shadow(0))
-
-
-def _inner(call: Call) -> Shadow:
-    """The last axes are summed; all others stay."""
-    one, other = call.shadow(0), call.shadow(1, "other")
-    if not one.rank or not other.rank:
-        raise call.trace.refuse("lift-op", f"{call.name} of a number is not known")
-    left = [*(f"l{k}" for k in range(one.rank - 1)), "k"]
-    right = [*(f"r{k}" for k in range(other.rank - 1)), "k"]
-    return contract(call.trace, (one, other), (left, right), [*left[:-1], *right[:-1]])
-
-
-def _outer(call: Call) -> Shadow:
-    return contract(
-        call.trace, (call.shadow(0), call.shadow(1, "vec2")), (["i"], ["j"]), ["i", "j"]
-    )
-
-
-def _add_product(call: Call) -> Shadow:
-    """addmm, baddbmm, addmv: beta * input + alpha * product."""
-    trace = call.trace
-    names = ("mat", "vec") if call.name == "addmv" else ("mat1", "mat2")
-    if "batch1" in call.named:
-        names = ("batch1", "batch2")
-    product = matmul(trace, call.shadow(1, names[0]), call.shadow(2, names[1]))
-    added = call.shadow(0)
-    beta, alpha = call.named.get("beta", 1), call.named.get("alpha", 1)
-    indices = trace.broadcast(product, added)
-    total = multiply(to_expr(alpha), trace.spread(product, indices))
-    if beta:
-        own = to_number(trace.spread(added, indices), added.kind)
-        total = add(multiply(to_expr(beta), own), total)
-    return trace.make(indices, total, "real")
-
-
-def _linear(call: Call) -> Shadow:
-    trace, value, weight = call.trace, call.shadow(0), call.shadow(1, "weight")
-    lead = [f"b{k}" for k in range(value.rank - 1)]
-    own = ["o", "k"] if weight.rank == 2 else ["k"]
-    out = [*lead, "o"] if weight.rank == 2 else lead
-    product = contract(trace, (value, weight), ([*lead, "k"], own), out)
-    bias = call.get(2, "bias")
-    if bias is None:
-        return product
-    added = trace.shadow(bias)
-    indices = trace.broadcast(product, added)
-    return trace.make(
-        indices, add(trace.spread(product, indices), trace.spread(added, indices)), "real"
-    )
-
-
-def _bilinear(call: Call) -> Shadow:
-    trace = call.trace
-    one, other, weight = (
-        call.shadow(0, "input1"),
-        call.shadow(1, "input2"),
-        call.shadow(2, "weight"),
-    )
-    lead = [f"b{k}" for k in range(one.rank - 1)]
-    names = ([*lead, "i"], [*lead, "j"], ["o", "i", "j"])
-    product = contract(trace, (one, other, weight), names, [*lead, "o"])
-    bias = call.get(3, "bias")
-    if bias is None:
-        return product
-    added = trace.shadow(bias)
-    indices = trace.broadcast(product, added)
-    return trace.make(
-        indices, add(trace.spread(product, indices), trace.spread(added, indices)), "real"
-    )
+    out = [*lead, *("i" if one.rank > 1 else ""), *("j" if other.rank > 1 else "")]
+    return contract(call.trace, (one, other), (left, right), out)
 
 
 def _einsum(call: Call) -> Shadow:
-    trace = call.trace
-    equation, operands = _read_einsum(call)
-    parts = [trace.shadow(operand) for operand in operands]
-    spec = read_einsum(equation)
-    if isinstance(spec, Fault) or len(spec.operands) != len(parts):
-        raise trace.refuse("lift-op", "the einsum string has another number of operands")
-    return contract(trace, parts, *spec.expand([part.rank for part in parts]))
-
-
-def _read_einsum(call: Call) -> tuple[str, list[Any]]:
     """The equation and the operands; lists of numbers are indices."""
-    first = call.get(0, "equation")
+    first, rest = call.get(0, "equation"), call.args[1:]
     if isinstance(first, str):
-        rest = call.args[1:]
         operands = rest[0] if len(rest) == 1 and isinstance(rest[0], (tuple, list)) else rest
-        return first, list(operands)
-    has_output = len(call.args) % 2 == 1
-    lists = [*call.args[1::2], *(call.args[-1:] if has_output else ())]
-    terms = [[None if n is Ellipsis else n for n in each] for each in lists]
-    end = len(call.args) - has_output
-    return write_sublists(terms, has_output=has_output), list(call.args[:end:2])
+    else:
+        has_output = len(call.args) % 2 == 1
+        lists = [*call.args[1::2], *(call.args[-1:] if has_output else ())]
+        terms = [[None if n is Ellipsis else n for n in each] for each in lists]
+        first = write_sublists(terms, has_output=has_output)
+        operands = call.args[: len(call.args) - has_output : 2]
+    parts = [call.trace.shadow(operand) for operand in operands]
+    spec = read_einsum(first)
+    if isinstance(spec, Fault) or len(spec.operands) != len(parts):
+        raise call.trace.refuse("lift-op", "the einsum string has another number of operands")
+    return contract(call.trace, parts, *spec.expand([part.rank for part in parts]))
 
 
 def _tensordot(call: Call) -> Shadow:
@@ -179,27 +90,40 @@ def _tensordot(call: Call) -> Shadow:
     return contract(call.trace, (one, other), (left, right), out)
 
 
-def _chain(call: Call) -> Shadow:
-    given = call.args[0] if isinstance(call.args[0], (tuple, list)) else call.args
-    parts = [call.trace.shadow(tensor) for tensor in given]
-    found = parts[0]
-    for part in parts[1:]:
-        found = matmul(call.trace, found, part)
-    return found
+def _inner(input: Any, other: Any) -> Any:
+    """The last axes are summed; all others stay."""
+    import torch
+
+    if not input.dim() or not other.dim():
+        return input * other
+    return torch.tensordot(input, other, ([-1], [-1]))
 
 
-def _add_outer(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    product = alpha * vec1[:, None] * vec2
-    return product if beta == 0 else beta * input + product
+def _add_to(multiply: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Beta * input + alpha * product, as the addmm family has it; mat1 goes before mat2."""
+
+    def run(input: Any, *factors: Any, beta: float = 1, alpha: float = 1, **named: Any) -> Any:
+        product = multiply(*factors, *(named[name] for name in sorted(named)))
+        product = product if alpha == 1 else alpha * product
+        return product if beta == 0 else (input if beta == 1 else beta * input) + product
+
+    return run
 
 
-def _add_batches(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    product = alpha * (batch1 @ batch2).sum(0)
-    return product if beta == 0 else beta * input + product
+def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
+    found = input @ (weight.mT if weight.dim() > 1 else weight)
+    return found if bias is None else found + bias
 
 
-def _vector_products(x: Any, y: Any, *, dim: int = -1) -> Any:
-    return (x * y).sum(dim)
+def _bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+    import torch
+
+    found = torch.einsum("...i,...j,oij->...o", input1, input2, weight)
+    return found if bias is None else found + bias
+
+
+def _chain(*tensors: Any) -> Any:
+    return reduce(matmul, tensors[0] if isinstance(tensors[0], (tuple, list)) else tensors)
 
 
 def _matrix_norm(
@@ -208,19 +132,9 @@ def _matrix_norm(
     dim: Any = (-2, -1),
     keepdim: bool = False,
 ) -> Any:
-    import torch
-
     if ord != "fro":
         raise refuse("lift-op", f"a norm of matrices of order {ord} is not known")
-    return torch.linalg.vector_norm(A, 2, dim, keepdim)
-
-
-def _distances(x1: Any, x2: Any, p: float = 2.0, *_: Any, **__: Any) -> Any:
-    return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p=p, dim=-1)
-
-
-def _distance(input: Any, other: Any, p: float = 2) -> Any:
-    return (input - other).norm(p=p)
+    return A.norm(2, dim, keepdim)
 
 
 OPS = (
@@ -232,17 +146,21 @@ OPS = (
         "x[S]; y[S]: x @ y",
         "x[B, S]; y[S]: torch.mv(x, y)",
     ),
-    op("rmatmul", _rmatmul),
-    op("inner", _inner, "x, y[S, S]: torch.inner(x, y)", "x[B, S]; y[T, S]: torch.inner(x, y)"),
-    op("outer ger", _outer, "x[S]; y[T]: torch.outer(x, y)"),
-    op(
+    composite("rmatmul", lambda input, other: other.matmul(input)),
+    composite(
+        "inner", _inner, "x, y[S, S]: torch.inner(x, y)", "x[B, S]; y[T, S]: torch.inner(x, y)"
+    ),
+    composite(
+        "outer ger", lambda input, vec2: input[:, None] * vec2, "x[S]; y[T]: torch.outer(x, y)"
+    ),
+    composite(
         "addmm baddbmm addmv",
-        _add_product,
+        _add_to(matmul),
         "b[E]; x[S, D]; y[D, E]: torch.addmm(b, x, y)",
         "b[S, T]; x[B, S, D]; y[B, D, T]: torch.baddbmm(b, x, y, beta=0.5, alpha=2)",
     ),
-    op("linear", _linear, "x[B, S]; w[T, S]; b[T]: torch.nn.functional.linear(x, w, b)"),
-    op(
+    composite("linear", _linear, "x[B, S]; w[T, S]; b[T]: torch.nn.functional.linear(x, w, b)"),
+    composite(
         "bilinear", _bilinear, "x[B, S]; y[B, T]; w[O, S, T]: torch.nn.functional.bilinear(x, y, w)"
     ),
     op(
@@ -254,21 +172,35 @@ OPS = (
         "x[B, S]; y[S, T]: torch.einsum(x, [0, 1], y, [1, 2], [0, 2])",
     ),
     op("tensordot", _tensordot, "x[B, S, D]; y[D, S]: torch.tensordot(x, y, ([1, 2], [1, 0]))"),
-    op(
+    composite(
         "multi_dot chain_matmul linalg_multi_dot",
         _chain,
         "x[B, S]; y[S, T]; z[T, D]: torch.linalg.multi_dot((x, y, z))",
     ),
-    composite("addr", _add_outer, "x[B]; y[S]; z[B, S]: torch.addr(z, x, y, alpha=2)"),
     composite(
-        "addbmm", _add_batches, "x[B, T, S]; y[B, S, D]; z[T, D]: torch.addbmm(z, x, y, beta=0.5)"
+        "addr",
+        _add_to(lambda one, other: one[:, None] * other),
+        "x[B]; y[S]; z[B, S]: torch.addr(z, x, y, alpha=2)",
     ),
     composite(
-        "linalg_vecdot vecdot", _vector_products, "x, y[S, D]: torch.linalg.vecdot(x, y, dim=0)"
+        "addbmm",
+        _add_to(lambda one, other: (one @ other).sum(0)),
+        "x[B, T, S]; y[B, S, D]; z[T, D]: torch.addbmm(z, x, y, beta=0.5)",
+    ),
+    composite(
+        "linalg_vecdot vecdot",
+        lambda x, y, *, dim=-1: (x * y).sum(dim),
+        "x, y[S, D]: torch.linalg.vecdot(x, y, dim=0)",
     ),
     composite(
         "linalg_matrix_norm matrix_norm", _matrix_norm, "x[B, S, D]: torch.linalg.matrix_norm(x)"
     ),
-    composite("cdist", _distances, "x[B, T, D]; y[B, S, D]: torch.cdist(x, y)"),
-    composite("dist", _distance, "x, y[S, D]: torch.dist(x, y)"),
+    composite(
+        "cdist",
+        lambda x1, x2, p=2.0, *_, **__: (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p=p, dim=-1),
+        "x[B, T, D]; y[B, S, D]: torch.cdist(x, y)",
+    ),
+    composite(
+        "dist", lambda input, other, p=2: (input - other).norm(p=p), "x, y[S, D]: torch.dist(x, y)"
+    ),
 )

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from fractions import Fraction
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from derive.frontend.torch.call import Call, op
+from derive.errors import refuse
+from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import (
     compare,
     divide,
-    flip_sign,
     multiply,
-    power,
     subtract,
     to_condition,
     to_number,
 )
 from derive.frontend.torch.numbers import SymbolicFloat, to_expr
-from derive.frontend.torch.trace import Shadow, at, find_axis
+from derive.frontend.torch.trace import Shadow, at
 from derive.ir.functions import ROWS
-from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Along, Expr, Index, Number, Reduce
+from derive.ir.nodes import ONE, TRUE, ZERO, Along, Expr, Index, Reduce
 from derive.ir.nodes import Call as Function
 from derive.ir.polynomial import Polynomial
 
 if TYPE_CHECKING:
-    from derive.frontend.torch.trace import Trace
+    from collections.abc import Callable, Sequence
 
-HALF = Number(Fraction(1, 2))
+    from derive.frontend.torch.trace import Trace
 
 
 def open_axes(
@@ -68,42 +66,31 @@ def _refuse_cut(call: Call) -> None:
         raise call.trace.refuse("lift-op", "real numbers cut to integers are not known")
 
 
-def _extreme(call: Call, kind: str) -> Any:
+def _extreme(kind: str) -> Callable[..., Any]:
     """Largest and smallest: of all, of two tensors, or along one axis with the places."""
+
+    def run(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+        import torch
+
+        other = dim if hasattr(dim, "dtype") else other
+        if other is not None:
+            return getattr(torch, f"{kind}imum")(input, other)
+        if dim is None:
+            return getattr(input, f"a{kind}")()
+        parts = getattr(input, f"a{kind}")(dim, keepdim), getattr(input, f"arg{kind}")(dim, keepdim)
+        return getattr(torch.return_types, kind)(parts)
+
+    return run
+
+
+def _find_place(call: Call) -> Shadow:
+    """The place of the largest."""
     trace, shadow = call.trace, call.shadow(0)
-    other = call.get(1, "other" if "other" in call.named else "dim")
-    if hasattr(other, "dtype"):
-        indices = trace.broadcast(shadow, trace.shadow(other))
-        values = [
-            to_number(trace.spread(s, indices), s.kind) for s in (shadow, trace.shadow(other))
-        ]
-        return trace.make(indices, Function(kind, tuple(values)), call.kind)
-    if other is None:
-        indices, bound, value = open_axes(trace, shadow, range(shadow.rank), False)
-        return trace.make(indices, fold(kind, bound, value), call.kind)
-    axis = find_axis(other, shadow.rank)
-    keepdim = call.flag(2, "keepdim")
-    indices, bound, value = open_axes(trace, shadow, (axis,), keepdim)
-    found = trace.make(indices, fold(kind, bound, value), shadow.kind)
-    return found, _find_place(trace, shadow, f"arg{kind}", (axis, keepdim))
-
-
-def _find_place(trace: Trace, shadow: Shadow, name: str, along: tuple[int, bool]) -> Shadow:
-    """The place of the largest; of the smallest, that of the largest of the contrary."""
-    axis, keepdim = along
-    indices, bound, value = open_axes(trace, shadow, (axis,), keepdim)
-    if not bound:
-        return trace.make(indices, ZERO, "int")
-    value = value if name == "argmax" else flip_sign(value)
-    return trace.make(indices, Reduce("argmax", bound, TRUE, value), "int")
-
-
-def _arg(call: Call) -> Shadow:
-    trace, shadow = call.trace, call.shadow(0)
-    if call.get(1, "dim") is None:
-        raise trace.refuse("lift-op", f"{call.name} over all axes is not known")
-    axis = find_axis(call.get(1, "dim"), shadow.rank)
-    return _find_place(trace, shadow, call.name, (axis, call.flag(2, "keepdim")))
+    indices, bound, value = open_axes(
+        trace, shadow, (call.axis(1, shadow.rank),), call.flag(2, "keepdim")
+    )
+    found = Reduce("argmax", bound, TRUE, value) if bound else ZERO
+    return trace.make(indices, found, "int")
 
 
 def _logic(call: Call) -> Shadow:
@@ -116,74 +103,71 @@ def _logic(call: Call) -> Shadow:
     return trace.make(indices, compare(">", found, ZERO), "bool")
 
 
-def _count(call: Call) -> Shadow:
-    """How many elements are not 0."""
+def _variance(call: Call) -> Shadow:
+    """Torch's spellings: (dims, correction=, keepdim=), (dims, unbiased, keepdim), (unbiased)."""
     trace, shadow = call.trace, call.shadow(0)
-    indices, bound, value = open_axes(trace, shadow, call.axes(1, shadow.rank), False)
-    truth = value if shadow.kind == "bool" else to_number(to_condition(value, "real"), "bool")
-    return trace.make(indices, fold("sum", bound, truth), "int")
-
-
-def _spread(call: Call) -> Any:
-    """var, std, var_mean by their definition."""
-    trace, shadow = call.trace, call.shadow(0)
-    first = call.get(1, "dim")
-    axes = tuple(range(shadow.rank)) if isinstance(first, bool) else call.axes(1, shadow.rank)
-    correction, keepdim = _read_correction(call, first)
+    if isinstance(call.get(1, "dim"), bool):
+        correction, keepdim, axes = call.args[1], False, tuple(range(shadow.rank))
+    else:
+        correction = call.named.get("correction", call.get(2, "unbiased", 1))
+        keepdim, axes = call.flag(3, "keepdim"), call.axes(1, shadow.rank)
     indices, bound, value = open_axes(trace, shadow, axes, keepdim)
     found = fold("var", bound, value) if bound else subtract(value, value)
-    if correction:
-        count = Polynomial.of(1)
-        for index in bound:
-            count = count * Polynomial.of(index.extent)
-        whole = count.to_expr()
-        found = multiply(found, divide(whole, subtract(whole, to_expr(correction))))
-    if call.name.startswith("std"):
-        found = power(found, HALF)
-    spread = trace.make(indices, found, "real")
-    if not call.name.endswith("_mean"):
-        return spread
-    indices, bound, value = open_axes(trace, shadow, axes, keepdim)
-    return spread, trace.make(indices, fold("mean", bound, value), "real")
+    if correction or correction is None:
+        count = prod((Polynomial.of(index.extent) for index in bound), start=Polynomial.of(1))
+        whole, less = count.to_expr(), 1.0 if correction is None else float(correction)
+        found = multiply(found, divide(whole, subtract(whole, to_expr(less))))
+    return trace.make(indices, found, "real")
 
 
-def _read_correction(call: Call, first: Any) -> tuple[float, bool]:
-    if isinstance(first, bool):
-        return float(first), False
-    asked = call.named.get("correction", call.get(2, "unbiased", 1))
-    keepdim = call.named.get("keepdim", call.args[3] if len(call.args) > 3 else False)
-    return float(1 if asked is None else asked), bool(keepdim)
+def _with_mean(find: Callable[..., Any]) -> Callable[..., Any]:
+    def run(input: Any, *args: Any, **named: Any) -> Any:
+        dims = named.get("dim", args[0] if args else None)
+        keepdim = named.get("keepdim", len(args) > 2 and args[2])
+        mean = input.mean() if isinstance(dims, bool) else input.mean(dims, keepdim)
+        return find(input, *args, **named), mean
+
+    return run
 
 
-def _norm(call: Call) -> Shadow:
-    trace, shadow = call.trace, call.shadow(0)
-    name = "p" if call.name == "norm" else "ord"
-    order = call.get(1, name, 2)
+def _deviate(input: Any, *args: Any, **named: Any) -> Any:
+    return input.var(*args, **named) ** 0.5
+
+
+def _norm(
+    input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, *, ord: Any = None, **_: Any
+) -> Any:
+    order = p if ord is None else ord
     order = 2 if order is None or order == "fro" else order
-    told = call.get(1, name)
-    axes = call.axes(2, shadow.rank)
-    if call.name == "linalg_norm" and told not in {None, "fro"} and len(axes) > 1:
-        raise trace.refuse("lift-op", f"a norm of matrices of order {told} is not known")
-    indices, bound, value = open_axes(trace, shadow, axes, call.flag(3, "keepdim"))
     if isinstance(order, (str, SymbolicFloat)) or not order > 0:
-        raise trace.refuse("lift-op", f"a norm of order {order} is not known")
+        raise refuse("lift-op", f"a norm of order {order} is not known")
     if order == 2:
-        square = fold("sum", bound, power(value, Number(Fraction(2))))
-        return trace.make(indices, power(square, HALF), "real")
-    size = Function("abs", (value,))
+        return (input**2).sum(dim, keepdim) ** 0.5
     if order == math.inf:
-        return trace.make(indices, fold("max", bound, size), "real")
+        return input.abs().amax(() if dim is None else dim, keepdim)
     if order == 1:
-        return trace.make(indices, fold("sum", bound, size), "real")
-    total = fold("sum", bound, power(size, to_expr(order)))
-    return trace.make(indices, power(total, power(to_expr(order), MINUS_ONE)), "real")
+        return input.abs().sum(dim, keepdim)
+    return (input.abs() ** order).sum(dim, keepdim) ** (1 / order)
+
+
+def _linalg_norm(
+    A: Any,  # noqa: N803 - torch's
+    ord: Any = None,
+    dim: Any = None,
+    keepdim: bool = False,
+    **_: Any,
+) -> Any:
+    count = A.dim() if dim is None else 1 if isinstance(dim, int) else len(dim)
+    if ord not in {None, "fro"} and count > 1:
+        raise refuse("lift-op", f"a norm of matrices of order {ord} is not known")
+    return A.norm(2 if ord is None else ord, dim, keepdim)
 
 
 def _along(call: Call, kind: str) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     if call.get(1, "dim") is None:
         raise trace.refuse("lift-op", f"{call.name} without a dimension is not known")
-    axis = find_axis(call.get(1, "dim"), shadow.rank)
+    axis = call.axis(1, shadow.rank)
     indices = trace.like(*shadow.indices)
     value = trace.read_number(shadow, [at(each) for each in indices])
     index = indices[axis]
@@ -198,7 +182,7 @@ def _along(call: Call, kind: str) -> Shadow:
 def _running(call: Call, kind: str) -> Shadow:
     """A reduction over the places up to each place."""
     trace, shadow = call.trace, call.shadow(0)
-    axis = find_axis(call.get(1, "dim"), shadow.rank)
+    axis = call.axis(1, shadow.rank)
     indices = trace.like(*shadow.indices)
     places = [at(index) for index in indices]
     _refuse_cut(call)
@@ -224,30 +208,40 @@ OPS = (
         op(row.spellings, partial(_along if row.keeps else _reduce, kind=row.name), *row.examples)
         for row in ROWS.values()
     ),
-    op("max", partial(_extreme, kind="max"), "x[B, S]: x.max(1).values", "x[B, S]: x.max()"),
-    op("min", partial(_extreme, kind="min"), "x[B, S]; y[S]: torch.min(x, y)"),
-    op("argmax argmin", _arg, "x[B, S]; y[S]: y[x.argmax(1)]", "x[B, S]; y[S]: y[x.argmin(1)]"),
+    composite("max", _extreme("max"), "x[B, S]: x.max(1).values", "x[B, S]: x.max()"),
+    composite("min", _extreme("min"), "x[B, S]; y[S]: torch.min(x, y)"),
+    op("argmax", _find_place, "x[B, S]; y[S]: y[x.argmax(1)]"),
+    composite(
+        "argmin",
+        lambda input, dim=None, keepdim=False: (-input).argmax(dim, keepdim),
+        "x[B, S]; y[S]: y[x.argmin(1)]",
+    ),
     op(
         "any all",
         _logic,
         "x[B]; bool m[B, S]: torch.where(m.any(1), x, 0.0)",
         "x[B, S]: torch.where((x > 0).all(1, keepdim=True), x, 0.0)",
     ),
-    op("count_nonzero", _count, "x[B, S]: torch.count_nonzero(x.relu(), 1) * 1.0"),
-    op(
-        "var std var_mean std_mean",
-        _spread,
-        "x[B, S]: x.var(1)",
-        "x[B, S]: x.std(-1, unbiased=False, keepdim=True)",
+    composite(
+        "count_nonzero",
+        lambda input, dim=None: (input != 0).sum(dim),
+        "x[B, S]: torch.count_nonzero(x.relu(), 1) * 1.0",
+    ),
+    op("var", _variance, "x[B, S]: x.var(1)"),
+    composite("std", _deviate, "x[B, S]: x.std(-1, unbiased=False, keepdim=True)"),
+    composite(
+        "var_mean",
+        _with_mean(lambda input, *args, **named: input.var(*args, **named)),
         "x[B, S]: torch.var_mean(x, 1, correction=0)[0]",
     ),
-    op(
-        "norm vector_norm linalg_vector_norm linalg_norm",
+    composite("std_mean", _with_mean(_deviate), "x[B, S]: torch.std_mean(x, 1, keepdim=True)[1]"),
+    composite(
+        "norm vector_norm linalg_vector_norm",
         _norm,
         "x[B, S]: x.norm(dim=1)",
-        "x[B, S]: torch.linalg.norm(x, ord=torch.inf, dim=-1)",
         "x[B, S]: torch.linalg.vector_norm(x, 3, dim=-1)",
     ),
+    composite("linalg_norm", _linalg_norm, "x[B, S]: torch.linalg.norm(x, ord=torch.inf, dim=-1)"),
     op("cumprod", partial(_running, kind="prod"), "x[B, S]: x.cumprod(1)"),
     op("logcumsumexp", partial(_running, kind="logsumexp"), "x[B, S]: x.logcumsumexp(-1)"),
 )
