@@ -478,6 +478,7 @@ def collect(
     name_views(trace.views, draft)
     _inline(draft)
     prune(draft)
+    drop_copies(draft)
     drop_ones(draft)
     split_indices(trace, draft)
     split_sums(trace, draft)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import ge, le
 from typing import TYPE_CHECKING, Any
 
-from derive.analysis.affine import find_range, ravel, to_affine, unravel
+from derive.analysis.affine import find_range, to_affine
 from derive.analysis.facts import is_never_negative
+from derive.errors import refuse
 from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import (
     add,
@@ -31,7 +31,6 @@ from derive.frontend.torch.trace import (
     at,
     clamp,
     drop_axis,
-    find_axis,
     find_place,
     insert_axis,
     is_symbolic,
@@ -45,6 +44,8 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from derive.frontend.torch.trace import Trace
 
 
@@ -191,22 +192,21 @@ def _concatenate(call: Call) -> Shadow:
     trace = call.trace
     parts = [trace.shadow(tensor) for tensor in call.get(0, "tensors")]
     parts = [part for part in parts if part.rank != 1 or trace.number(part.shape[0])]
-    default = 0
-    if call.name in _RAISED:
-        parts = [_raise(trace, part, _RAISED[call.name]) for part in parts]
-        default = _RAISED[call.name]
-    elif call.name == "hstack":
-        default = 1 if parts[0].rank > 1 else 0
-    axis = find_axis(call.get(1, "dim", call.named.get("axis", default)), parts[0].rank)
-    return join(trace, parts, axis)
+    return join(trace, parts, call.axis(1, parts[0].rank, call.named.get("axis", 0)))
 
 
-_RAISED = {"vstack": 0, "row_stack": 0, "column_stack": 1}
+def _put_side_by_side(axis: int, vectors: int) -> Callable[..., Any]:
+    """Joined along an axis; vectors as rows or columns of a matrix, or as they are."""
 
+    def run(tensors: Any) -> Any:
+        import torch
 
-def _raise(trace: Trace, part: Shadow, axis: int) -> Shadow:
-    """A vector as a row or a column."""
-    return insert_axis(trace, part, axis) if part.rank == 1 else part
+        if all(each.dim() == 1 for each in tensors) and vectors < 0:
+            return torch.cat(tensors, 0)
+        wide = [each.unsqueeze(vectors) if each.dim() == 1 else each for each in tensors]
+        return torch.cat(wide, axis)
+
+    return run
 
 
 def join(trace: Trace, parts: Sequence[Shadow], axis: int) -> Shadow:
@@ -218,7 +218,8 @@ def join(trace: Trace, parts: Sequence[Shadow], axis: int) -> Shadow:
         total = total + trace.to_int(part.shape[axis])
     indices = list(trace.like(*parts[0].indices))
     indices[axis] = trace.index(trace.extent(total))
-    kind = _find_kind(parts)
+    kinds = {part.kind for part in parts}
+    kind = "real" if "real" in kinds else "int" if "int" in kinds else "bool"
     value: Expr | None = None
     end: int = 0
     for part, start in reversed(list(zip(parts, starts, strict=True))):
@@ -237,17 +238,10 @@ def join(trace: Trace, parts: Sequence[Shadow], axis: int) -> Shadow:
     return trace.make(indices, value, kind)
 
 
-def _find_kind(parts: Sequence[Shadow]) -> str:
-    """What tensors of several kinds hold together."""
-    kinds = {part.kind for part in parts}
-    return "real" if "real" in kinds else "int" if "int" in kinds else "bool"
+def _stack(tensors: Any, dim: int = 0) -> Any:
+    import torch
 
-
-def _stack(call: Call) -> Shadow:
-    trace = call.trace
-    parts = [trace.shadow(tensor) for tensor in call.get(0, "tensors")]
-    axis = find_axis(call.get(1, "dim", 0), parts[0].rank + 1)
-    return join(trace, [insert_axis(trace, part, axis) for part in parts], axis)
+    return torch.cat([each.unsqueeze(dim) for each in tensors], dim)
 
 
 def _take(call: Call) -> Shadow:
@@ -256,7 +250,7 @@ def _take(call: Call) -> Shadow:
         places, shadow, axis = *_read_embedding(call), 0
     else:
         shadow, places = call.shadow(0), call.shadow(2, "index")
-        axis = find_axis(call.get(1, "dim"), shadow.rank)
+        axis = call.axis(1, shadow.rank)
     return gather_all(call.trace, shadow, [Gather(axis, places, wraps=False)])
 
 
@@ -271,32 +265,25 @@ def _read_embedding(call: Call) -> tuple[Shadow, Shadow]:
 
 
 def _gather(call: Call) -> Shadow:
-    trace, shadow = call.trace, call.shadow(0)
-    name = "indices" if call.name == "take_along_dim" else "index"
-    position, where = (1, 2) if call.name == "take_along_dim" else (2, 1)
-    places = call.shadow(position, name)
-    axis = find_axis(call.get(where, "dim"), shadow.rank)
+    trace, shadow, places = call.trace, call.shadow(0), call.shadow(2, "index")
+    axis = call.axis(1, shadow.rank)
     indices = trace.like(*places.indices)
-    taken = trace.read(places, [at(index) for index in indices])
     olds: list[Expr] = [
         ZERO if shadow.shape[k] is ONE else at(index) for k, index in enumerate(indices)
     ]
     for k, index in enumerate(indices):
         if k != axis:
             trace.unify(shadow.shape[k], index.extent)
-    olds[axis] = taken
+    olds[axis] = trace.read(places, [at(index) for index in indices])
     return trace.make(indices, trace.read(shadow, olds), shadow.kind)
 
 
-def _one_hot(call: Call) -> Shadow:
-    trace, places = call.trace, call.shadow(0)
-    count = call.get(1, "num_classes", -1)
-    if plain(count) < 0:
-        raise trace.refuse("lift-op", "one_hot without num_classes depends on data")
-    last = trace.index(trace.extent(count))
-    indices = (*trace.like(*places.indices), last)
-    value = compare("==", trace.read(places, [at(i) for i in indices[:-1]]), at(last))
-    return trace.make(indices, choose(value, ONE, ZERO), "int")
+def _one_hot(tensor: Any, num_classes: Any = -1) -> Any:
+    import torch
+
+    if num_classes < 0:
+        raise refuse("lift-op", "one_hot without num_classes depends on data")
+    return (tensor[..., None] == torch.arange(num_classes)).long()
 
 
 def _repeat(call: Call) -> Shadow:
@@ -318,59 +305,40 @@ def _repeat(call: Call) -> Shadow:
     return trace.make(indices, trace.read(shadow, olds), shadow.kind)
 
 
-def _repeat_each(call: Call) -> Shadow:
+def _repeat_each(input: Any, repeats: Any, dim: Any = None, **_: Any) -> Any:
     """Each element several times in a row."""
-    trace, shadow = call.trace, call.shadow(0)
-    count, asked = call.get(1, "repeats"), call.get(2, "dim")
-    if not isinstance(count, int) or asked is None:
-        raise trace.refuse("lift-op", "repeat_interleave without a dimension is not known")
-    axis = find_axis(asked, shadow.rank)
-    indices = list(trace.like(*shadow.indices))
-    olds: list[Expr] = [at(index) for index in indices]
-    length = trace.to_int(shadow.shape[axis])
-    indices[axis] = trace.index(trace.extent(length * count))
-    olds[axis] = Function("floordiv", (indices[axis], to_expr(count)))
-    return trace.make(indices, trace.read(shadow, olds), shadow.kind)
+    if not isinstance(repeats, int) or dim is None:
+        raise refuse("lift-op", "repeat_interleave without a dimension is not known")
+    axis = dim % input.dim()
+    lengths = [-1] * (input.dim() + 1)
+    lengths[axis + 1] = repeats
+    return input.unsqueeze(axis + 1).expand(lengths).flatten(axis, axis + 1)
 
 
-def _flip(call: Call) -> Shadow:
-    trace, shadow = call.trace, call.shadow(0)
-    axes = {find_axis(k, shadow.rank) for k in call.spread_args(1, "dims")}
-    indices = trace.like(*shadow.indices)
-    olds = [
-        subtract(subtract(index.extent, ONE), at(index)) if k in axes else at(index)
-        for k, index in enumerate(indices)
-    ]
-    return trace.make(indices, trace.read(shadow, olds), shadow.kind)
+def _flip(input: Any, *dims: Any) -> Any:
+    import torch
+
+    for dim in dims[0] if isinstance(dims[0], (tuple, list)) else dims:
+        length = input.shape[dim]
+        input = input.index_select(dim, length - 1 - torch.arange(length))
+    return input
 
 
-def _roll(call: Call) -> Shadow:
-    trace, shadow = call.trace, call.shadow(0)
-    shifts, axes = call.get(1, "shifts"), call.get(2, "dims")
-    if axes is None:
-        return _roll_flat(trace, shadow, shifts)
+def _roll(input: Any, shifts: Any, dims: Any = None) -> Any:
+    """The elements moved on, and the last ones first."""
+    import torch
+
+    if dims is None or dims in ((), []):
+        return input.flatten().roll(shifts, 0).view(input.shape)
     pairs = zip(
         shifts if isinstance(shifts, (tuple, list)) else (shifts,),
-        axes if isinstance(axes, (tuple, list)) else (axes,),
+        dims if isinstance(dims, (tuple, list)) else (dims,),
         strict=True,
     )
-    indices = trace.like(*shadow.indices)
-    olds: list[Expr] = [at(index) for index in indices]
-    for shift, axis in pairs:
-        k = find_axis(axis, shadow.rank)
-        moved = subtract(olds[k], to_expr(shift))
-        olds[k] = Function("mod", (moved, indices[k].extent))
-    return trace.make(indices, trace.read(shadow, olds), shadow.kind)
-
-
-def _roll_flat(trace: Trace, shadow: Shadow, shift: Any) -> Shadow:
-    """The elements in order, moved on, and the last ones first."""
-    indices = trace.like(*shadow.indices)
-    shape = [index.extent for index in indices]
-    flat = subtract(ravel([at(index) for index in indices], shape).to_expr(), to_expr(shift))
-    total = math.prod(map(Polynomial.of, shape), start=Polynomial.of(1))
-    places = unravel(Function("mod", (flat, total.to_expr())), shape)
-    return trace.make(indices, trace.read(shadow, [p.to_expr() for p in places]), shadow.kind)
+    for shift, dim in pairs:
+        length = input.shape[dim]
+        input = input.index_select(dim, (torch.arange(length) - shift) % length)
+    return input
 
 
 def _pad(call: Call) -> Shadow:
@@ -397,18 +365,22 @@ def _pad(call: Call) -> Shadow:
     return trace.make(indices, choose(all_of(*inside), found, border), shadow.kind)
 
 
-def _triangle(call: Call) -> Shadow:
-    trace, shadow = call.trace, call.shadow(0)
-    offset = call.get(1, "diagonal", 0)
-    indices = trace.like(*shadow.indices)
-    places = [at(index) for index in indices]
-    gap = subtract(places[-1], places[-2])
-    relation = "<=" if call.name == "tril" else ">="
-    inside = decide(relation, gap, to_expr(offset))
-    value = trace.read(shadow, places)
-    if shadow.kind == "bool":
-        return trace.make(indices, all_of(inside, value), "bool")
-    return trace.make(indices, choose(inside, value, ZERO), shadow.kind)
+def _keep(input: Any, inside: Any) -> Any:
+    """The elements there, and 0 elsewhere."""
+    import torch
+
+    return torch.where(inside, input, False if input.dtype is torch.bool else 0)
+
+
+def _triangle(keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def run(input: Any, diagonal: Any = 0) -> Any:
+        import torch
+
+        rows, columns = (torch.arange(length) for length in input.shape[-2:])
+        inside = keep(columns - rows[:, None], diagonal)
+        return _keep(input, inside)
+
+    return run
 
 
 def _read_choice(call: Call) -> tuple[Any, Any, Any]:
@@ -445,16 +417,9 @@ def _gives(given: tuple[Any, Any, Any], out: Any) -> bool:
 
 def _where(call: Call) -> Shadow:
     trace = call.trace
-    parts = [trace.shadow(each) for each in _read_choice(call)]
-    indices = trace.broadcast(*parts)
-    condition = to_condition(trace.spread(parts[0], indices), parts[0].kind)
-    return _choose(call, indices, condition, parts[1:])
-
-
-def _choose(
-    call: Call, indices: Sequence[Index], condition: Expr, parts: Sequence[Shadow]
-) -> Shadow:
-    trace = call.trace
+    mask, *parts = [trace.shadow(each) for each in _read_choice(call)]
+    indices = trace.broadcast(mask, *parts)
+    condition = to_condition(trace.spread(mask, indices), mask.kind)
     values = [trace.spread(part, indices) for part in parts]
     if call.kind == "bool":
         return trace.make(indices, choose_truth(condition, *values), "bool")
@@ -462,80 +427,57 @@ def _choose(
     return trace.make(indices, choose(condition, one, other), call.kind)
 
 
-def _masked_fill(call: Call) -> Shadow:
-    trace = call.trace
-    shadow, mask = call.shadow(0), call.shadow(1, "mask")
-    value = trace.shadow(call.get(2, "value"))
-    indices = trace.broadcast(shadow, mask)
-    condition = to_condition(trace.spread(mask, indices), mask.kind)
-    return _choose(call, indices, condition, [value, shadow])
+def _fill_masked(input: Any, mask: Any, value: Any) -> Any:
+    import torch
+
+    return torch.where(mask, value, input)
 
 
-def _mesh(call: Call) -> tuple[Shadow, ...]:
-    trace = call.trace
-    given: Any = call.args[0] if isinstance(call.args[0], (tuple, list)) else call.args
-    parts = [trace.shadow(tensor) for tensor in given]
-    order = list(range(len(parts)))
-    if call.named.get("indexing") == "xy":
-        order[:2] = [1, 0]
-    axes = [parts[k].indices[0] for k in order]
-    found = []
-    for number, part in enumerate(parts):
-        indices = trace.like(*axes)
-        own = indices[order.index(number)]
-        found.append(trace.make(indices, trace.read(part, [at(own)]), part.kind))
-    return tuple(found)
+def _mesh(*tensors: Any, indexing: str = "ij") -> Any:
+    given = tensors[0] if isinstance(tensors[0], (tuple, list)) else tensors
+    order = list(range(len(given)))
+    if indexing == "xy":
+        order[:2] = order[:2][::-1]
+    lengths = [given[k].numel() for k in order]
+    return tuple(
+        each.reshape([-1 if k == number else 1 for k in order]).expand(lengths)
+        for number, each in enumerate(given)
+    )
 
 
 def _add_at(call: Call) -> Shadow:
     """index_add, scatter_add: what arrives at a place is summed up."""
-    trace, shadow, axis_at = call.trace, call.shadow(0), call.get(1, "dim")
-    axis = find_axis(axis_at, shadow.rank)
-    places = call.shadow(2, "index")
-    source = call.shadow(3, "src" if call.name.startswith("scatter") else "source")
+    trace, shadow, places = call.trace, call.shadow(0), call.shadow(2, "index")
+    axis, is_scatter = call.axis(1, shadow.rank), call.name.startswith("scatter")
+    source = call.shadow(3, "src" if is_scatter else "source")
     indices = trace.like(*shadow.indices)
-    inner = list(trace.like(*source.indices))
-    if call.name.startswith("index"):
-        taken = trace.read(places, [at(inner[axis])])
-        bound, kept = [inner[axis]], [k for k in range(shadow.rank) if k != axis]
-    else:
-        inner = list(trace.like(*places.indices))
-        taken = trace.read(places, [at(index) for index in inner])
-        bound, kept = [inner[axis]], [k for k in range(shadow.rank) if k != axis]
-    for k in kept:
-        trace.unify(indices[k].extent, inner[k].extent)
-    own = [at(inner[k]) if k == axis else at(indices[k]) for k in range(shadow.rank)]
-    value = put(trace.read_number(source, own), (), ())
-    taken = put(taken, [inner[k] for k in kept], [at(indices[k]) for k in kept])
-    arrives = choose(compare("==", taken, at(indices[axis])), value, ZERO)
-    bound = [index for index in bound if index.extent is not ONE]
+    inner = trace.like(*(places if is_scatter else source).indices)
+    own = [at(index if k != axis else inner[k]) for k, index in enumerate(indices)]
+    for k, index in enumerate(indices):
+        if k != axis:
+            trace.unify(index.extent, inner[k].extent)
+    taken = trace.read(places, own if is_scatter else [own[axis]])
+    arrives = choose(compare("==", taken, at(indices[axis])), trace.read_number(source, own), ZERO)
+    bound = [inner[axis]] if inner[axis].extent is not ONE else []
     total = Reduce("sum", tuple(bound), TRUE, arrives) if bound else arrives
     factor = to_expr(call.named.get("alpha", 1))
     old = trace.read_number(shadow, [at(index) for index in indices])
     return trace.make(indices, add(old, multiply(factor, total)), call.kind)
 
 
-def _diagonal_matrix(call: Call) -> Shadow:
+def _diagonal_matrix(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """A matrix with these elements on its diagonal."""
-    trace, shadow = call.trace, call.shadow(0)
-    axes = (call.get(2, "dim1", -2), call.get(3, "dim2", -1))
-    if int(call.get(1, "offset", 0)) or axes != (-2, -1):
-        raise trace.refuse("lift-op", "diag_embed beside the diagonal is not known")
-    indices = (*trace.like(*shadow.indices), trace.indices.copy(shadow.indices[-1]))
-    same = compare("==", at(indices[-2]), at(indices[-1]))
-    value = trace.read_number(shadow, [at(index) for index in indices[:-1]])
-    return trace.make(indices, choose(same, value, ZERO), call.kind)
+    import torch
+
+    if offset or (dim1, dim2) != (-2, -1):
+        raise refuse("lift-op", "diag_embed beside the diagonal is not known")
+    same = torch.eye(input.shape[-1], dtype=torch.bool)
+    return _keep(input.unsqueeze(-1), same)
 
 
 def _diagonal(input: Any, diagonal: int = 0) -> Any:
     """Of a vector the matrix, of a matrix the diagonal."""
-    if input.dim() == 1:
-        return input.diag_embed(diagonal)
-    return input.diagonal(diagonal).clone()
-
-
-def _take_flat(input: Any, index: Any) -> Any:
-    return input.flatten()[index]
+    return input.diag_embed(diagonal) if input.dim() == 1 else input.diagonal(diagonal).clone()
 
 
 OPS = (
@@ -565,15 +507,16 @@ OPS = (
         is_write=True,
     ),
     op(
-        "cat concat concatenate hstack vstack row_stack column_stack",
+        "cat concat concatenate",
         _concatenate,
         "x[B, S]; y[B, T]: torch.cat((x, y), 1)",
         "x[B, S]; y[B, S]: torch.cat((x, y, x), -1)",
-        "x[S]; y[S]: torch.vstack((x, y))",
-        "x[S]; y[S]: torch.column_stack((x, y))",
         "int t[S] < 3; int u[S] < 3: torch.cat((t > 1, u))",
     ),
-    op("stack", _stack, "x[B, S]; y[B, S]: torch.stack((x, y), -1)"),
+    composite("hstack", _put_side_by_side(1, -1), "x[B, S]; y[B, T]: torch.hstack((x, y))"),
+    composite("vstack row_stack", _put_side_by_side(0, 0), "x[S]; y[S]: torch.vstack((x, y))"),
+    composite("column_stack", _put_side_by_side(1, 1), "x[S]; y[S]: torch.column_stack((x, y))"),
+    composite("stack", _stack, "x[B, S]; y[B, S]: torch.stack((x, y), -1)"),
     op(
         "index_add scatter_add",
         _add_at,
@@ -581,21 +524,31 @@ OPS = (
         "x[N, D]; m[E, D]; int t[E, D] < N: x.scatter_add(0, t, m)",
         "x[N, D]; m[E, D]; int t[E] < N: torch.zeros_like(x).index_add_(0, t, m)",
     ),
-    op("diag_embed", _diagonal_matrix, "x[B, S]: x.diag_embed()"),
+    composite("diag_embed", _diagonal_matrix, "x[B, S]: x.diag_embed()"),
     composite("diag", _diagonal, "x[S]: torch.diag(x)", "x[S, S]: torch.diag(x, 1)"),
-    composite("take", _take_flat, "x[B, V]; int t[S] < V: x.take(t)"),
+    composite(
+        "take", lambda input, index: input.flatten()[index], "x[B, V]; int t[S] < V: x.take(t)"
+    ),
     composite("fliplr", lambda input: input.flip(1), "x[B, S]: x.fliplr()"),
     composite("flipud", lambda input: input.flip(0), "x[B, S]: x.flipud()"),
     op("index_select", _take, "x[S, D]; int t[B] < S: torch.index_select(x, 0, t)"),
     op("embedding", _take, "E[V, D]; int t[B, S] < V: torch.nn.functional.embedding(t, E)"),
-    op("gather take_along_dim", _gather, "x[B, V]; int t[B] < V: x.gather(1, t[:, None])[:, 0]"),
-    op("one_hot", _one_hot, "int t[B] < V; E[V, D]: torch.nn.functional.one_hot(t, E.shape[0])"),
+    op("gather", _gather, "x[B, V]; int t[B] < V: x.gather(1, t[:, None])[:, 0]"),
+    composite(
+        "take_along_dim",
+        lambda input, indices, dim: input.gather(dim, indices),
+        "x[B, V]; int t[B] < V: x.take_along_dim(t[:, None], 1)[:, 0]",
+    ),
+    composite(
+        "one_hot", _one_hot, "int t[B] < V; E[V, D]: torch.nn.functional.one_hot(t, E.shape[0])"
+    ),
     op("repeat tile", _repeat, "x[B, S]: x.repeat(1, 2)"),
-    op("repeat_interleave", _repeat_each, "x[B, S]: x.repeat_interleave(2, dim=1)"),
-    op("flip", _flip, "x[B, S]: x.flip(1)"),
-    op("roll", _roll, "x[B, S]: x.roll(1, 1)", "x[B, S]: x.roll(-2)"),
+    composite("repeat_interleave", _repeat_each, "x[B, S]: x.repeat_interleave(2, dim=1)"),
+    composite("flip", _flip, "x[B, S]: x.flip(1)"),
+    composite("roll", _roll, "x[B, S]: x.roll(1, 1)", "x[B, S]: x.roll(-2)"),
     op("pad", _pad, "x[B, S]: torch.nn.functional.pad(x, (1, 2))"),
-    op("tril triu", _triangle, "x[S, T]: x.tril()", "x[S, T]: x.triu(1)"),
+    composite("tril", _triangle(le), "x[S, T]: x.tril()"),
+    composite("triu", _triangle(ge), "x[S, T]: x.triu(1)"),
     op(
         "where",
         _where,
@@ -604,8 +557,8 @@ OPS = (
         "x[B, S]; y[B, S]; bool m[S]: (x > 1).where(m, y > 1)",
         "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x > 1, y > 1)",
     ),
-    op("masked_fill", _masked_fill, "x[B, S]; bool m[S]: x.masked_fill(m, 0.5)"),
-    op(
+    composite("masked_fill", _fill_masked, "x[B, S]; bool m[S]: x.masked_fill(m, 0.5)"),
+    composite(
         "meshgrid",
         _mesh,
         "x[S]; y[T]: sum(torch.meshgrid(x, y, indexing='ij'))",

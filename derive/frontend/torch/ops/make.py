@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from derive.errors import refuse
 from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import (
     add,
     choose,
     choose_truth,
     compare,
-    divide,
     multiply,
-    subtract,
     to_condition,
     to_number,
 )
 from derive.frontend.torch.memory import write
 from derive.frontend.torch.numbers import to_expr
 from derive.frontend.torch.trace import Shadow, at, find_address, is_symbolic
-from derive.ir.nodes import ONE, ZERO, Expr, Index, Truth
+from derive.ir.nodes import ZERO, Expr, Index, Truth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,29 +104,20 @@ def _read_bounds(call: Call) -> tuple[Any, Any, Any]:
     return found.get("start", 0), found["end"], found.get("step", 1)
 
 
-def _space(call: Call) -> Shadow:
-    """linspace: from start to end in equal steps."""
-    trace = call.trace
-    start, end, steps = (call.get(k, name) for k, name in enumerate(("start", "end", "steps")))
-    if call.kind == "int":
-        raise trace.refuse("lift-op", "linspace of integers is not known")
-    index = trace.index(trace.extent(steps))
+def _space(start: Any, end: Any, steps: Any, **_: Any) -> Any:
+    """From start to end in equal steps."""
+    import torch
+
     if steps < 2:
-        return trace.make((index,), to_expr(start), call.kind)
-    part = divide(at(index), subtract(to_expr(steps), ONE))
-    value = add(to_expr(start), multiply(subtract(to_expr(end), to_expr(start)), part))
-    return trace.make((index,), value, call.kind)
+        return torch.full((steps,), start + 0.0)
+    return start + (end - start) * (torch.arange(steps) / (steps - 1))
 
 
-def _identity(call: Call) -> Shadow:
-    trace = call.trace
-    rows = call.get(0, "n")
-    columns = call.get(1, "m", rows)
-    indices = _indices(trace, (rows, columns if isinstance(columns, int) else rows))
-    same = compare("==", at(indices[0]), at(indices[1]))
-    if call.kind == "bool":
-        return trace.make(indices, same, "bool")
-    return trace.make(indices, choose(same, ONE, ZERO), call.kind)
+def _identity(n: Any, m: Any = None, *, dtype: Any = None, **_: Any) -> Any:
+    import torch
+
+    same = torch.arange(n)[:, None] == torch.arange(n if m is None else m)
+    return same.to(torch.float64 if dtype is None else dtype)
 
 
 def _literal(call: Call) -> Shadow:
@@ -172,18 +162,13 @@ def _copy(call: Call) -> Shadow:
 
 
 def _fill_in_place(call: Call) -> Shadow:
-    number = 0 if call.name == "zero_" else call.get(1, "value")
-    write(call.trace, call.shadow(0), call.trace.shadow(number))
-    return call.shadow(0)
-
-
-def _alias(call: Call) -> Shadow:
+    write(call.trace, call.shadow(0), call.shadow(1, "value"))
     return call.shadow(0)
 
 
 def _fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Any:
     if wrap or x.dim() != 2:
-        raise ValueError("only the diagonal of a matrix is filled")
+        raise refuse("lift-op", "only the diagonal of a matrix is filled")
     x.diagonal().fill_(fill_value)
     return x
 
@@ -207,8 +192,8 @@ OPS = (
         "x[B, S]: x * torch.arange(1, end=x.shape[1] + 1)",
         "x[B, S]: x[:, :1] * torch.arange(0.5, 3.7)",
     ),
-    op("linspace", _space, "x[B, S]: x * torch.linspace(0, 1, x.shape[1])"),
-    op("eye", _identity, "x[S, S]: x + torch.eye(x.shape[0])"),
+    composite("linspace", _space, "x[B, S]: x * torch.linspace(0, 1, x.shape[1])"),
+    composite("eye", _identity, "x[S, S]: x + torch.eye(x.shape[0])"),
     op(
         "tensor as_tensor scalar_tensor new_tensor",
         _literal,
@@ -217,17 +202,22 @@ OPS = (
         "x[B, S]: torch.tensor([x.shape[0], x.shape[1]])",
         "x[B, S]: x * x.new_tensor(0.5)",
     ),
-    op("data", _alias, "x[B, S]: y = x.clone(); y.data[0] = 4; y", is_view=True),
+    op(
+        "data",
+        lambda call: call.shadow(0),
+        "x[B, S]: y = x.clone(); y.data[0] = 4; y",
+        is_view=True,
+    ),
     composite("fill_diagonal_", _fill_diagonal, "x[S, S]: y = x.clone(); y.fill_diagonal_(0); y"),
     op("copy_", _copy, "x[B, S]: y = torch.zeros_like(x); y.copy_(x); y", is_write=True),
     op(
-        "fill_ zero_",
+        "fill_",
         _fill_in_place,
         "x[B, S]: y = x.clone(); y[:, 0].fill_(2.0); y",
-        "x[B, S]: y = x.clone(); y[0].zero_(); y",
         "x[B, S, D]: y = x.clone(); y.flatten(1).mul_(2); y",
         "x[B, S]: y = x.clone(); y.view(-1)[1:].zero_(); y",
         "x[S, S]: y = x.clone(); y.diagonal().fill_(0); y",
         is_write=True,
     ),
+    composite("zero_", lambda input: input.fill_(0), "x[B, S]: y = x.clone(); y[0].zero_(); y"),
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from derive.frontend.torch.call import Call, composite, op
@@ -26,7 +27,7 @@ from derive.frontend.torch.trace import Shadow, at
 from derive.ir.definitions import Maker, open_call, read
 from derive.ir.functions import FUNCTIONS, find_spelt
 from derive.ir.nodes import Call as Function
-from derive.ir.nodes import Expr, Infinity, Number, Truth, all_of, any_of
+from derive.ir.nodes import Expr, Number, all_of, any_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,84 +129,48 @@ def _invert(call: Call) -> Shadow:
     return trace.make(indices, negate_truth(to_condition(value, shadow.kind)), "bool")
 
 
-def _to_truth(call: Call) -> Shadow:
+def _convert(call: Call) -> Shadow:
+    """`to`, `type`, `bool`: floats are one type, the others by what comes out."""
     trace, shadow = call.trace, call.shadow(0)
-    indices = trace.like(*shadow.indices)
-    value = trace.read(shadow, [at(index) for index in indices])
-    return trace.make(indices, to_condition(value, shadow.kind), "bool")
-
-
-def _to_integer(call: Call) -> Shadow:
-    trace, shadow = call.trace, call.shadow(0)
-    if shadow.kind == "real":
+    if call.kind == shadow.kind:
+        return shadow
+    if call.kind == "int" and shadow.kind == "real":
         raise trace.refuse("lift-op", "real numbers cut to integers are not known")
     indices = trace.like(*shadow.indices)
     value = trace.read(shadow, [at(index) for index in indices])
-    return trace.make(indices, to_number(value, shadow.kind), "int")
-
-
-def _convert(call: Call) -> Shadow:
-    """`to`, `type`: floats are one type, the others by what comes out."""
-    if call.kind == call.shadow(0).kind:
-        return call.shadow(0)
-    if call.kind == "bool":
-        return _to_truth(call)
-    if call.kind == "int":
-        return _to_integer(call)
-    trace, shadow = call.trace, call.shadow(0)
-    indices = trace.like(*shadow.indices)
-    value = trace.read_number(shadow, [at(index) for index in indices])
-    return trace.make(indices, value, "real")
+    change = to_condition if call.kind == "bool" else to_number
+    return trace.make(indices, change(value, shadow.kind), call.kind)
 
 
 def _clamp(call: Call) -> Shadow:
     low, high = call.get(1, "min"), call.get(2, "max")
-    if call.name == "clamp_max":
-        low, high = None, call.get(1, "max")
-    values = [call.get(0, "input")]
-    values += [bound for bound in (low, high) if bound is not None]
-
-    def act(value: Expr, *bounds: Expr) -> Expr:
-        rest = list(bounds)
-        if len(rest) == 2:
-            return Function("clip", (value, *rest))
-        if low is not None:
-            value = Function("max", (value, rest.pop(0)))
-        if high is not None:
-            value = Function("min", (value, rest.pop(0)))
-        return value
-
-    return apply(call, act, *values)
+    if low is not None and high is not None:
+        return apply(
+            call, lambda *values: Function("clip", values), call.get(0, "input"), low, high
+        )
+    name, bound = ("max", low) if high is None else ("min", high)
+    return apply(call, lambda *values: Function(name, values), call.get(0, "input"), bound)
 
 
-def _is_infinite(call: Call) -> Shadow:
-    """isinf, isposinf, isneginf, isfinite: nan is neither infinite nor finite."""
-    trace, shadow = call.trace, call.shadow(0)
-    indices = trace.like(*shadow.indices)
-    value = trace.read_number(shadow, [at(index) for index in indices])
-    if shadow.kind != "real":
-        return trace.make(indices, Truth(call.name == "isfinite"), "bool")
-    if call.name == "isfinite":
-        below, above = compare("<", value, Infinity()), compare(">", value, Infinity(True))
-        return trace.make(indices, all_of(below, above), "bool")
-    signs = {"isneginf": (True,), "isposinf": (False,), "isinf": (True, False)}[call.name]
-    relations = (compare("==", value, Infinity(negative)) for negative in signs)
-    return trace.make(indices, any_of(*relations), "bool")
+def _is_infinite(*signs: float) -> Callable[..., Any]:
+    """isinf, isposinf, isneginf: nan is not infinite."""
+
+    def run(input: Any) -> Any:
+        import torch
+
+        if not input.is_floating_point():
+            return torch.zeros_like(input, dtype=torch.bool)
+        return reduce(or_, (input == sign * math.inf for sign in signs))
+
+    return run
 
 
-def _mix(call: Call) -> Shadow:
-    """lerp: a + w (b - a)."""
-    weight = call.get(2, "weight")
-    given = (call.get(0, "input"), call.get(1, "end"), weight)
-    return apply(call, lambda a, b, w: add(a, multiply(w, subtract(b, a))), *given)
+def _is_finite(input: Any) -> Any:
+    import torch
 
-
-def _add_product(call: Call) -> Shadow:
-    """addcmul, addcdiv."""
-    factor = to_expr(call.named.get("value", 1))
-    act = multiply if call.name == "addcmul" else divide
-    given = (call.get(k, name) for k, name in enumerate(("input", "tensor1", "tensor2")))
-    return apply(call, lambda a, b, c: add(a, multiply(factor, act(b, c))), *given)
+    if not input.is_floating_point():
+        return torch.ones_like(input, dtype=torch.bool)
+    return (input < math.inf) & (input > -math.inf)
 
 
 def _elementwise(call: Call) -> Shadow:
@@ -292,7 +257,9 @@ OPS = (
     op("rpow", _map(lambda a, b: power(b, a), 2), "x[S]: 3.0 ** x"),
     op("floor_divide remainder", _whole, "x[S]: x[torch.arange(x.shape[0]) // 2]"),
     op("neg negative", _map(flip_sign), "x[S]: -x"),
-    op("clamp clip clamp_min clamp_max", _clamp, "x[S]: x.clamp(0.7, 1.2)", "x[S]: x.clamp(min=1)"),
+    op("clamp clip", _clamp, "x[S]: x.clamp(0.7, 1.2)", "x[S]: x.clamp(min=1)"),
+    composite("clamp_min", lambda input, min: input.clamp(min=min), "x[S]: x.clamp_min(1)"),
+    composite("clamp_max", lambda input, max: input.clamp(max=max), "x[S]: x.clamp_max(1)"),
     op("eq ne lt le gt ge", _compare, "x[B, S]; y[S]: torch.where(x <= y, x, 0.0)"),
     op(
         "bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor",
@@ -301,24 +268,52 @@ OPS = (
         "x[S]; bool m[S]; bool n[S]: torch.where(m | ~n, x, 0.0)",
     ),
     op("bitwise_not logical_not", _invert, "x[S]; bool m[S]: torch.where(~m, x, 0.0)"),
-    op("bool", _to_truth, "x[S]; int t[S] < S: torch.where(t.bool(), x, 0.0)"),
-    op("long int", _to_integer, "x[S]; bool m[S]: x * m.long()"),
     op(
-        "contiguous clone detach to type double float type_as alias requires_grad_ half bfloat16",
+        "contiguous clone detach to type double float type_as alias requires_grad_ half bfloat16 "
+        "bool long int",
         _convert,
+        "x[S]; int t[S] < S: torch.where(t.bool(), x, 0.0)",
+        "x[S]; bool m[S]: x * m.long()",
         "x[B, S]: x.mT.contiguous()",
         "x[S]; bool m[S]: x * m.float()",
         is_view=True,
     ),
-    op(
-        "isinf isneginf isposinf isfinite",
-        _is_infinite,
+    composite(
+        "isinf",
+        _is_infinite(-1, 1),
         "x[S]: torch.where(torch.isinf(torch.zeros(3)[0]), x, 2 * x)",
         "x[S]; bool m[S]: x * torch.isinf(torch.where(m, torch.inf, 0.0))",
+    ),
+    composite(
+        "isneginf",
+        _is_infinite(-1),
+        "x[S]; bool m[S]: x * torch.where(m, -torch.inf, 0.0).isneginf()",
+    ),
+    composite(
+        "isposinf",
+        _is_infinite(1),
+        "x[S]; bool m[S]: x * torch.where(m, torch.inf, 0.0).isposinf()",
+    ),
+    composite(
+        "isfinite",
+        _is_finite,
         "x[S]; bool m[S]: x * torch.isfinite(x.masked_fill(m, -torch.inf) - 1)",
     ),
-    op("lerp", _mix, "x[S]; y[S]: torch.lerp(x, y, 0.25)"),
-    op("addcmul addcdiv", _add_product, "x[S]; y[S]; z[S]: torch.addcmul(x, y, z, value=2)"),
+    composite(
+        "lerp",
+        lambda input, end, weight: input + weight * (end - input),
+        "x[S]; y[S]: torch.lerp(x, y, 0.25)",
+    ),
+    composite(
+        "addcmul",
+        lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 * tensor2,
+        "x[S]; y[S]; z[S]: torch.addcmul(x, y, z, value=2)",
+    ),
+    composite(
+        "addcdiv",
+        lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 / tensor2,
+        "x[S]; y[S]; z[S]: torch.addcdiv(x, y, z)",
+    ),
     composite(
         "prelu", _prelu, f"x[B, C, S]; w[C]: {_NN}.prelu(x, w)", f"x[S]; w[1]: {_NN}.prelu(x, w)"
     ),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import ravel, unravel
 from derive.analysis.facts import divide_exactly
+from derive.errors import refuse
 from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import add, multiply
 from derive.frontend.torch.numbers import divide_sizes, plain, to_expr, to_form
@@ -44,16 +45,6 @@ def _transpose(call: Call) -> Shadow:
     order = list(range(shadow.rank))
     if order:
         order[one], order[other] = order[other], order[one]
-    return reorder(shadow, order)
-
-
-def _transpose_last(call: Call) -> Shadow:
-    shadow = call.shadow(0)
-    order = list(range(shadow.rank))
-    if call.name in {"mT", "adjoint", "mH"} or shadow.rank == 2:
-        order[-2:] = order[-2:][::-1]
-    elif call.name == "T":
-        order.reverse()
     return reorder(shadow, order)
 
 
@@ -94,23 +85,12 @@ def _squeeze(call: Call) -> Shadow:
 
 
 def _expand(call: Call) -> Shadow:
-    trace, shadow = call.trace, call.shadow(0)
-    if call.name in {"expand_as", "view_as_expand"}:
-        shape: Sequence[Any] = trace.shadow(call.get(1, "other")).shape
-    else:
-        shape = call.spread_args(1, "size")
-    return expand(trace, shadow, shape)
+    return expand(call.trace, call.shadow(0), call.spread_args(1, "size"))
 
 
 def _reshape(call: Call) -> Shadow:
     shape = call.spread_args(1, "shape" if "shape" in call.named else "size")
-    if len(shape) == 1 and hasattr(shape[0], "shape"):
-        return _like(call)
     return reshape(call.trace, call.shadow(0), shape)
-
-
-def _like(call: Call) -> Shadow:
-    return reshape(call.trace, call.shadow(0), call.trace.shadow(call.get(1, "other")).shape)
 
 
 def reshape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
@@ -181,41 +161,29 @@ def _find_group(old: Sequence[Index], new: Sequence[Expr]) -> tuple[int, int]:
     return len(old), len(new)
 
 
-def _flatten(call: Call) -> Shadow:
-    shadow = call.shadow(0)
-    start = find_axis(call.get(1, "start_dim", 0), shadow.rank)
-    end = find_axis(call.get(2, "end_dim", -1), shadow.rank)
-    shape: list[Any] = [*shadow.shape[:start], -1, *shadow.shape[end + 1 :]]
-    return reshape(call.trace, shadow, shape if shadow.rank else [-1])
+def _flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    rank = max(input.dim(), 1)
+    start, end = start_dim % rank, end_dim % rank
+    return input.reshape((*input.shape[:start], -1, *input.shape[end + 1 :]))
 
 
-def _unflatten(call: Call) -> Shadow:
-    shadow = call.shadow(0)
-    axis = find_axis(call.get(1, "dim"), shadow.rank)
-    sizes = call.spread_args(2, "sizes")
-    part = Shadow((shadow.indices[axis],), (), shadow.buffer)
-    extents = _fill_shape(call.trace, part, sizes)
-    return reshape(call.trace, shadow, [*shadow.shape[:axis], *extents, *shadow.shape[axis + 1 :]])
+def _unflatten(input: Any, dim: int, sizes: Any) -> Any:
+    axis = dim % input.dim()
+    return input.reshape((*input.shape[:axis], *sizes, *input.shape[axis + 1 :]))
 
 
 def _narrow(call: Call) -> Shadow:
     shadow = call.shadow(0)
-    axis = find_axis(call.get(1, "dim"), shadow.rank)
+    axis = call.axis(1, shadow.rank)
     line = (find_place(call.get(2, "start"), shadow.shape[axis]), 1)
     return narrow(call.trace, shadow, axis, call.get(3, "length"), line)
-
-
-def _select(call: Call) -> Shadow:
-    shadow = call.shadow(0)
-    axis = find_axis(call.get(1, "dim"), shadow.rank)
-    return drop_axis(shadow, axis, find_place(call.get(2, "index"), shadow.shape[axis]))
 
 
 def _diagonal(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     offset = int(call.get(1, "offset", 0))
     one = find_axis(call.get(2, "dim1", 0 if call.name != "diagonal_last" else -2), shadow.rank)
-    other = find_axis(call.get(3, "dim2", 1), shadow.rank)
+    other = call.axis(3, shadow.rank, 1, "dim2")
     length = trace.to_int(trace.unify(shadow.shape[one], shadow.shape[other])) - abs(offset)
     fresh = trace.index(trace.extent(length))
     olds: list[Expr] = list(shadow.indices)
@@ -227,7 +195,7 @@ def _diagonal(call: Call) -> Shadow:
 
 def _unfold(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
-    axis = find_axis(call.get(1, "dimension"), shadow.rank)
+    axis = call.axis(1, shadow.rank, None, "dimension")
     size, step = call.get(2, "size"), call.get(3, "step")
     count = (trace.to_int(shadow.shape[axis]) - size) // step + 1
     outer, inner = trace.index(trace.extent(count)), trace.index(trace.extent(size))
@@ -243,10 +211,15 @@ def _split(call: Call) -> tuple[Shadow, ...]:
     asked = call.get(
         1, "split_size_or_sections" if "split_size" not in call.named else "split_size"
     )
-    axis = find_axis(call.get(2, "dim", 0), shadow.rank)
+    axis = call.axis(2, shadow.rank, 0)
     total = trace.to_int(shadow.shape[axis])
     lengths = list(asked) if isinstance(asked, (tuple, list)) else _cut(trace, total, asked)
-    return _cut_at(trace, shadow, axis, lengths)
+    start: int = 0
+    found = []
+    for length in lengths:
+        found.append(narrow(trace, shadow, axis, length, (start, 1)))
+        start = start + length
+    return tuple(found)
 
 
 def _cut(trace: Trace, total: int, each: int) -> list[int]:
@@ -261,46 +234,27 @@ def _cut(trace: Trace, total: int, each: int) -> list[int]:
     return [int(plain(each))] * (number - 1) + [left]
 
 
-def _cut_at(trace: Trace, shadow: Shadow, axis: int, lengths: Sequence[int]) -> tuple[Shadow, ...]:
-    start: int = 0
-    found = []
-    for length in lengths:
-        found.append(narrow(trace, shadow, axis, length, (start, 1)))
-        start = start + length
-    return tuple(found)
+def _chunk(input: Any, chunks: int, dim: int = 0) -> Any:
+    total = input.shape[dim]
+    if total % chunks == 0:
+        return input.split([total // chunks] * chunks, dim)
+    return input.split(-(-int(total) // chunks), dim)
 
 
-def _chunk(call: Call) -> tuple[Shadow, ...]:
-    trace, shadow = call.trace, call.shadow(0)
-    count = int(call.get(1, "chunks"))
-    axis = find_axis(call.get(2, "dim", 0), shadow.rank)
-    total = trace.to_int(shadow.shape[axis])
-    if total % count == 0:
-        return _cut_at(trace, shadow, axis, [total // count] * count)
-    trace.watch.lose(shadow.shape[axis])
-    each = -(-int(plain(total)) // count)
-    return _cut_at(trace, shadow, axis, _cut(trace, int(plain(total)), each))
-
-
-def _split_evenly(call: Call) -> tuple[Shadow, ...]:
+def _split_evenly(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
     """tensor_split: into so many pieces, the first ones longer by one, or at places."""
-    trace, shadow = call.trace, call.shadow(0)
-    asked = call.get(1, "indices_or_sections")
-    axis = find_axis(call.get(2, "dim", 0), shadow.rank)
-    total = trace.to_int(shadow.shape[axis])
-    if isinstance(asked, (tuple, list)):
-        ends = [*(clamp(each, total) for each in asked), total]
+    total = input.shape[dim]
+    if isinstance(indices_or_sections, (tuple, list)):
+        ends = [*(clamp(each, total) for each in indices_or_sections), total]
         lengths = [end - start for start, end in zip((0, *ends), ends, strict=False)]
         if any(length < 0 for length in lengths):
-            raise trace.refuse("lift-op", "pieces that overlap are not known")
-        return _cut_at(trace, shadow, axis, lengths)
-    count = int(asked)
+            raise refuse("lift-op", "pieces that overlap are not known")
+        return input.split(lengths, dim)
+    count = int(indices_or_sections)
     if total % count == 0:
-        return _cut_at(trace, shadow, axis, [total // count] * count)
-    trace.watch.lose(shadow.shape[axis])
-    each, more = divmod(int(plain(total)), count)
-    lengths = [each + 1] * more + [each] * (count - more)
-    return _cut_at(trace, shadow, axis, lengths)
+        return input.split([total // count] * count, dim)
+    each, more = divmod(int(total), count)
+    return input.split([each + 1] * more + [each] * (count - more), dim)
 
 
 def _stride(call: Call) -> Shadow:
@@ -316,30 +270,22 @@ def _stride(call: Call) -> Shadow:
     return remap(shadow, indices, [place.to_expr() for place in places])
 
 
-def _unbind(call: Call) -> tuple[Shadow, ...]:
-    trace, shadow = call.trace, call.shadow(0)
-    axis = find_axis(call.get(1, "dim", 0), shadow.rank)
-    extent = shadow.shape[axis]
-    trace.watch.lose(extent)
-    count = trace.number(extent)
-    return tuple(drop_axis(shadow, axis, to_expr(number)) for number in range(count))
-
-
-def _trace(input: Any) -> Any:
-    return input.diagonal().sum()
-
-
 OPS = (
     op("permute", _permute, "x[B, S, D]: x.permute(2, 0, 1)", is_view=True),
     op("transpose swapaxes swapdims", _transpose, "x[B, S]: x.transpose(-1, 0)", is_view=True),
     op(
-        "t T mT H mH adjoint",
-        _transpose_last,
+        "t T H",
+        lambda call: reorder(call.shadow(0), range(call.shadow(0).rank)[::-1]),
         "x[B, S]: x.T",
+        "x[B, S]: x.H",
+        "x[B, S]: x.t()",
+        is_view=True,
+    ),
+    composite(
+        "mT mH adjoint",
+        lambda input: input.transpose(-2, -1),
         "x[B, S, D]: x.mT",
         "x[B, S, D]: x.mH",
-        "x[B, S]: x.H",
-        is_view=True,
     ),
     op("movedim moveaxis", _move, "x[B, S, D]: x.movedim(0, -1)", is_view=True),
     op("unsqueeze", _unsqueeze, "x[B, S]: x.unsqueeze(-1)", is_view=True),
@@ -351,7 +297,12 @@ OPS = (
         "x[B, S]: x.squeeze(-1)",
         is_view=True,
     ),
-    op("expand broadcast_to expand_as", _expand, "x[S]: x.expand(2, -1)", is_view=True),
+    op("expand broadcast_to", _expand, "x[S]: x.expand(2, -1)", is_view=True),
+    composite(
+        "expand_as",
+        lambda input, other: input.expand(other.shape),
+        "x[S]; y[B, S]: x.expand_as(y) * y",
+    ),
     op(
         "view reshape",
         _reshape,
@@ -359,13 +310,19 @@ OPS = (
         "x[B, S, D]: x.reshape(x.shape[0] * x.shape[1], -1).view(x.shape[0], -1, x.shape[2])",
         is_view=True,
     ),
-    op("view_as reshape_as", _like, "x[B, S]; y[B, S]: (x + 1).view_as(y)", is_view=True),
-    op("flatten ravel", _flatten, "x[B, S, D]: x.flatten(1)", is_view=True),
-    op(
+    composite(
+        "view_as", lambda input, other: input.view(other.shape), "x, y[B, S]: (x + 1).view_as(y)"
+    ),
+    composite(
+        "reshape_as",
+        lambda input, other: input.reshape(other.shape),
+        "x[B, S]; y[S, B]: x.reshape_as(y)",
+    ),
+    composite("flatten ravel", _flatten, "x[B, S, D]: x.flatten(1)"),
+    composite(
         "unflatten",
         _unflatten,
         "x[B, S, D]: x.flatten(1).unflatten(1, (x.shape[1], x.shape[2]))",
-        is_view=True,
     ),
     op(
         "narrow",
@@ -374,18 +331,26 @@ OPS = (
         "x[B, S]: x.narrow(-1, -1, 1)",
         is_view=True,
     ),
-    op("select", _select, "x[B, S]: x.select(1, -1)", is_view=True),
+    composite(
+        "select",
+        lambda input, dim, index: input.movedim(dim, 0)[index],
+        "x[B, S]: x.select(1, -1)",
+    ),
     op("diagonal", _diagonal, "x[S, S]: x.diagonal()", "x[S, S]: x.diagonal(1)", is_view=True),
     op("unfold", _unfold, "x[B, S]: x.unfold(1, 2, 1)", is_view=True),
     op("split split_with_sizes", _split, "x[B, S]: x.split(1, 1)[0]", is_view=True),
-    op("chunk", _chunk, "x[B, S]: torch.cat((x, x), 1).chunk(2, 1)[1]", is_view=True),
-    op("tensor_split", _split_evenly, "x[B, S]: torch.cat((x, x), 1).tensor_split(2, 1)[1]"),
+    composite("chunk", _chunk, "x[B, S]: torch.cat((x, x), 1).chunk(2, 1)[1]"),
+    composite("tensor_split", _split_evenly, "x[B, S]: torch.cat((x, x), 1).tensor_split(2, 1)[1]"),
     op(
         "as_strided",
         _stride,
         "x[B, S]: x.as_strided((x.shape[0], x.shape[1] - 1, 2), (x.shape[1], 1, 1))",
         is_view=True,
     ),
-    op("unbind", _unbind, "x[B, S]: x.unbind(0)[1]", is_view=True),
-    composite("trace", _trace, "x[S, S]: x.trace()"),
+    composite(
+        "unbind",
+        lambda input, dim=0: tuple(input.select(dim, k) for k in range(int(input.shape[dim]))),
+        "x[B, S]: x.unbind(0)[1]",
+    ),
+    composite("trace", lambda input: input.diagonal().sum(), "x[S, S]: x.trace()"),
 )
