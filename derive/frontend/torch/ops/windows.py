@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from derive.analysis.affine import simplify_place
 from derive.analysis.facts import divide_exactly
 from derive.frontend.torch.call import Call, op
 from derive.frontend.torch.exprs import add, choose, compare, divide, multiply, subtract
 from derive.frontend.torch.exprs import within as is_within
 from derive.frontend.torch.numbers import plain, to_expr
+from derive.frontend.torch.ops.sums import fold
 from derive.frontend.torch.trace import RestartError, Shadow, at, insert_axis, name_like
 from derive.frontend.torch.writing import write_place
 from derive.ir.nodes import ONE, TRUE, ZERO, Expr, Index, Number, Reduce, Size, all_of
@@ -90,14 +92,15 @@ def _count(extent: Expr, window: Window) -> Expr:
     return add(quotient, to_expr(int(more) + 1))
 
 
-def _open(
-    trace: Trace, extents: Sequence[Index], windows: Sequence[Window]
-) -> tuple[list[Index], list[Index], list[Expr], Expr]:
+Opened = tuple[list[Index], list[Index], list[Expr], Expr]
+
+
+def _open(trace: Trace, axes: Sequence[Index], windows: Sequence[Window]) -> Opened:
     """Indices of the outputs, indices in the window, the places, and the condition on them."""
     outer, inner, places, inside = [], [], [], []
-    for own, window in zip(extents, windows, strict=True):
+    for own, window in zip(axes, windows, strict=True):
         outer.append(name_like(trace, own, _count(own.extent, window)))
-        inner.append(trace.index(window.length, "" if _is_named(window.length) else "k"))
+        inner.append(_index_window(trace, window))
         moved = multiply(to_expr(window.step), at(outer[-1]))
         place = add(moved, multiply(to_expr(window.gap), at(inner[-1])), to_expr(-window.before))
         places.append(Polynomial.of(place).to_expr())
@@ -105,115 +108,18 @@ def _open(
     return outer, inner, places, all_of(*inside)
 
 
-def _is_named(extent: Expr) -> bool:
-    return isinstance(extent, Size)
-
-
-def _bracket(condition: Expr) -> tuple[Expr, ...]:
-    """`[condition]` as a factor, where it says something."""
-    return () if condition is TRUE else (choose(condition, ONE, ZERO),)
-
-
-def _pick(indices: Sequence[Index]) -> list[Index]:
-    return [index for index in indices if index.extent is not ONE]
-
-
-def _convolve(call: Call) -> Shadow:
-    trace, given, weight = call.trace, call.shadow(0), call.shadow(1, "weight")
-    value = given if given.rank == weight.rank else insert_axis(trace, given, 0)
-    gaps, groups = call.get(5, "dilation", 1), int(plain(call.get(6, "groups", 1)))
-    windows = _find_windows(
-        trace, weight.shape[2:], call.get(3, "stride", 1), gaps, call.get(4, "padding", 0)
-    )
-    outer, inner, places, inside = _open(trace, value.indices[2:], windows)
-    batch, channel = trace.like(*value.indices[:2])
-    out, part = _name(trace, weight.indices[0], "o"), _name(trace, weight.indices[1], "c")
-    if groups == 1:
-        trace.unify(channel.extent, part.extent)
-        part = trace.indices.copy(channel)
-        source: Expr = at(part)
-    else:
-        each = _share(trace, channel.extent, groups, part.extent)
-        source = add(multiply(each, _find_group(trace, out, channel, part, groups)), at(part))
-    taken = trace.read_number(value, [at(batch), _simplify(source), *places])
-    kernel = trace.read_number(weight, [at(out), at(part), *map(at, inner)])
-    body = multiply(*_bracket(inside), taken, kernel)
-    total = _sum(_pick([part, *inner]), body)
-    return _finish(call, (batch, out, *outer), total, alone=value is not given)
-
-
-def _name(trace: Trace, index: Index, wish: str) -> Index:
-    """A fresh index like another, under a name of its own where its extent is a number."""
-    return trace.index(index.extent, wish if isinstance(index.extent, Number) else "")
-
-
-def _share(trace: Trace, whole: Expr, groups: int, part: Expr) -> Expr:
-    """The channels of one group; one that the weight tells leaves the number of groups open."""
-    if part is ONE:
-        return ONE
-    number = _fix(trace, whole)
-    _fix(trace, part)
-    return to_expr(number // groups)
-
-
-def _find_group(trace: Trace, out: Index, channel: Index, part: Index, groups: int) -> Expr:
-    """The group of an output channel."""
-    if trace.number(out.extent) == groups and part.extent is ONE:
-        trace.unify(channel.extent, out.extent)
-        return at(out)
-    each = _fix(trace, out.extent) // groups
-    _fix(trace, channel.extent)
-    return Function("floordiv", (at(out), to_expr(each)))
-
-
-def _simplify(place: Expr) -> Expr:
-    from derive.analysis.affine import simplify_place
-
-    return simplify_place(place)
-
-
-def _sum(bound: Sequence[Index], body: Expr) -> Expr:
-    return Reduce("sum", tuple(bound), TRUE, body) if bound else body
-
-
-def _finish(call: Call, indices: Sequence[Index], value: Expr, *, alone: bool) -> Shadow:
-    """The bias added; the axis of a lone input taken away again."""
-    trace = call.trace
-    if call.get(2, "bias") is not None:
-        bias = call.shadow(2, "bias")
-        trace.unify(bias.shape[0], indices[1].extent)
-        value = add(value, trace.read_number(bias, [at(indices[1])]))
-    if alone:
-        indices = indices[1:]
-    return trace.make(tuple(indices), value, "real")
-
-
-def _convolve_back(call: Call) -> Shadow:
-    """A transposed convolution: every output gathers the inputs that reach it."""
-    trace, given, weight = call.trace, call.shadow(0), call.shadow(1, "weight")
-    count = weight.rank - 2
-    value = given if given.rank == weight.rank else insert_axis(trace, given, 0)
-    groups = int(plain(call.get(6, "groups", 1)))
-    more = _spell(call.get(5, "output_padding", 0), count)
-    windows = _find_windows(
-        trace,
-        weight.shape[2:],
-        call.get(3, "stride", 1),
-        call.get(7, "dilation", 1),
-        call.get(4, "padding", 0),
-    )
-    batch, channel = trace.like(*value.indices[:2])
-    source, out = _name(trace, weight.indices[0], "c"), _name(trace, weight.indices[1], "o")
-    trace.unify(channel.extent, source.extent)
-    channel = trace.indices.copy(channel)
+def _open_back(
+    trace: Trace, axes: Sequence[Index], windows: Sequence[Window], more: Sequence[Any]
+) -> Opened:
+    """The same of a transposed convolution; `more` is put behind the outputs."""
     outer, inner, places, inside = [], [], [], []
-    for own, window, extra in zip(value.indices[2:], windows, more, strict=True):
+    for own, window, extra in zip(axes, windows, more, strict=True):
         step, gap = to_expr(window.step), to_expr(window.gap)
         reach = multiply(gap, subtract(window.length, ONE))
         far = multiply(step, subtract(own.extent, ONE))
         length = add(far, reach, to_expr(1 + plain(extra) - 2 * window.before))
         outer.append(name_like(trace, own, trace.extent(Polynomial.of(length))))
-        inner.append(trace.index(window.length, "" if _is_named(window.length) else "k"))
+        inner.append(_index_window(trace, window))
         place = subtract(add(at(outer[-1]), to_expr(window.before)), multiply(gap, at(inner[-1])))
         place = Polynomial.of(place).to_expr()
         if window.step != 1:
@@ -221,77 +127,111 @@ def _convolve_back(call: Call) -> Shadow:
             place = Function("floordiv", (place, step))
         places.append(place)
         inside.append(is_within(place, own.extent))
-    if groups == 1:
-        first: Expr = at(channel)
-        indices, kept = (batch, out), out
+    return outer, inner, places, all_of(*inside)
+
+
+def _index_window(trace: Trace, window: Window) -> Index:
+    return trace.index(window.length, "" if isinstance(window.length, Size) else "k")
+
+
+def _sum(bound: Sequence[Index], inside: Expr, *factors: Expr, kind: str = "sum") -> Expr:
+    """The product reduced, 0 where the condition does not hold."""
+    bracket = () if inside is TRUE else (choose(inside, ONE, ZERO),)
+    return fold(kind, [k for k in bound if k.extent is not ONE], multiply(*bracket, *factors))
+
+
+def _convolve(call: Call, is_transposed: bool = False) -> Shadow:
+    """A convolution; in a transposed one every output gathers the inputs that reach it."""
+    trace, given, weight = call.trace, call.shadow(0), call.shadow(1, "weight")
+    value = given if given.rank == weight.rank else insert_axis(trace, given, 0)
+    batch, channel = trace.like(*value.indices[:2])
+    first, second = weight.indices[:2]
+    groups = int(plain(call.get(6, "groups", 1)))
+    how = call.get(7 if is_transposed else 5, "dilation", 1), call.get(4, "padding", 0)
+    windows = _find_windows(trace, weight.shape[2:], call.get(3, "stride", 1), *how)
+    if is_transposed:
+        more = _spell(call.get(5, "output_padding", 0), weight.rank - 2)
+        outer, inner, places, inside = _open_back(trace, value.indices[2:], windows, more)
+        trace.unify(channel.extent, first.extent)
+        part, out = channel, _name(trace, second, "o")
+        source, which = at(part), at(out)
+        if groups != 1:
+            length, each = _fix(trace, channel.extent) // groups, _fix(trace, second.extent)
+            part, out = trace.index(length, "c"), trace.index(each * groups, "o")
+            group = Function("floordiv", (at(out), to_expr(each)))
+            source = simplify_place(add(multiply(to_expr(length), group), at(part)))
+            which = simplify_place(Function("mod", (at(out), second.extent)))
+        rows = source, which
     else:
-        share, each = _fix(trace, channel.extent) // groups, _fix(trace, out.extent)
-        channel = trace.index(to_expr(share), "c")
-        kept = trace.index(to_expr(each * groups), "o")
-        group = Function("floordiv", (at(kept), to_expr(each)))
-        first = _simplify(add(multiply(to_expr(share), group), at(channel)))
-        indices = (batch, kept)
-    which = at(out) if groups == 1 else _simplify(Function("mod", (at(kept), out.extent)))
-    taken = trace.read_number(value, [at(batch), first, *places])
-    kernel = trace.read_number(weight, [first, which, *map(at, inner)])
-    body = multiply(*_bracket(all_of(*inside)), taken, kernel)
-    total = _sum(_pick([channel, *inner]), body)
-    return _finish(call, (*indices, *outer), total, alone=value is not given)
+        outer, inner, places, inside = _open(trace, value.indices[2:], windows)
+        part, out = channel, _name(trace, first, "o")
+        if groups == 1:
+            trace.unify(channel.extent, second.extent)
+            source = at(part)
+        elif second.extent is ONE and trace.number(out.extent) == groups:
+            trace.unify(channel.extent, out.extent)  # each channel by itself
+            part, source = second, at(out)
+        else:
+            part = _name(trace, second, "c")
+            length, each = _fix(trace, channel.extent) // groups, _fix(trace, out.extent) // groups
+            _fix(trace, part.extent)
+            group = Function("floordiv", (at(out), to_expr(each)))
+            source = simplify_place(add(multiply(to_expr(length), group), at(part)))
+        rows = at(out), at(part)
+    taken = trace.read_number(value, [at(batch), source, *places])
+    kernel = trace.read_number(weight, [*rows, *map(at, inner)])
+    total = _sum([part, *inner], inside, taken, kernel)
+    if call.get(2, "bias") is not None:
+        bias = call.shadow(2, "bias")
+        trace.unify(bias.shape[0], out.extent)
+        total = add(total, trace.read_number(bias, [at(out)]))
+    return trace.make((*([batch] if value is given else []), out, *outer), total, "real")
+
+
+def _name(trace: Trace, index: Index, wish: str) -> Index:
+    """A fresh index like another, under a name of its own where its extent is a number."""
+    return trace.index(index.extent, wish if isinstance(index.extent, Number) else "")
+
+
+_ARGUMENTS = {
+    "max": ["kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"],
+    "mean": [
+        "kernel_size",
+        "stride",
+        "padding",
+        "ceil_mode",
+        "count_include_pad",
+        "divisor_override",
+    ],
+}
 
 
 def _pool(call: Call, kind: str, count: int) -> Shadow:
     """The largest or the mean of each window."""
     trace, value = call.trace, call.shadow(0)
-    given = {
-        name: call.get(k, name, default)
-        for k, (name, default) in enumerate(_ARGUMENTS[kind].items(), 1)
-    }
+    given = {name: call.get(k, name) for k, name in enumerate(_ARGUMENTS[kind], 1)}
     lengths = [to_expr(n) for n in _spell(given["kernel_size"], count)]
-    steps = given["stride"]
-    steps = given["kernel_size"] if steps is None or steps in ((), []) else steps
-    windows = _find_windows(trace, lengths, steps, given.get("dilation", 1), given["padding"])
+    how = given["stride"] or given["kernel_size"], given.get("dilation") or 1, given["padding"] or 0
+    windows = _find_windows(trace, lengths, *how)
     if given.get("return_indices"):
         raise trace.refuse("lift-op", "the places of a pool's largest elements are not known")
     own = value.indices[-count:]
-    is_wide = bool(given["ceil_mode"]) and any(
+    if given["ceil_mode"] and any(
         (_fix(trace, i.extent) + 2 * w.before - w.gap * (trace.number(w.length) - 1) - 1) % w.step
         for i, w in zip(own, windows, strict=True)
-    )
-    if is_wide:
+    ):
         raise trace.refuse("lift-op", "a pool whose last window reaches over the end is not known")
-    outer, inner, places, inside = _open(trace, own, windows)
+    outer, bound, places, inside = _open(trace, own, windows)
     rest = trace.like(*value.indices[:-count])
     taken = trace.read_number(value, [*map(at, rest), *places])
-    bound = _pick(inner)
-    divisor = given.get("divisor_override")
-    if kind == "max" or not given["count_include_pad"]:
+    if kind == "max" or given["count_include_pad"] is False:
+        bound = [index for index in bound if index.extent is not ONE]
         found = Reduce(kind, tuple(bound), inside, taken) if bound else taken
-    elif divisor is not None:
-        found = divide(_sum(bound, multiply(*_bracket(inside), taken)), to_expr(divisor))
+    elif given["divisor_override"] is not None:
+        found = divide(_sum(bound, inside, taken), to_expr(given["divisor_override"]))
     else:
-        body = multiply(*_bracket(inside), taken)
-        found = Reduce("mean", tuple(bound), TRUE, body) if bound else body
+        found = _sum(bound, inside, taken, kind="mean")
     return trace.make((*rest, *outer), found, "real")
-
-
-_ARGUMENTS: dict[str, dict[str, Any]] = {
-    "max": {
-        "kernel_size": None,
-        "stride": None,
-        "padding": 0,
-        "dilation": 1,
-        "ceil_mode": False,
-        "return_indices": False,
-    },
-    "mean": {
-        "kernel_size": None,
-        "stride": None,
-        "padding": 0,
-        "ceil_mode": False,
-        "count_include_pad": True,
-        "divisor_override": None,
-    },
-}
 
 
 def _adapt(call: Call, kind: str, count: int) -> Shadow:
@@ -368,19 +308,19 @@ OPS = (
     ),
     op(
         "conv_transpose1d",
-        _convolve_back,
+        partial(_convolve, is_transposed=True),
         f"x[B, C, S]; w[C, O, K]; b[O]: {_NN}.conv_transpose1d(x, w, b)",
         f"x[B, 4, S]; w[4, 3, K]: {_NN}.conv_transpose1d(x, w, stride=2, groups=2)",
         f"x[C, S]; w[C, O, K]: {_NN}.conv_transpose1d(x, w, stride=3, padding=1, dilation=2)",
     ),
     op(
         "conv_transpose2d",
-        _convolve_back,
+        partial(_convolve, is_transposed=True),
         f"x[B, C, S, T]; w[C, O, 2, 3]: {_NN}.conv_transpose2d(x, w, None, 2, 1, 1)",
     ),
     op(
         "conv_transpose3d",
-        _convolve_back,
+        partial(_convolve, is_transposed=True),
         f"x[B, C, S, T, U]; w[C, O, 2, 1, 2]: {_NN}.conv_transpose3d(x, w)",
     ),
     *_join_pools(),
