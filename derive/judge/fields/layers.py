@@ -1,227 +1,183 @@
-"""Attention, convolutions and pools over a tower, as torch's operations."""
+"""Attention, convolutions, pools and others over a tower, as a few lines of torch's operations."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import reduce
 from math import prod
-from operator import itemgetter, methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from derive.judge.fields import algebra, functions
-from derive.judge.fields.parts import BELOW, NotModelledError, Parts
-from derive.judge.fields.tensor import FieldTensor
+from derive.judge.fields.parts import NotModelledError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from derive.judge.fields.tensor import Handler, Run
+Definition = Callable[..., Any]  # of the arguments that torch gives
 
 
-_transpose = methodcaller("transpose", -1, -2)
-
-
-def _weigh(run: Run, query: Parts, key: Parts, how: Sequence[Any], **named: Any) -> Parts:
+def _weigh(query: Any, key: Any, how: Sequence[Any], **named: Any) -> Any:
     """The weights of every key; none where nothing is left."""
     dropout, is_causal = how or (0.0, False)
+    attn_mask, scale = named.get("attn_mask"), named.get("scale")
     if dropout:
         raise NotModelledError("dropout")
-    mask, scores = named.get("attn_mask"), algebra.matmul(run.tower, query, key.map(_transpose))
-    scores = run.scale(scores, _find_scale(query, named))
+    scores = query @ key.mT * _find_scale(query, scale)
     if is_causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if mask is not None and not isinstance(mask, FieldTensor) and mask.dtype is torch.bool:
-        scores = functions.choose(mask, scores, run.parts(-float("inf")))
-    elif mask is not None:
-        scores = run.add(scores, run.parts(mask))
-    empty = (scores.state == BELOW).all(-1, keepdim=True)
-    found = functions.softmax(run.tower, run.usage, scores, -1)
-    return functions.choose(empty, run.number(0), found)
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is not None and attn_mask.dtype is torch.bool:
+        scores = scores.masked_fill(~attn_mask, -float("inf"))
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return torch.ops.aten._safe_softmax(scores, -1)
 
 
-def _find_scale(query: Parts, named: Mapping[str, Any]) -> float:
-    scale = named.get("scale")
+def _find_scale(query: Any, scale: float | None) -> float:
     return float(query.shape[-1] ** -0.5 if scale is None else scale)
 
 
-def _share(parts: Parts, query: Parts) -> Parts:
+def _repeat_heads(tensor: Any, query: Any) -> Any:
     """Keys or values, each head as often as there are queries to it."""
-    count = query.shape[-3] // parts.shape[-3]
-    return parts.map(methodcaller("repeat_interleave", count, -3)) if count > 1 else parts
+    count = query.shape[-3] // tensor.shape[-3]
+    return tensor.repeat_interleave(count, -3) if count > 1 else tensor
 
 
-def _gather(run: Run, parts: Parts, given: Parts) -> Parts:
+def _sum_heads(tensor: Any, given: Any) -> Any:
     """The sum over the queries of every head of keys."""
-    *batch, _, length, width = parts.shape
-    shape = (*batch, given.shape[-3], -1, length, width)
-    return run.sum(parts.map(methodcaller("reshape", shape)), (-3,))
+    *batch, _, length, width = tensor.shape
+    return tensor.reshape((*batch, given.shape[-3], -1, length, width)).sum(-3)
 
 
-def _attend(run: Run, *given: Any, **named: Any) -> tuple[Parts, Parts]:
-    """Query, key, value, a dropout, is it causal; the weights stand for what torch keeps."""
-    query, key, value = map(run.parts, given[:3])
-    weights = _weigh(run, query, _share(key, query), given[3:], **named)
-    return algebra.matmul(run.tower, weights, _share(value, query)), weights
+def _attend(query: Any, key: Any, value: Any, *how: Any, **named: Any) -> tuple[Any, Any]:
+    """A dropout and whether it is causal; the weights stand for what torch keeps."""
+    weights = _weigh(query, _repeat_heads(key, query), how, **named)
+    return weights @ _repeat_heads(value, query), weights
 
 
-def _attend_backward(run: Run, grad: Any, *given: Any, **named: Any) -> tuple[Parts, ...]:
+def _attend_backward(grad: Any, *given: Any, **named: Any) -> tuple[Any, ...]:
     """The gradients by query, key and value; what torch keeps is found again."""
-    query, key, value = map(run.parts, given[:3])
-    out, weights = run.parts(grad), _weigh(run, query, _share(key, query), given[5:], **named)
-
-    def multiply(one: Parts, other: Parts) -> Parts:
-        return algebra.matmul(run.tower, one, other)
-
-    weighted = run.multiply(multiply(out, _share(value, query).map(_transpose)), weights)
-    whole = run.multiply(weights, run.sum(weighted, (-1,), True))
-    scores = run.scale(run.subtract(weighted, whole), _find_scale(query, named))
-    return (
-        multiply(scores, _share(key, query)),
-        _gather(run, multiply(scores.map(_transpose), query), key),
-        _gather(run, multiply(weights.map(_transpose), out), value),
-    )
+    query, key, value, _, _, *how = given
+    keys, values = _repeat_heads(key, query), _repeat_heads(value, query)
+    weights = _weigh(query, keys, how, **named)
+    weighted = grad @ values.mT * weights
+    scores = weighted - weights * weighted.sum(-1, True)
+    scores = scores * _find_scale(query, named.get("scale"))
+    by_key, by_value = scores.mT @ query, weights.mT @ grad
+    return scores @ keys, _sum_heads(by_key, key), _sum_heads(by_value, value)
 
 
-ATTENTION: dict[str, Handler] = {
-    "_scaled_dot_product_flash_attention_for_cpu": _attend,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attend_backward,
-}
-
-
-def _convolve(run: Run, value: Any, weight: Any, bias: Any, *how: Any) -> Parts:
+def _convolve(value: Any, weight: Any, bias: Any, *how: Any) -> Any:
     """A convolution: stride, padding, dilation, is it transposed, output padding, groups."""
-    total = _convolve_parts(run, run.parts(value), run.parts(weight), *how)
-    if bias is None:
-        return total
-    ones = [1] * (total.state.dim() - 2)
-    return run.add(total, run.parts(bias).map(lambda part: part.reshape(-1, *ones)))
-
-
-def _convolve_parts(run: Run, data: Parts, kernel: Parts, *how: Any) -> Parts:
-    stride, padding, dilation, transposed, extra, groups = _widen(how, kernel)
-    reach = [(n - 1) * d for n, d in zip(kernel.shape[2:], dilation, strict=True)]
+    stride, padding, dilation, is_transposed, extra, groups = _widen(how, weight)
+    reach = [(n - 1) * d for n, d in zip(weight.shape[2:], dilation, strict=True)]
     borders = [(each, each) for each in padding]
-    if transposed:  # what it was strided by, it is now spread by; the kernel goes backwards
-        data, stride = _spread(data, stride), [1] * len(stride)
-        kernel = _turn(kernel, groups)
+    if is_transposed:  # what it was strided by, it is now spread by; the kernel goes backwards
+        value, stride = _spread(value, stride), [1] * len(stride)
+        weight = _turn(weight, groups)
         widths = zip(reach, padding, extra, strict=True)
         borders = [(far - each, far - each + more) for far, each, more in widths]
-    windows = _find_windows(data, borders, reach, stride, dilation)
-    return _sum_windows(run, windows, kernel, groups)
+    windows = _find_windows(value, borders, reach, stride, dilation)
+    total = _sum_windows(windows, weight, groups)
+    return total if bias is None else total + bias.reshape(-1, *[1] * (total.dim() - 2))
 
 
-def _widen(how: Sequence[Any], kernel: Parts) -> list[Any]:
+def _widen(how: Sequence[Any], kernel: Any) -> list[Any]:
     """One number for all dimensions is one for each."""
-    count = kernel.state.dim() - 2
-    return [list(each) * count if _is_one(each) else each for each in how]
+    count = kernel.dim() - 2
+    return [
+        list(each) * count if isinstance(each, (list, tuple)) and len(each) == 1 else each
+        for each in how
+    ]
 
 
-def _is_one(each: Any) -> bool:
-    return isinstance(each, (list, tuple)) and len(each) == 1
-
-
-def _find_windows(data: Parts, borders: Sequence[tuple[int, int]], *how: Sequence[int]) -> Parts:
+def _find_windows(data: Any, borders: Sequence[tuple[int, int]], *how: Sequence[int]) -> Any:
     """Every window at the end: its reach, the steps between windows and in them."""
     border = [width for pair in reversed(borders) for width in pair]
-    windows = data.map(partial(torch.nn.functional.pad, pad=border))
+    windows = torch.nn.functional.pad(data, border)
     for dim, (far, step, gap) in enumerate(zip(*how, strict=True)):
-        windows = windows.map(methodcaller("unfold", dim + 2, far + 1, step))
-        windows = windows.map(itemgetter((..., slice(None, None, gap))))
+        windows = windows.unfold(dim + 2, far + 1, step)[..., ::gap]
     return windows
 
 
-def _sum_windows(run: Run, windows: Parts, kernel: Parts, groups: int) -> Parts:
+def _sum_windows(windows: Any, kernel: Any, groups: int) -> Any:
     """[batch, channels, *places, *window] times [outer, channels of a group, *window], summed."""
-    batch, channels, *places = windows.shape[: kernel.state.dim()]
+    batch, channels, *places = windows.shape[: kernel.dim()]
     length = prod(kernel.shape[1:])
     split = (batch, groups, channels // groups, prod(places), length * groups // channels)
-    flat = (batch, groups, prod(places), length)
-    spread = windows.map(lambda part: part.reshape(split).transpose(2, 3).reshape(flat))
-    across = kernel.map(lambda part: part.reshape(groups, -1, length).transpose(1, 2))
-    total = algebra.matmul(run.tower, spread, across)
-    shape = (batch, kernel.shape[0], *places)
-    return total.map(lambda part: part.transpose(2, 3).reshape(shape))
+    flat = windows.reshape(split).transpose(2, 3).reshape(batch, groups, prod(places), length)
+    total = flat @ kernel.reshape(groups, -1, length).transpose(1, 2)
+    return total.transpose(2, 3).reshape(batch, kernel.shape[0], *places)
 
 
-def _spread(data: Parts, stride: Sequence[int]) -> Parts:
+def _spread(data: Any, stride: Sequence[int]) -> Any:
     """Zeros between neighbours, so many that they lie a stride apart."""
-
-    def act(part: torch.Tensor) -> torch.Tensor:
-        shape = [(n - 1) * step + 1 for n, step in zip(part.shape[2:], stride, strict=True)]
-        wide = part.new_zeros((*part.shape[:2], *shape))
-        places: tuple[Any, ...] = (..., *(slice(None, None, step) for step in stride))
-        wide[places] = part
-        return wide
-
-    return data.map(act)
+    shape = [(n - 1) * step + 1 for n, step in zip(data.shape[2:], stride, strict=True)]
+    wide = data.new_zeros((*data.shape[:2], *shape))
+    wide[(..., *(slice(None, None, step) for step in stride))] = data
+    return wide
 
 
-def _turn(kernel: Parts, groups: int) -> Parts:
+def _turn(kernel: Any, groups: int) -> Any:
     """The kernel of the convolution that a transposed one is."""
     inner, outer, *window = kernel.shape
-    split = (groups, inner // groups, outer, *window)
-    joined = (groups * outer, inner // groups, *window)
-    dims = tuple(range(2, 2 + len(window)))
-    return kernel.map(lambda part: part.reshape(split).transpose(1, 2).reshape(joined).flip(dims))
+    split = kernel.reshape(groups, inner // groups, outer, *window).transpose(1, 2)
+    joined = split.reshape(groups * outer, inner // groups, *window)
+    return joined.flip(tuple(range(2, 2 + len(window))))
 
 
 def _convolve_backward(
-    run: Run, grad: Any, value: Any, weight: Any, sizes: Any, *how: Any
-) -> tuple[Parts | None, ...]:
+    grad: Any, value: Any, weight: Any, sizes: Any, *how: Any
+) -> tuple[Any | None, ...]:
     """By the data a convolution of the other kind; by the kernel, sums over all windows."""
     *how_made, wanted = how
-    out, data, kernel = run.parts(grad), run.parts(value), run.parts(weight)
-    stride, padding, dilation, transposed, _, groups = _widen(how_made, kernel)
-    reach = [(n - 1) * d for n, d in zip(kernel.shape[2:], dilation, strict=True)]
-    found: list[Parts | None] = [None, None, None]
+    stride, padding, dilation, is_transposed, _, groups = _widen(how_made, weight)
+    reach = [(n - 1) * d for n, d in zip(weight.shape[2:], dilation, strict=True)]
+    found: list[Any | None] = [None, None, None]
     if wanted[0]:
-        lengths = zip(data.shape[2:], out.shape[2:], stride, padding, reach, strict=True)
+        lengths = zip(value.shape[2:], grad.shape[2:], stride, padding, reach, strict=True)
         extra = [n - ((m - 1) * s - 2 * p + far + 1) for n, m, s, p, far in lengths]
-        turned = (stride, padding, dilation, not transposed, extra, groups)
-        inside = tuple(slice(0, n) for n in data.shape[2:])  # a border may leave a rest
-        made = _convolve_parts(run, out, kernel, *turned)
-        found[0] = made.map(itemgetter((..., *inside)))
+        made = _convolve(
+            grad, weight, None, *(stride, padding, dilation, not is_transposed, extra, groups)
+        )
+        found[0] = made[(..., *(slice(0, n) for n in value.shape[2:]))]  # a border leaves a rest
     if wanted[1]:
-        wide, narrow = (out, data) if transposed else (data, out)
+        wide, narrow = (grad, value) if is_transposed else (value, grad)
         borders = [(each, each) for each in padding]
         windows = _find_windows(wide, borders, reach, stride, dilation)
-        places = tuple(slice(0, n) for n in narrow.shape[2:])  # a stride may leave a rest
-        windows = windows.map(itemgetter((..., *places, *[slice(None)] * len(reach))))
-        found[1] = _sum_places(run, windows, narrow, kernel, groups)
+        places = (slice(0, n) for n in narrow.shape[2:])  # a stride may leave a rest
+        windows = windows[(..., *places, *[slice(None)] * len(reach))]
+        found[1] = _sum_places(windows, narrow, weight, groups)
     if wanted[2]:
-        found[2] = run.sum(out, (0, *range(2, out.state.dim())))
+        found[2] = grad.sum((0, *range(2, grad.dim())))
     return tuple(found)
 
 
-def _sum_places(run: Run, windows: Parts, narrow: Parts, kernel: Parts, groups: int) -> Parts:
+def _sum_places(windows: Any, narrow: Any, kernel: Any, groups: int) -> Any:
     """Windows times what they went into, summed over batch and places, in each group."""
-    length = prod(kernel.shape[1:])
-    count = narrow.shape[0] * prod(narrow.shape[2:])
-    rank = len(kernel.shape) - 2
-
-    def flatten(part: torch.Tensor) -> torch.Tensor:
-        first = part.movedim(1, 0).flatten(1, rank + 1)  # [channels, places, *window]
-        split = first.reshape(groups, -1, *first.shape[1:]).transpose(1, 2)
-        return split.reshape(groups, count, length)
-
-    one = narrow.map(lambda part: part.movedim(1, 0).reshape(groups, -1, count))
-    total = algebra.matmul(run.tower, one, windows.map(flatten))
-    return total.map(lambda part: part.reshape(kernel.shape))
+    length, count = prod(kernel.shape[1:]), narrow.shape[0] * prod(narrow.shape[2:])
+    first = windows.movedim(1, 0).flatten(1, kernel.dim() - 1)  # [channels, places, *window]
+    split = first.reshape(groups, -1, *first.shape[1:]).transpose(1, 2)
+    across = narrow.movedim(1, 0).reshape(groups, -1, count)
+    return (across @ split.reshape(groups, count, length)).reshape(kernel.shape)
 
 
-def _average_backward(run: Run, grad: Any, value: Any, window: Any, *how: Any) -> Parts:
+def _average(value: Any, window: Any, *how: Any) -> Any:
+    """Means of windows without a border."""
+    _check_border(how)
+    step, count = list(how[0] if how and how[0] else window), len(window)
+    for size, each in zip(window, step, strict=True):  # the next dimension has moved to its place
+        value = value.unfold(-count, size, each)
+    return value.mean(tuple(range(-count, 0)))
+
+
+def _average_backward(grad: Any, value: Any, window: Any, *how: Any) -> Any:
     """Every mean handed back to its window."""
     _check_border(how)
-    step, count = list(how[0]) if how[0] else list(window), len(window)
-    out, shape = run.parts(grad), value.shape
-    flat = out.map(lambda part: part.reshape(-1, 1, *part.shape[-count:]))
-    kernel = run.number(Fraction(1, prod(window))).map(methodcaller("expand", (1, 1, *window)))
-    lengths = zip(shape[-count:], flat.shape[-count:], step, window, strict=True)
+    step, count = list(how[0] or window), len(window)
+    flat = grad.reshape(-1, 1, *grad.shape[-count:]) / prod(window)
+    lengths = zip(value.shape[-count:], flat.shape[-count:], step, window, strict=True)
     extra = [n - ((m - 1) * s + size) for n, m, s, size in lengths]
-    found = _convolve_parts(run, flat, kernel, step, [0] * count, [1] * count, True, extra, 1)
-    return found.map(lambda part: part.reshape(shape))
+    kernel = flat.new_ones((1, 1, *window))
+    found = _convolve(flat, kernel, None, step, [0] * count, [1] * count, True, extra, 1)
+    return found.reshape(value.shape)
 
 
 def _check_border(how: Sequence[Any]) -> None:
@@ -230,21 +186,98 @@ def _check_border(how: Sequence[Any]) -> None:
         raise NotModelledError("pooling with a border or a divisor")
 
 
-def _average(run: Run, value: Any, window: Any, *how: Any) -> Parts:
-    """Means of windows without a border."""
-    step = list(how[0]) if how and how[0] else list(window)
-    _check_border(how)
-    windows, count = run.parts(value), len(window)
-    for size, each in zip(window, step, strict=True):  # the next dimension has moved to its place
-        windows = windows.map(methodcaller("unfold", -count, size, each))
-    return run.mean(windows, tuple(range(-count, 0)))
+def _add_to(multiply: Callable[[Any, Any], Any]) -> Definition:
+    """Beta * added + alpha * product."""
+
+    def run(added: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+        product = multiply(one, other) * alpha
+        return added * beta + product if beta else product
+
+    return run
 
 
-WINDOWS: dict[str, Handler] = {
+def _dot(one: Any, other: Any) -> Any:
+    return (one * other).sum(-1)
+
+
+def _multiply_three(*given: Any) -> Any:
+    wide = [
+        reduce(torch.unsqueeze, sorted(expand), tensor)
+        for tensor, expand in zip(given[:3], given[3:6], strict=True)
+    ]
+    return reduce(torch.mul, wide).sum(given[6])
+
+
+def _softmax_backward(grad: Any, output: Any, dim: int, *_: Any) -> Any:
+    weighted = grad * output
+    return weighted - output * weighted.sum(dim, True)
+
+
+def _cross_entropy(value: Any, target: Any, weight: Any = None, how: int = 1) -> Any:
+    """Of probabilities; that torch bounds logarithms by -100 is no part of it."""
+    found = -(target * value.log() + (1 - target) * (1 - value).log())
+    found = found if weight is None else weight * found
+    return found.mean() if how == 1 else found.sum() if how else found
+
+
+def _cross_entropy_backward(
+    grad: Any, value: Any, target: Any, weight: Any = None, how: int = 1
+) -> Any:
+    found = grad * ((value - target) / (value * (1 - value)))
+    found = found if weight is None else weight * found
+    return found / value.numel() if how == 1 else found
+
+
+def _refuse_bound(eps: Any) -> None:
+    if eps is not None:
+        raise NotModelledError("logit with an epsilon")
+
+
+def _logit(value: Any, eps: Any = None) -> Any:
+    _refuse_bound(eps)
+    return (value / (1 - value)).log()
+
+
+def _logit_backward(grad: Any, value: Any, eps: Any = None) -> Any:
+    _refuse_bound(eps)
+    return grad / (value * (1 - value))
+
+
+def _topk(value: Any, k: int, dim: int = -1, largest: bool = True, *_: Any) -> tuple[Any, Any]:
+    found, places = value.sort(dim, largest)
+    return (found.narrow(dim, 0, k), places.narrow(dim, 0, k)) if value.dim() else (found, places)
+
+
+def _distances(one: Any, other: Any, power: Any = 2.0, _: Any = None) -> Any:
+    """Between every row of one and every row of the other."""
+    return torch.linalg.vector_norm(one.unsqueeze(-2) - other.unsqueeze(-3), power, -1)
+
+
+DEFINITIONS: dict[str, Definition] = {
+    "_scaled_dot_product_flash_attention_for_cpu": _attend,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attend_backward,
     "convolution": _convolve,
     "convolution_backward": _convolve_backward,
     "avg_pool2d": _average,
     "avg_pool3d": _average,
     "avg_pool2d_backward": _average_backward,
     "avg_pool3d_backward": _average_backward,
+    "mv": _dot,
+    "dot": _dot,
+    "vdot": _dot,
+    "addmm": _add_to(torch.matmul),
+    "baddbmm": _add_to(torch.matmul),
+    "addbmm": _add_to(lambda one, other: (one @ other).sum(0)),
+    "addmv": _add_to(_dot),
+    "_trilinear": _multiply_three,
+    "std": lambda value, *args, **named: value.var(*args, **named).sqrt(),
+    "_softmax_backward_data": _softmax_backward,
+    "binary_cross_entropy": _cross_entropy,
+    "binary_cross_entropy_backward": _cross_entropy_backward,
+    "_cdist_forward": _distances,
+    "_euclidean_dist": _distances,
+    "logcumsumexp": lambda value, dim: value.exp().cumsum(dim).log(),
+    "logit": _logit,
+    "logit_backward": _logit_backward,
+    "topk": _topk,
 }

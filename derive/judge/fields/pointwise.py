@@ -41,7 +41,7 @@ def _opaque(name: str) -> Handler:
     def act(run: Run, *given: Any, **named: Any) -> Parts:
         if any(value is not None for value in named.values()):
             raise NotModelledError(name)
-        return functions.opaque(run.tower, run.usage, name, *(run.parts(each) for each in given))
+        return functions.opaque(run, name, *(run.parts(each) for each in given))
 
     return act
 
@@ -50,27 +50,19 @@ def _unary(act: Callable[[Run, Parts], Parts]) -> Handler:
     return lambda run, value: act(run, run.parts(value))
 
 
-def _exp(run: Run, parts: Parts) -> Parts:
-    return functions.exp(run.tower, run.usage, parts)
-
-
-def _log(run: Run, parts: Parts) -> Parts:
-    return functions.log(run.tower, run.usage, parts)
-
-
 def _sign(run: Run, parts: Parts) -> Parts:
-    ranks = functions.find_ranks(run.tower, run.usage, parts)
+    ranks = functions.find_ranks(run, parts)
     return run.parts(ranks.sign().masked_fill(parts.state == NAN, 0))  # as torch has it
 
 
 def _find_end(run: Run, given: tuple[Parts, ...], *, least: bool) -> Parts:
-    return reduce(partial(functions.find_larger, run.tower, run.usage, least=least), given)
+    return reduce(partial(functions.find_larger, run, least=least), given)
 
 
 _PRIMITIVES: dict[str, Callable[..., Parts]] = {
-    "exp": _exp,
-    "log": _log,
-    "abs": lambda run, parts: functions.find_size(run.tower, run.usage, parts),
+    "exp": functions.exp,
+    "log": functions.log,
+    "abs": functions.find_size,
     "sign": _sign,
     "max": lambda run, *parts: _find_end(run, parts, least=False),
     "min": lambda run, *parts: _find_end(run, parts, least=True),
@@ -105,11 +97,11 @@ def make_parts(run: Run) -> Maker:
             return base**exponent
         if exponent == -1:
             return algebra.invert(run.tower, base)
-        return functions.power(run.tower, run.usage, base, Fraction(exponent))
+        return functions.power(run, base, Fraction(exponent))
 
     def compare(relation: str, one: Value, other: Value) -> torch.Tensor:
         sides = to_parts(one), to_parts(other)
-        return functions.compare(run.tower, run.usage, _RELATIONS[relation], *sides)
+        return functions.compare(run, _RELATIONS[relation], *sides)
 
     def call(name: str, given: tuple[Value, ...]) -> Value:
         if name == "pi":
@@ -120,7 +112,7 @@ def make_parts(run: Run) -> Maker:
         parts = [to_parts(each) for each in given]
         if name in _PRIMITIVES:
             return _PRIMITIVES[name](run, *parts)
-        return functions.opaque(run.tower, run.usage, name, *parts)
+        return functions.opaque(run, name, *parts)
 
     make = Maker(
         lambda value: value,
@@ -171,7 +163,7 @@ def _to_number(value: Any) -> Value:
 
 def raise_number(run: Run, base: Fraction, parts: Parts) -> Parts:
     """A positive rational to every power; small integers are powers as they are."""
-    found = _exp(run, run.multiply(parts, _log_number(run, base)))
+    found = functions.exp(run, run.multiply(parts, _log_number(run, base)))
     value, small = find_small(run.tower, parts)
     count = torch.where(small, value, 0)
     whole = [
@@ -185,32 +177,12 @@ def _log_number(run: Run, number: Fraction | int) -> Parts:
     return fill(run.tower, (), embed_logarithm(run.tower, Fraction(number)))
 
 
-def _log_of_sums(run: Run, value: Any, dim: int) -> Parts:
-    return _log(run, algebra.accumulate(run.tower, _exp(run, run.parts(value)), dim))
-
-
 def _times_log(run: Run, one: Any, other: Any) -> Parts:
     """A number times a logarithm, which is 0 where the number is."""
     here, there = run.parts(one), run.parts(other)
     zero = (here.residues[0] == 0) & (here.state == FINITE) & (there.state != NAN)
     safe = functions.choose(zero, run.number(1), there)
-    return run.multiply(here, _log(run, safe))
-
-
-def _logit(run: Run, value: Any, eps: Any = None) -> Parts:
-    if eps is not None:
-        raise NotModelledError("logit with an epsilon")
-    parts = run.parts(value)
-    below = run.subtract(run.number(1), parts)
-    return _log(run, algebra.divide(run.tower, parts, below))
-
-
-def _logit_backward(run: Run, grad: Any, value: Any, eps: Any = None) -> Parts:
-    if eps is not None:
-        raise NotModelledError("logit with an epsilon")
-    parts = run.parts(value)
-    below = run.multiply(parts, run.subtract(run.number(1), parts))
-    return algebra.divide(run.tower, run.parts(grad), below)
+    return run.multiply(here, functions.log(run, safe))
 
 
 def _log_sigmoid(run: Run, value: Any) -> tuple[Parts, Parts]:
@@ -218,18 +190,14 @@ def _log_sigmoid(run: Run, value: Any) -> tuple[Parts, Parts]:
 
 
 def _larger(run: Run, one: Any, other: Any, *, least: bool) -> Parts:
-    return functions.find_larger(
-        run.tower, run.usage, run.parts(one), run.parts(other), least=least
-    )
+    return functions.find_larger(run, run.parts(one), run.parts(other), least=least)
 
 
 def _clamp(run: Run, value: Any, low: Any = None, high: Any = None) -> Parts:
     parts = run.parts(value)
     for bound, least in ((low, False), (high, True)):
         if bound is not None:
-            parts = functions.find_larger(
-                run.tower, run.usage, parts, run.parts(bound), least=least
-            )
+            parts = functions.find_larger(run, parts, run.parts(bound), least=least)
     return parts
 
 
@@ -237,7 +205,7 @@ def _extreme(
     run: Run, value: Any, dims: Any, keepdim: bool, least: bool
 ) -> tuple[Parts, torch.Tensor]:
     parts, chosen = run.parts(value), list_dims(dims)
-    found, place = functions.reduce_order(run.tower, run.usage, parts, chosen, least=least)
+    found, place = functions.reduce_order(run, parts, chosen, least=least)
     if not keepdim and parts.state.dim():
         rank = parts.state.dim()
         gone = tuple(dim % rank for dim in chosen) or tuple(range(rank))
@@ -274,18 +242,9 @@ def _sort(
     run: Run, value: Any, dim: int = -1, descending: bool = False, **_: Any
 ) -> tuple[Parts, torch.Tensor]:
     parts = run.parts(value)
-    ranks = functions.find_ranks(run.tower, run.usage, parts)
+    ranks = functions.find_ranks(run, parts)
     places = torch.sort(ranks, dim=dim, descending=descending, stable=True).indices
     return parts.map(lambda part: part.gather(dim, places)), places
-
-
-def _topk(
-    run: Run, value: Any, k: int, dim: int = -1, largest: bool = True, *_: Any
-) -> tuple[Parts, torch.Tensor]:
-    found, places = _sort(run, value, dim, largest)
-    if not places.dim():
-        return found, places
-    return found.map(lambda part: part.narrow(dim, 0, k)), places.narrow(dim, 0, k)
 
 
 def _cumulate_product(run: Run, value: Any, dim: int, **_: Any) -> Parts:
@@ -301,7 +260,7 @@ def _cumulate_product(run: Run, value: Any, dim: int, **_: Any) -> Parts:
 
 def _compare(relation: str) -> Handler:
     return lambda run, one, other: functions.compare(
-        run.tower, run.usage, relation, run.parts(one), run.parts(other)
+        run, relation, run.parts(one), run.parts(other)
     )
 
 
@@ -313,9 +272,6 @@ POINTWISE: dict[str, Handler] = {
     **{row.backward: _row(row.name, is_slope=True) for row in FUNCTIONS.values() if row.backward},
     **{name: _compare(name) for name in _RELATIONS.values()},
     "neg": _unary(lambda run, parts: algebra.negate(run.tower, parts)),
-    "logcumsumexp": _log_of_sums,
-    "logit": _logit,
-    "logit_backward": _logit_backward,
     "xlogy": _times_log,
     "log_sigmoid_forward": _log_sigmoid,
     "clamp": _clamp,
@@ -328,6 +284,5 @@ POINTWISE: dict[str, Handler] = {
     "argmax": _argmax(False),
     "argmin": _argmax(True),
     "sort": _sort,
-    "topk": _topk,
     "cumprod": _cumulate_product,
 }

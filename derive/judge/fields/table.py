@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from math import prod
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,14 @@ from torch.utils._mode_utils import no_dispatch
 
 from derive.judge.fields import algebra, functions
 from derive.judge.fields.constants import to_fraction
-from derive.judge.fields.layers import ATTENTION, WINDOWS
+from derive.judge.fields.layers import DEFINITIONS
 from derive.judge.fields.parts import ABOVE, BELOW, NAN, NotModelledError, Parts
 from derive.judge.fields.pointwise import POINTWISE, raise_number
 from derive.judge.fields.tensor import (
     FACTORIES,
     FieldTensor,
     Run,
+    count_elements,
     find_running,
     find_usage,
     iterate,
@@ -53,7 +53,7 @@ def _divide(run: Run, one: Any, other: Any, *, rounding_mode: str | None = None)
     found = run.divide(run.parts(one), other)
     if rounding_mode is None:
         return found
-    return functions.opaque(run.tower, run.usage, rounding_mode, found)
+    return functions.opaque(run, rounding_mode, found)
 
 
 def _power(run: Run, base: Any, exponent: Any) -> Parts:
@@ -67,14 +67,14 @@ def _power(run: Run, base: Any, exponent: Any) -> Parts:
         return raise_number(run, to_fraction(base) or Fraction(1), run.parts(exponent))
     if isinstance(exponent, torch.Tensor) and not _is_field(exponent):
         return _take_powers(run, run.parts(base), exponent)
-    return functions.opaque(run.tower, run.usage, "pow", run.parts(base), run.parts(exponent))
+    return functions.opaque(run, "pow", run.parts(base), run.parts(exponent))
 
 
 def _raise(run: Run, base: Parts, exponent: Fraction) -> Parts:
     """The power by a number; an even power of a norm needs no root, whose sign is arbitrary."""
     if base.square is not None and exponent % 2 == 0:
         base, exponent = base.square, exponent / 2
-    return functions.power(run.tower, run.usage, base, exponent)
+    return functions.power(run, base, exponent)
 
 
 def _take_powers(run: Run, base: Parts, exponents: torch.Tensor) -> Parts:
@@ -90,34 +90,8 @@ def _is_field(value: Any) -> bool:
     return isinstance(value, FieldTensor)
 
 
-def _addmm(run: Run, added: Any, one: Any, other: Any, **named: Any) -> Parts:
-    return _addmm_of(run, added, _matmul(run, one, other), **named)
-
-
-def _addmm_of(run: Run, added: Any, product: Parts, **named: Any) -> Parts:
-    product = run.scale(product, named.get("alpha", 1))
-    beta = named.get("beta", 1)
-    return run.add(run.scale(run.parts(added), beta), product) if beta else product
-
-
 def _matmul(run: Run, one: Any, other: Any) -> Parts:
     return algebra.matmul(run.tower, run.parts(one), run.parts(other))
-
-
-def _dot(run: Run, one: Any, other: Any) -> Parts:
-    return run.sum(run.multiply(run.parts(one), run.parts(other)), (-1,))
-
-
-def _trilinear(run: Run, *args: Any) -> Parts:
-    tensors, expands, dims = args[:3], args[3:6], args[6]
-    found: Parts | None = None
-    for tensor, expand in zip(tensors, expands, strict=True):
-        parts = run.parts(tensor)
-        for dim in sorted(expand):
-            parts = parts.map(methodcaller("unsqueeze", dim))
-        found = parts if found is None else run.multiply(found, parts)
-    assert found is not None
-    return run.sum(found, dims)
 
 
 def _sum(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> Parts:
@@ -153,7 +127,7 @@ def _variance(run: Run, value: Any, *args: Any, **named: Any) -> Parts:
     dims, correction, keepdim = _read_spread(*args, **named)
     off = run.subtract(parts, run.mean(parts, dims, keepdim=bool(parts.state.dim())))
     square = run.sum(run.multiply(off, off), dims, keepdim)
-    count = _count(parts, dims) - correction
+    count = count_elements(parts, list_dims(dims)) - correction
     return run.scale(square, 1 / count) if count > 0 else run.scale(square, float("nan"))
 
 
@@ -165,15 +139,6 @@ def _read_spread(*args: Any, **named: Any) -> tuple[Any, Fraction, bool]:
     keepdim = args[2] if len(args) > 2 else named.get("keepdim", False)
     correction = 1 if correction is None else correction
     return dims, to_fraction(correction) or Fraction(correction), bool(keepdim)
-
-
-def _count(parts: Parts, dims: Any) -> int:
-    chosen = list_dims(dims) or range(parts.state.dim())
-    return prod(parts.shape[dim] for dim in chosen)
-
-
-def _deviation(run: Run, value: Any, *args: Any, **named: Any) -> Parts:
-    return functions.root(run.tower, run.usage, _variance(run, value, *args, **named))
 
 
 def _variance_and_mean(run: Run, value: Any, *args: Any, **named: Any) -> tuple[Parts, Parts]:
@@ -188,69 +153,32 @@ def _norm(
     parts = run.parts(value)
     if power == 2:
         square = run.sum(run.multiply(parts, parts), dims, keepdim)
-        return replace(functions.root(run.tower, run.usage, square), square=square)
+        return replace(functions.root(run, square), square=square)
     if power == 1:
-        return run.sum(functions.find_size(run.tower, run.usage, parts), dims, keepdim)
+        return run.sum(functions.find_size(run, parts), dims, keepdim)
     raise NotModelledError(f"a norm of order {power}")
 
 
 def _softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
-    return functions.softmax(run.tower, run.usage, run.parts(value), dim)
+    return functions.softmax(run, run.parts(value), dim)
 
 
 def _safe_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
     parts = run.parts(value)
     empty = (parts.state == BELOW).all(dim, keepdim=True)
-    found = functions.softmax(run.tower, run.usage, parts, dim)
+    found = functions.softmax(run, parts, dim)
     return functions.choose(empty, run.number(0), found)
 
 
 def _log_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
-    parts = functions.soften(run.usage, run.parts(value), dim)
-    total = functions.log_sum_exp(run.tower, run.usage, parts, (dim,), True)
+    parts = functions.soften(run, run.parts(value), dim)
+    total = functions.log_sum_exp(run, parts, (dim,), True)
     found = run.subtract(parts, total)
     return functions.choose(total.state == ABOVE, run.parts(float("nan")), found)
 
 
 def _log_sum_exp(run: Run, value: Any, dims: Any, keepdim: bool = False) -> Parts:
-    return functions.log_sum_exp(run.tower, run.usage, run.parts(value), list_dims(dims), keepdim)
-
-
-def _softmax_backward(run: Run, grad: Any, output: Any, dim: int, *_: Any) -> Parts:
-    weighted = run.multiply(run.parts(grad), run.parts(output))
-    total = run.sum(weighted, (dim,), True)
-    return run.subtract(weighted, run.multiply(run.parts(output), total))
-
-
-def _cross_entropy(run: Run, value: Any, target: Any, weight: Any = None, how: int = 1) -> Parts:
-    """Of probabilities; that torch bounds logarithms by -100 is no part of it."""
-    parts, goal = run.parts(value), run.parts(target)
-    one = run.number(1)
-    logs = [functions.log(run.tower, run.usage, each) for each in (parts, run.subtract(one, parts))]
-    found = run.add(run.multiply(goal, logs[0]), run.multiply(run.subtract(one, goal), logs[1]))
-    found = found if weight is None else run.multiply(run.parts(weight), found)
-    found = algebra.negate(run.tower, found)
-    return (found, run.mean(found), run.sum(found))[how]
-
-
-def _cross_entropy_backward(run: Run, grad: Any, value: Any, target: Any, *rest: Any) -> Parts:
-    weight, how = rest[0] if rest else None, rest[1] if len(rest) > 1 else 1
-    parts = run.parts(value)
-    slope = algebra.divide(
-        run.tower,
-        run.subtract(parts, run.parts(target)),
-        run.multiply(parts, run.subtract(run.number(1), parts)),
-    )
-    found = run.multiply(run.parts(grad), slope)
-    found = found if weight is None else run.multiply(run.parts(weight), found)
-    return run.scale(found, Fraction(1, parts.state.numel())) if how == 1 else found
-
-
-def _distances(run: Run, one: Any, other: Any, power: Any = 2.0, _: Any = None) -> Parts:
-    """Between every row of one and every row of the other."""
-    rows = run.parts(one).map(methodcaller("unsqueeze", -2))
-    columns = run.parts(other).map(methodcaller("unsqueeze", -3))
-    return _norm(run, FieldTensor(run.tower, run.subtract(rows, columns)), power, (-1,))
+    return functions.log_sum_exp(run, run.parts(value), list_dims(dims), keepdim)
 
 
 def _distances_backward(run: Run, grad: Any, *given: Any) -> Parts:
@@ -289,9 +217,7 @@ def _read_number(run: Run, value: Any) -> float:
 def _is_all_equal(run: Run, one: Any, other: Any) -> bool:
     if one.shape != other.shape:
         return False
-    return bool(
-        functions.compare(run.tower, run.usage, "eq", run.parts(one), run.parts(other)).all()
-    )
+    return bool(functions.compare(run, "eq", run.parts(one), run.parts(other)).all())
 
 
 ARITHMETIC: dict[str, Handler] = {
@@ -303,24 +229,11 @@ ARITHMETIC: dict[str, Handler] = {
     "pow": _power,
     "mm": _matmul,
     "bmm": _matmul,
-    "mv": _dot,
-    "dot": _dot,
-    "vdot": _dot,
-    "addmm": _addmm,
-    "baddbmm": _addmm,
-    "addbmm": lambda run, added, one, other, **named: _addmm_of(
-        run, added, run.sum(_matmul(run, one, other), (0,)), **named
-    ),
-    "addmv": lambda run, added, one, other, **named: _addmm_of(
-        run, added, _dot(run, one, other), **named
-    ),
-    "_trilinear": _trilinear,
     "sum": _sum,
     "mean": _mean,
     "prod": _product,
     "cumsum": _cumsum,
     "var": _variance,
-    "std": _deviation,
     "var_mean": _variance_and_mean,
     "linalg_vector_norm": _norm,
     "norm": _norm,
@@ -328,11 +241,6 @@ ARITHMETIC: dict[str, Handler] = {
     "_safe_softmax": _safe_softmax,
     "_log_softmax": _log_softmax,
     "logsumexp": _log_sum_exp,
-    "_softmax_backward_data": _softmax_backward,
-    "binary_cross_entropy": _cross_entropy,
-    "binary_cross_entropy_backward": _cross_entropy_backward,
-    "_cdist_forward": _distances,
-    "_euclidean_dist": _distances,
     "_cdist_backward": _distances_backward,
     "isinf": _is_state(BELOW, ABOVE),
     "isnan": _is_state(NAN),
@@ -346,7 +254,7 @@ ARITHMETIC: dict[str, Handler] = {
 }
 
 
-TABLE: dict[str, Handler] = {**ARITHMETIC, **ATTENTION, **POINTWISE, **VIEWS, **WINDOWS}
+TABLE: dict[str, Handler] = {**ARITHMETIC, **POINTWISE, **VIEWS}
 
 
 def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -354,20 +262,31 @@ def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     tower = _find_tower(args, named)
     name = func.overloadpacket.__name__
     run = Run(tower, find_usage(), name)
-    if torch.Tag.nondeterministic_seeded in func.tags and name not in TABLE:
+    own = name[:-1] if name.endswith("_") else ""
+    known = {*TABLE, *DEFINITIONS}
+    if torch.Tag.nondeterministic_seeded in func.tags and name not in known:
         raise NotModelledError(f"{name}, which is random,")
     if name in MOVES:
         return wrap(tower, move(run, func, args, named))
     if name in TABLE:
         found = TABLE[name](run, *args, **_drop_types(name, named))
         return wrap(tower, _own(found, args))
+    if name in DEFINITIONS:
+        return _define(name, args, named)
     if name in FACTORIES:
         return wrap(tower, make_like(run, func, args, named))
-    if name.endswith("_") and name[:-1] in TABLE:
-        return _write(run, args[0], TABLE[name[:-1]](run, *args, **named))
-    if torch.Tag.inplace_view in func.tags and name[:-1] in MOVES:
+    if own in TABLE:
+        return _write(run, args[0], TABLE[own](run, *args, **named))
+    if own in DEFINITIONS:
+        return _write(run, args[0], run.parts(_define(own, args, named)))
+    if torch.Tag.inplace_view in func.tags and own in MOVES:
         return _turn(func, *args, **named)
     return _take_apart(run, func, args, named)
+
+
+def _define(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    with find_running() or nullcontext():
+        return DEFINITIONS[name](*args, **_drop_types(name, named))
 
 
 def _own(found: Any, args: tuple[Any, ...]) -> Any:
