@@ -41,7 +41,7 @@ DOORS = {
     "typer": ("derive.cli",),
     "rich": ("derive.cli",),
     "matplotlib": ("derive.bench.plot",),
-    "mpmath": ("derive.judge.loops.digits",),
+    "mpmath": ("derive.judge.loops.entries",),
     "IPython": (),
     "numpy": (),
 }

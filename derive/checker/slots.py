@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.runs.processes import where_it_lives
-from derive.frontend.torch.modules import find_axes
+from derive.frontend.from_code import find_axes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -7,7 +7,7 @@ import torch
 
 from derive import check, parse
 from derive.judge.loops import evaluate_loops
-from derive.judge.loops.digits import prepare_entry
+from derive.judge.loops.entries import prepare_entry
 
 SLOW = pytest.mark.slow
 LOSING = "x[N]; y[i] = -log(1 - sigmoid(x[i]))"

@@ -20,8 +20,7 @@ from derive.judge.fields import (
     show_value,
     to_field,
 )
-from derive.judge.fields.numbers import find_character
-from derive.judge.fields.tower import TOP, is_prime
+from derive.judge.fields.tower import TOP, find_character, is_prime
 
 SEEDS = range(4)
 INF, NAN = float("inf"), float("nan")

@@ -19,7 +19,7 @@ from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_lines
-from derive.judge.exactly import draw_over, evaluate_over
+from derive.judge.compare import draw_over, evaluate_over
 from derive.judge.fields import (
     DEEPEST,
     TooDeepError,

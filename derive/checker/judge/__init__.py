@@ -17,9 +17,14 @@ from derive.checker.source.load import CannotRunError
 from derive.ir.nodes import Index
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
-from derive.judge.compare import compare_values
+from derive.judge.compare import (
+    compare_values,
+    copy_values,
+    draw_over,
+    evaluate_over,
+    find_difference,
+)
 from derive.judge.evaluate import evaluate_system
-from derive.judge.exactly import copy_values, draw_over, evaluate_over, find_difference
 from derive.judge.loops import evaluate_entries, evaluate_loops
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from derive.ir.nodes import Call
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge.evaluate import Evaluator
-from derive.judge.loops.digits import prepare_entry
+from derive.judge.loops.entries import prepare_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from types import FrameType
 
-    from derive.judge.fields.parts import Usage
+    from derive.judge.fields.algebra import Usage
 
 
 INIT = "--init"  # stands for all arguments of a constructor

@@ -21,7 +21,7 @@ from derive.frontend.torch.spots import name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from derive.judge.fields.parts import Usage
+    from derive.judge.fields.algebra import Usage
 
 
 _READING = frozenset(["item", "tolist", "numpy", "__array__", "__float__"])

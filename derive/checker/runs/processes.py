@@ -366,7 +366,7 @@ class Reader:
 
     def _read_field(self, levels: int, every: Sequence[Any]) -> Any:
         from derive.judge.fields import FieldTensor
-        from derive.judge.fields.parts import Parts
+        from derive.judge.fields.algebra import Parts
 
         if levels != self.tower.levels or len({each.shape for each in every}) != 1:
             raise ValueError("parts that are not of one tensor")

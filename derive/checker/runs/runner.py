@@ -76,7 +76,7 @@ _PATIENCE = 100  # looks at a process that has closed its channel and is about t
 def list_classes() -> dict[str, type]:
     """The records that cross between judge and runner."""
     from derive.frontend.torch.numbers import Condition
-    from derive.judge.fields.parts import Usage
+    from derive.judge.fields.algebra import Usage
     from derive.judge.fields.tower import Tower
 
     return name_classes(

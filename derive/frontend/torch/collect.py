@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.affine import divide, ravel
 from derive.analysis.facts import divide_exactly
-from derive.frontend.torch.exprs import add, count_nodes, multiply, put
+from derive.frontend.torch.exprs import add, count_nodes, multiply, put, write_guards, write_place
 from derive.frontend.torch.trace import View, hint_of
-from derive.frontend.torch.writing import write_guards, write_place
 from derive.ir.nodes import (
     ONE,
     Access,

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from derive.judge.fields.numbers import center
-from derive.judge.fields.parts import (
+from derive.judge.fields.algebra import (
     FINITE,
     LOW,
     NotModelledError,
@@ -30,7 +29,7 @@ from derive.judge.fields.parts import (
 )
 from derive.judge.fields.table import dispatch
 from derive.judge.fields.tensor import FieldTensor, exact, to_field
-from derive.judge.fields.tower import DEEPEST, Tower, draw_tower
+from derive.judge.fields.tower import DEEPEST, Tower, center, draw_tower
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from derive.judge.fields.numbers import UNKNOWN, hash_residues, take_logarithm
-from derive.judge.fields.parts import (
+from derive.judge.fields.algebra import (
     ABOVE,
     BELOW,
     FINITE,
@@ -29,6 +28,7 @@ from derive.judge.fields.parts import (
     build,
     fill,
 )
+from derive.judge.fields.tower import UNKNOWN, hash_residues, take_logarithm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,9 +17,8 @@ import torch
 
 from derive.ir.functions import FUNCTIONS
 from derive.judge.fields import algebra
-from derive.judge.fields import numbers as modular
-from derive.judge.fields.numbers import UNKNOWN, hash_residues
-from derive.judge.fields.parts import (
+from derive.judge.fields import tower as modular
+from derive.judge.fields.algebra import (
     ABOVE,
     BELOW,
     FINITE,
@@ -34,6 +33,7 @@ from derive.judge.fields.parts import (
     find_signs,
     find_small,
 )
+from derive.judge.fields.tower import UNKNOWN, hash_residues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

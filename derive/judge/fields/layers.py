@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from derive.judge.fields.parts import NotModelledError
+from derive.judge.fields.algebra import NotModelledError
 
 Definition = Callable[..., Any]  # of the arguments that torch gives
 

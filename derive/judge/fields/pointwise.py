@@ -13,9 +13,7 @@ import torch
 from derive.ir.definitions import Maker, bind, open_call, read
 from derive.ir.functions import FUNCTIONS, find_call, find_spelt
 from derive.judge.fields import algebra, functions
-from derive.judge.fields.constants import embed_logarithm, to_fraction
-from derive.judge.fields.numbers import raise_each
-from derive.judge.fields.parts import (
+from derive.judge.fields.algebra import (
     FINITE,
     NAN,
     NotModelledError,
@@ -25,7 +23,9 @@ from derive.judge.fields.parts import (
     find_small,
     join,
 )
+from derive.judge.fields.constants import embed_logarithm, to_fraction
 from derive.judge.fields.tensor import list_dims
+from derive.judge.fields.tower import raise_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable

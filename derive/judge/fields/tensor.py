@@ -12,8 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from derive.judge.fields import algebra
-from derive.judge.fields.constants import embed_tensor, find_element, note_hashed, to_fraction
-from derive.judge.fields.parts import (
+from derive.judge.fields.algebra import (
     FINITE,
     NotModelledError,
     Parts,
@@ -22,6 +21,7 @@ from derive.judge.fields.parts import (
     fill,
     find_small,
 )
+from derive.judge.fields.constants import embed_tensor, find_element, note_hashed, to_fraction
 
 if TYPE_CHECKING:
     from derive.judge.fields.tower import Tower

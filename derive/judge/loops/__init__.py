@@ -56,7 +56,7 @@ from derive.notation.formula import check_formula
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from derive.judge.loops.numbers import Value
+    from derive.judge.loops.runtime import Value
     from derive.notation.formula import Formula
 
 MOST_LOOPS = 16  # in one another; Python takes 20

@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING, Any
 from derive.analysis.affine import simplify_place
 from derive.analysis.facts import divide_exactly
 from derive.frontend.torch.call import Call, op
-from derive.frontend.torch.exprs import add, choose, compare, divide, multiply, subtract
+from derive.frontend.torch.exprs import (
+    add,
+    choose,
+    compare,
+    divide,
+    multiply,
+    subtract,
+    write_place,
+)
 from derive.frontend.torch.exprs import within as is_within
 from derive.frontend.torch.numbers import plain, to_expr
 from derive.frontend.torch.ops.sums import fold
 from derive.frontend.torch.trace import RestartError, Shadow, at, insert_axis, name_like
-from derive.frontend.torch.writing import write_place
 from derive.ir.nodes import ONE, TRUE, ZERO, Expr, Index, Number, Reduce, Size, all_of
 from derive.ir.nodes import Call as Function
 from derive.ir.polynomial import Polynomial
