@@ -41,7 +41,7 @@ from derive.checker.slots import fold, gather
 from derive.checker.source.load import find_line, is_incurable, say
 from derive.checker.source.reading import make_object
 from derive.errors import DeriveError
-from derive.frontend.torch.memory import find_fields
+from derive.frontend.torch.call import find_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from derive.frontend.torch.memory import find_tensors
+from derive.frontend.torch.call import find_tensors
 from derive.frontend.torch.spots import name_of
 
 if TYPE_CHECKING:

@@ -1,23 +1,39 @@
-"""One call of a torch function: its arguments by position or by name, and what torch gave back.
+"""One call of a torch function: its arguments, what torch gave back, and the memory it writes into.
 
 An op is a row of a table: the names under which torch knows it, what it means, and examples:
 
-    Op("softmax", act, "x[B, S]: torch.softmax(x, -1)")
+    op("softmax", act, "x[B, S]: torch.softmax(x, -1)")
+    composite("dist", lambda x, y: (x - y).norm(), "x, y[S]: torch.dist(x, y)")
 
-The part before the colon declares tensors, the rest is Python whose last statement is the result;
-one parametrised test lifts every example and compares the values with torch's at two sets of sizes.
+A composite is a definition over other ops, run in place of the call and judged beside it. In an
+example the part before the colon declares tensors, the rest is Python whose last statement is the
+result; one parametrised test lifts every example and compares the values with torch's.
+
+A write through a tensor of which nothing is known spoils every buffer in its memory; so does one
+that reads what it overwrites, since then the result hangs on the order in which torch walks. A view
+maps its indices to places of the buffer; a write goes the other way: for each place of the buffer,
+whether the view reaches it, and from which indices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from derive.analysis.affine import Affine, divide, modulo, ravel, to_affine
+from derive.analysis.facts import NOTHING, is_never_negative, is_positive
+from derive.frontend.torch.exprs import choose, decide, put, tidy, within
 from derive.frontend.torch.numbers import plain
-from derive.frontend.torch.trace import kind_of
+from derive.frontend.torch.trace import find_address, kind_of
+from derive.ir.nodes import ZERO, Access, Expr, Index, Number, all_of
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import walk
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from derive.frontend.torch.trace import Shadow, Trace
 
 
@@ -105,3 +121,159 @@ def composite(names: str, definition: Callable[..., Any], *examples: str) -> Op:
 def op(names: str, act: Act, *examples: str, is_view: bool = False, is_write: bool = False) -> Op:
     """A row of the table."""
     return Op(names, act, examples, is_view, is_write)
+
+
+def find_fields(found: Any) -> dict[str, Any] | None:
+    """What a dictionary, a dataclass, a named tuple or a namespace holds, by name."""
+    if isinstance(found, Mapping):
+        return {str(name): value for name, value in found.items()}
+    if is_dataclass(found) and not isinstance(found, type):
+        return {each.name: getattr(found, each.name, None) for each in fields(found)}
+    if isinstance(found, tuple) and hasattr(found, "_asdict"):
+        return dict(found._asdict())
+    return dict(vars(found)) if isinstance(found, SimpleNamespace) else None
+
+
+def find_tensors(found: Any) -> Iterator[Any]:
+    """The tensors in what torch takes or gives back, in order."""
+    import torch
+
+    if isinstance(found, torch.Tensor):
+        yield found
+    elif isinstance(found, (tuple, list)):
+        for each in found:
+            yield from find_tensors(each)
+
+
+def find_written(
+    name: str, is_write: bool | None, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Any, ...]:
+    """The tensors that a call writes into; of one that is not known, as far as its name tells."""
+    in_place = is_write or (is_write is None and name.endswith("_") and not name.endswith("__"))
+    own = tuple(find_tensors(args[:1])) if in_place else ()
+    return (*own, *find_tensors(named.get("out")))
+
+
+def is_reading_what_it_writes(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Does a call read elements that it overwrites, other than each in its own place?"""
+    import torch
+
+    out = tuple(find_tensors(named.get("out")))
+    if out:
+        elementwise = hasattr(torch.Tensor, f"{name}_")
+        return any(
+            is_overlapping(one, other) or (_is_shared(one, other) and not elementwise)
+            for one in out
+            for other in find_tensors(args)
+        )
+    target = args[0]
+    if name == "__setitem__":
+        region = args[0][args[1]]
+        target = region if _is_shared(region, args[0]) else args[0]
+    return any(is_overlapping(target, other) for other in find_tensors(args[1:]))
+
+
+def _is_shared(one: Any, other: Any) -> bool:
+    return find_address(one) == find_address(other) != 0
+
+
+def is_overlapping(one: Any, other: Any) -> bool:
+    """Do two tensors have elements in common, and not each at the same place?"""
+    import torch
+
+    if not _is_shared(one, other):
+        return False
+    layouts = [(t.storage_offset(), tuple(t.shape), t.stride(), t.dtype) for t in (one, other)]
+    if layouts[0] == layouts[1]:
+        return False
+    if one.dtype != other.dtype:
+        return True
+    length = one.untyped_storage().nbytes() // one.element_size()
+    counted = torch.arange(length)
+    places = [
+        counted.as_strided(t.shape, t.stride(), t.storage_offset()).flatten() for t in (one, other)
+    ]
+    return bool(torch.isin(*places).any())
+
+
+def write(trace: Trace, target: Shadow, value: Shadow) -> None:
+    """`target.copy_(value)`: the value is broadcast to the target's shape."""
+    buffer = target.buffer
+    condition, indices = _invert(trace, target)
+    new = trace.spread(value, target.indices)
+    if buffer.kind == "real" and value.kind == "bool":
+        new = trace.read_number(value, ()) if not value.rank else new
+    placed = put(new, target.indices, indices)
+    buffer.value = tidy(choose(condition, placed, buffer.value))
+    if buffer.kind == "real" and not isinstance(buffer.value, (Access, Number)):
+        _define_again(trace, target)
+
+
+def _define_again(trace: Trace, target: Shadow) -> None:
+    """The buffer's new value as an equation, so that it is not written out again and again."""
+    buffer = target.buffer
+    made = trace.define(buffer.axes, buffer.value, buffer.kind)
+    buffer.value = put(made.buffer.value, made.indices, buffer.axes)
+
+
+def _invert(trace: Trace, target: Shadow) -> tuple[Expr, tuple[Expr, ...]]:
+    """Over the axes of the buffer: where the view is, and its indices there."""
+    found = _invert_by_axes(target) or _invert_by_strides(trace, target)
+    if found is None:
+        raise trace.refuse("lift-write", "a write into such a view is not known")
+    conditions, origins = found
+    if any(i not in origins and trace.number(i.extent) != 1 for i in target.indices):
+        raise trace.refuse("lift-write", "a write into an expanded view is not known")
+    return all_of(*conditions), tuple(origins.get(index, ZERO) for index in target.indices)
+
+
+def _invert_by_axes(target: Shadow) -> tuple[list[Expr], dict[Index, Expr]] | None:
+    """Axis by axis: its place tells one index, start + step * index, or has none that is open."""
+    conditions: list[Expr] = []
+    found: dict[Index, Expr] = {}
+    for axis, place in zip(target.buffer.axes, target.places, strict=True):
+        start = to_affine(put(place, tuple(found), tuple(found.values())))
+        inside = [i for i in target.indices if any(i in walk(atom) for atom in start.terms)]
+        if not inside:
+            conditions.append(decide("==", axis, start.to_expr()))
+            continue
+        (index, *others) = inside
+        step = start.terms.get(index, NOTHING)
+        start = start - Affine({index: step})
+        if others or any(index in walk(atom) for atom in start.terms) or not is_positive(step):
+            return None
+        gap = to_affine(axis) - start
+        if step != Polynomial.of(1):
+            conditions.append(decide("==", modulo(gap, step).to_expr(), ZERO))
+        found[index] = divide(gap, step).to_expr()
+        conditions.append(within(found[index], index.extent))
+    return conditions, found
+
+
+def _invert_by_strides(trace: Trace, target: Shadow) -> tuple[list[Expr], dict[Index, Expr]] | None:
+    """Along the flat position in the buffer: start + sum of stride * index, none overlapping."""
+    shape = [axis.extent for axis in target.buffer.axes]
+    line = ravel(target.places, shape)
+    indices = [index for index in target.indices if index in line.terms]
+    start = line - Affine({index: line.terms[index] for index in indices})
+    if any(index in walk(atom) for atom in start.terms for index in target.indices):
+        return None
+    indices.sort(key=lambda index: trace.number(line.terms[index].to_expr()))
+    rest = ravel(target.buffer.axes, shape) - start
+    conditions = [decide("<=", ZERO, rest.to_expr())]
+    found: dict[Index, Expr] = {}
+    for number, index in reversed(list(enumerate(indices))):
+        stride = line.terms[index]
+        if number:
+            below = indices[number - 1]
+            covered = line.terms[below] * Polynomial.of(below.extent)
+            if not is_never_negative(stride - covered):
+                return None
+        if not is_positive(stride):
+            return None
+        digit = divide(rest, stride)
+        found[index] = digit.to_expr()
+        conditions.append(decide("<", found[index], index.extent))
+        rest = rest - digit.scale(stride)
+    conditions.append(decide("==", rest.to_expr(), ZERO))
+    return conditions, found

@@ -11,7 +11,6 @@ rename    tensors by the variables of the code, indices by their sizes, each ind
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, count
 from keyword import iskeyword
 from math import prod
@@ -39,7 +38,7 @@ from derive.ir.nodes import (
     Tensor,
 )
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free, map_children, walk
+from derive.ir.walk import find_children, find_free, map_children, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,25 +80,10 @@ def find_accesses(value: Expr) -> Iterator[Access]:
 
 def count_accesses(value: Expr) -> Iterator[Access]:
     """Every place where a tensor is read, also where the same node stands twice."""
-    match value:
-        case Access(_, places):
-            yield value
-            for place in places:
-                yield from count_accesses(place)
-        case _:
-            for child in _children(value):
-                yield from count_accesses(child)
-
-
-def _children(value: Expr) -> tuple[Expr, ...]:
-    found: list[Expr] = []
-
-    def note(child: Expr) -> Expr:
-        found.append(child)
-        return child
-
-    map_children(value, note)
-    return tuple(found)
+    if isinstance(value, Access):
+        yield value
+    for child in find_children(value):
+        yield from count_accesses(child)
 
 
 def is_reading(value: Expr, tensor: Tensor) -> bool:
@@ -147,13 +131,13 @@ def drop_copies(draft: Draft) -> None:
             continue
         draft.results = [other if each is tensor else each for each in draft.results]
         del draft.values[tensor]
-        _replace_reads(draft, tensor, partial(_read_instead, other))
+
+        def read(access: Access, other: Tensor = other) -> Expr:
+            return Access(other, access.places)
+
+        _replace_reads(draft, tensor, read)
         if not draft.steps[other].spot.name:
             _call(draft, other, step.spot.name)
-
-
-def _read_instead(tensor: Tensor, access: Access) -> Expr:
-    return Access(tensor, access.places)
 
 
 def name_views(views: Sequence[View], draft: Draft) -> None:
@@ -168,7 +152,8 @@ def name_views(views: Sequence[View], draft: Draft) -> None:
         if not draft.steps[tensor].spot.name:
             _call(draft, tensor, view.name)
         digits = _find_digits(view) or []
-        least = len(chosen[tensor][1]) if tensor in chosen else _count_axes(tensor)
+        axes = sum(extent is not ONE for extent in tensor.shape)
+        least = len(chosen[tensor][1]) if tensor in chosen else axes
         if len(digits) > least and tensor not in draft.results:
             chosen[tensor] = view, digits
     for tensor, (view, digits) in chosen.items():
@@ -177,10 +162,6 @@ def name_views(views: Sequence[View], draft: Draft) -> None:
 
 def _count(extents: Iterable[Expr]) -> Polynomial:
     return prod(map(Polynomial.of, extents), start=Polynomial.of(1))
-
-
-def _count_axes(tensor: Tensor) -> int:
-    return sum(extent is not ONE for extent in tensor.shape)
 
 
 def _call(draft: Draft, tensor: Tensor, name: str) -> None:
@@ -388,7 +369,9 @@ def rename(
     draft: Draft, inputs: tuple[Tensor | ScalarInput, ...], sizes: tuple[str, ...], name: str
 ) -> tuple[System, dict[str, int]]:
     """The system under names for people, and the line of each equation."""
-    names = _Names([*(entry.name for entry in inputs), *_list_names(draft), *sizes, name], sizes)
+    atoms = (part for value in draft.values.values() for part in walk(value))
+    known = (part.name for part in atoms if isinstance(part, (Size, Scalar)))
+    names = _Names([*(entry.name for entry in inputs), *known, *sizes, name], sizes)
     tensors: dict[Tensor, Tensor] = {}
     equations, lines = [], {}
     for tensor, value in draft.values.items():
@@ -397,34 +380,13 @@ def rename(
         tensors[tensor] = Tensor(names.make(wish), tensor.shape, tensor.kind)
         lines[tensors[tensor].name] = step.spot.line
         equations.append(_rename_equation(names, tensors, draft.find_left(tensor), value))
-    told = {
-        a.name
-        for e in inputs
-        if isinstance(e, Tensor)
-        for s in e.shape
-        for a in walk(s)
-        if isinstance(a, Size)
-    }
-    free = tuple(
-        SizeInput(size) for size in sizes if size not in told and _is_used(equations, size)
-    )
+    extents = (extent for each in inputs if isinstance(each, Tensor) for extent in each.shape)
+    shaped = {part.name for extent in extents for part in walk(extent) if isinstance(part, Size)}
+    sides = (side for each in equations for side in (each.target, each.value))
+    used = {part.name for side in sides for part in walk(side) if isinstance(part, Size)}
+    free = tuple(SizeInput(size) for size in sizes if size not in shaped and size in used)
     results = tuple(tensors[tensor] for tensor in draft.results)
     return System(name, inputs, free, tuple(equations), results), lines
-
-
-def _list_names(draft: Draft) -> list[str]:
-    """Sizes and scalars that the equations read."""
-    atoms = (part for value in draft.values.values() for part in walk(value))
-    return [part.name for part in atoms if isinstance(part, (Size, Scalar))]
-
-
-def _is_used(equations: Sequence[Equation], size: str) -> bool:
-    return any(
-        isinstance(part, Size) and part.name == size
-        for equation in equations
-        for side in (equation.target, equation.value)
-        for part in walk(side)
-    )
 
 
 def _rename_equation(
@@ -489,7 +451,9 @@ def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:
     found: list[Tensor] = []
     for shadow in results:
         value = trace.read_number(shadow, shadow.indices)
-        known = _find_step(trace, shadow, value)
+        known = None
+        if isinstance(value, Access) and value.places == shadow.indices:
+            known = next((s.tensor for s in trace.steps if s.tensor is value.tensor), None)
         if known is None or known in found:
             made = trace.define(
                 shadow.indices, value, "real" if shadow.kind == "bool" else shadow.kind
@@ -499,15 +463,6 @@ def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:
         found.append(known)
     steps = {step.tensor: step for step in trace.steps}
     return Draft(steps, {tensor: step.value for tensor, step in steps.items()}, found)
-
-
-def _find_step(trace: Trace, shadow: Shadow, value: Expr) -> Tensor | None:
-    """The step whose tensor the result is as it stands."""
-    if not isinstance(value, Access) or value.places != shadow.indices:
-        return None
-    if any(step.tensor is value.tensor for step in trace.steps):
-        return value.tensor
-    return None
 
 
 def _inline(draft: Draft) -> None:

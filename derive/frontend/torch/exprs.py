@@ -169,23 +169,19 @@ def power(base: Expr, exponent: Expr) -> Expr:
 
 def _map_mask(one: Expr, two: Expr, act: Callable[..., Expr]) -> Expr | None:
     """`act` of a choice between constants and a constant, taken inside."""
-    if _is_choice(one) and _is_constant(two):
+    if _is_choice(one) and isinstance(two, Number):
         assert isinstance(one, Where)
         return Where(one.condition, act(one.then, two), act(one.other, two))
-    if _is_choice(two) and _is_constant(one):
+    if _is_choice(two) and isinstance(one, Number):
         assert isinstance(two, Where)
         return Where(two.condition, act(one, two.then), act(one, two.other))
     return None
 
 
-def _is_constant(expr: Expr) -> bool:
-    return isinstance(expr, Number)
-
-
 def _is_choice(expr: Expr) -> bool:
-    return isinstance(expr, Where) and all(
-        isinstance(branch, Number) for branch in (expr.then, expr.other)
-    )
+    if not isinstance(expr, Where):
+        return False
+    return isinstance(expr.then, Number) and isinstance(expr.other, Number)
 
 
 def choose(condition: Expr, then: Expr, other: Expr) -> Expr:
@@ -246,8 +242,6 @@ def negate_truth(condition: Expr) -> Expr:
 
 
 def _may_be_nan(expr: Expr) -> bool:
-    from derive.ir.walk import walk
-
     return any(
         isinstance(p, (Pow, Infinity)) or (isinstance(p, Access) and p.tensor.kind == "real")
         for p in walk(expr)
@@ -306,7 +300,9 @@ def _tidy(here: Expr, visit: Callable[[Expr], Expr]) -> Expr:
         case Compare(relation, left, right) if is_whole(left) and is_whole(right):
             return decide(relation, left, right)
         case Access(tensor, places):
-            return Access(tensor, tuple(_tidy_place(place, visit) for place in places))
+            return Access(
+                tensor, tuple(simplify_place(p) if is_whole(p) else visit(p) for p in places)
+            )
         case Add() | Mul() | Call() if is_whole(here):
             return simplify_place(here)
     new = map_children(here, visit)
@@ -322,10 +318,6 @@ def _tidy(here: Expr, visit: Callable[[Expr], Expr]) -> Expr:
         case Compare(relation, left, right):
             return compare(relation, left, right)
     return new
-
-
-def _tidy_place(place: Expr, visit: Callable[[Expr], Expr]) -> Expr:
-    return simplify_place(place) if is_whole(place) else visit(place)
 
 
 def decide(relation: str, left: Expr, right: Expr) -> Expr:

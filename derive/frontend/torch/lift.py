@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError, refuse
+from derive.frontend.torch.call import find_fields, find_tensors
 from derive.frontend.torch.carry import keep_sizes
 from derive.frontend.torch.collect import collect
-from derive.frontend.torch.memory import find_fields, find_tensors
 from derive.frontend.torch.mode import make_mode, make_precise
 from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
 from derive.frontend.torch.spots import name_of

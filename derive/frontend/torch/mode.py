@@ -15,8 +15,9 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError
-from derive.frontend.torch.call import Call, Op
-from derive.frontend.torch.memory import (
+from derive.frontend.torch.call import (
+    Call,
+    Op,
     find_tensors,
     find_written,
     is_reading_what_it_writes,
@@ -63,7 +64,7 @@ def open_functional() -> Iterator[None]:
         if hasattr(home, name)
     ]
     for home, name, _ in before:
-        setattr(home, name, _answer_no)
+        setattr(home, name, lambda *_: False)
     try:
         yield
     finally:
@@ -71,36 +72,17 @@ def open_functional() -> Iterator[None]:
             setattr(home, name, old)
 
 
-def _answer_no(*tensors: Any) -> bool:
-    return False
-
-
-_SIZES = frozenset(["shape", "size", "numel", "nelement", "stride", "__len__", "dim_size"])
-_VALUES = frozenset(
-    [
-        "item",
-        "__bool__",
-        "__float__",
-        "__int__",
-        "__index__",
-        "tolist",
-        "numpy",
-        "__array__",
-        "is_nonzero",
-        "equal",
-        "allclose",
-        "__contains__",
-        "__complex__",
-        "data:set",
-        "set_",
-        "is_same_size_as",
-    ]
+_SIZES = "shape size numel nelement stride __len__ dim_size"
+_VALUES = (
+    "item __bool__ __float__ __int__ __index__ tolist numpy __array__ is_nonzero equal allclose "
+    "__contains__ __complex__ data:set set_ is_same_size_as"
 )
+_SIZE_NAMES, _VALUE_NAMES = frozenset(_SIZES.split()), frozenset(_VALUES.split())
 
 
 def is_query(name: str) -> bool:
     """Is the answer a size or a value, and no tensor?"""
-    return name in _SIZES or name in _VALUES
+    return name in _SIZE_NAMES or name in _VALUE_NAMES
 
 
 def answer_query(
@@ -111,7 +93,7 @@ def answer_query(
     out = function(*args, **named)
     if not trace.is_tied(tensor):
         return out
-    if name in _SIZES:
+    if name in _SIZE_NAMES:
         asked = named.get("dim", args[1] if len(args) > 1 else None)
         try:
             return _answer_size(trace, name, tensor, asked)
@@ -186,14 +168,10 @@ def _fail(trace: Trace, error: Exception) -> Exception:
 
 def _is_data(value: Expr) -> bool:
     return any(
-        isinstance(part, Access) or (isinstance(part, Index) and not _is_known(part))
+        isinstance(part, Access) or (isinstance(part, Index) and "~" not in part.name)
         for part in walk(value)
         if not isinstance(part, (Size, Scalar))
     )
-
-
-def _is_known(index: Index) -> bool:
-    return "~" in index.name
 
 
 def make_mode(trace: Trace, path: str) -> Any:
@@ -385,33 +363,12 @@ def _compute(call: Call, known: Op | None) -> Any:
     raise trace.refuse("lift-op", f"{call.name} is not known to the lifter")
 
 
-RANDOM = frozenset(
-    [
-        "rand",
-        "randn",
-        "rand_like",
-        "randn_like",
-        "randint",
-        "randint_like",
-        "randperm",
-        "bernoulli",
-        "multinomial",
-        "normal",
-        "uniform",
-        "dropout",
-        "alpha_dropout",
-        "feature_dropout",
-        "kaiming_uniform",
-        "xavier_uniform",
-        "exponential",
-        "poisson",
-        "trunc_normal",
-        "dropout1d",
-        "dropout2d",
-        "dropout3d",
-        "native_dropout",
-    ]
+_RANDOM = (
+    "rand randn rand_like randn_like randint randint_like randperm bernoulli multinomial normal "
+    "uniform dropout alpha_dropout feature_dropout kaiming_uniform xavier_uniform exponential "
+    "poisson trunc_normal dropout1d dropout2d dropout3d native_dropout"
 )
+RANDOM = frozenset(_RANDOM.split())
 
 
 def _tie(call: Call, tensors: tuple[Any, ...], found: Any, *, is_view: bool) -> None:

@@ -10,6 +10,7 @@ Both are ordinary numbers to torch and to Python. A `Watch` hears where what the
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,12 +45,11 @@ class Condition:
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Is it so at these sizes? KeyError and ZeroDivisionError where that has no answer."""
-        compare = next(act for sign, act in _RELATIONS.values() if sign == self.relation)
         one, two = (
             Polynomial.of(side).evaluate(lambda atom: evaluate_atom(atom, sizes))
             for side in (self.left, self.right)
         )
-        return compare(one, two)
+        return _RELATIONS[self.relation](one, two)
 
 
 class Watch:
@@ -204,15 +204,14 @@ def _round(value: SymbolicFloat, how: Callable[[float], int]) -> int:
     """A quotient of sizes that is whole for all of them stays one; else the number is used."""
     form = Polynomial.of(value.expr)
     number = how(plain(value))
-    whole = all(c.denominator == 1 and _has_no_divisor(m) for m, c in form.terms.items())
+    whole = all(
+        number.denominator == 1 and all(exponent > 0 for _, exponent in monomial)
+        for monomial, number in form.terms.items()
+    )
     if whole and all(isinstance(atom, Size) for atom in form.atoms):
         return make_int(number, form, value.watch)
     value.watch.lose(value.expr)
     return number
-
-
-def _has_no_divisor(monomial: Any) -> bool:
-    return all(power_ > 0 for _, power_ in monomial)
 
 
 def divide_sizes(over: Polynomial, under: Polynomial) -> Polynomial:
@@ -243,21 +242,15 @@ _REAL: dict[str, Callable[[Expr, Expr], Expr]] = {
     "mod": lambda one, two: Call("mod", (one, two)),
 }
 _PLAIN: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lambda one, two: one + two,
-    "sub": lambda one, two: one - two,
-    "mul": lambda one, two: one * two,
-    "truediv": lambda one, two: one / two,
-    "floordiv": lambda one, two: one // two,
-    "mod": lambda one, two: one % two,
-    "pow": lambda one, two: one**two,
+    name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", *_WHOLE, "pow")
 }
-_RELATIONS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "lt": ("<", lambda one, two: one < two),
-    "le": ("<=", lambda one, two: one <= two),
-    "gt": (">", lambda one, two: one > two),
-    "ge": (">=", lambda one, two: one >= two),
-    "eq": ("==", lambda one, two: one == two),
-    "ne": ("!=", lambda one, two: one != two),
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
 }
 
 
@@ -279,8 +272,7 @@ def compute(name: str, one: Any, two: Any) -> Any:
 
 def _decide(one: Any, relation: str, two: Any) -> bool:
     """The truth at the sizes given; what does not hold for all sizes is noted, or loses them."""
-    compare = next(act for sign, act in _RELATIONS.values() if sign == relation)
-    truth = compare(plain(one), plain(two))
+    truth = _RELATIONS[relation](plain(one), plain(two))
     watch = next(v.watch for v in (one, two) if isinstance(v, (SymbolicInt, SymbolicFloat)))
     if not (isinstance(one, int) and isinstance(two, int)):
         watch.lose(to_expr(one), to_expr(two))
@@ -333,27 +325,18 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _forward(name: str) -> Callable[[Any, Any], Any]:
+def _forward(name: str, is_backward: bool = False) -> Callable[[Any, Any], Any]:
     def act(self: Any, other: Any) -> Any:
         if isinstance(other, (list, tuple, str)):  # a list as long as a size
             self.watch.lose(to_expr(self))
-        return compute(name, self, other) if _is_number(other) else NotImplemented
+        if not _is_number(other):
+            return NotImplemented
+        return compute(name, other, self) if is_backward else compute(name, self, other)
 
     return act
 
 
-def _backward(name: str) -> Callable[[Any, Any], Any]:
-    def act(self: Any, other: Any) -> Any:
-        if isinstance(other, (list, tuple, str)):
-            self.watch.lose(to_expr(self))
-        return compute(name, other, self) if _is_number(other) else NotImplemented
-
-    return act
-
-
-def _relate(name: str) -> Callable[[Any, Any], Any]:
-    relation, _ = _RELATIONS[name]
-
+def _relate(relation: str) -> Callable[[Any, Any], Any]:
     def act(self: Any, other: Any) -> Any:
         return _decide(self, relation, other) if _is_number(other) else NotImplemented
 
@@ -382,6 +365,6 @@ for _cls, _names in _LOSING.items():
 for _cls in (SymbolicInt, SymbolicFloat):
     for _name in _PLAIN:
         setattr(_cls, f"__{_name}__", _forward(_name))
-        setattr(_cls, f"__r{_name}__", _backward(_name))
-    for _name in _RELATIONS:
-        setattr(_cls, f"__{_name}__", _relate(_name))
+        setattr(_cls, f"__r{_name}__", _forward(_name, is_backward=True))
+    for _name, _act in _RELATIONS.items():
+        setattr(_cls, f"__{_act.__name__}__", _relate(_name))

@@ -22,50 +22,21 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 
-_DUNDERS = {
-    "__iadd__": "add_",
-    "__isub__": "sub_",
-    "__imul__": "mul_",
-    "__itruediv__": "div_",
-    "__idiv__": "div_",
-    "__ifloordiv__": "floor_divide_",
-    "__ipow__": "pow_",
-    "__iand__": "bitwise_and_",
-    "__ior__": "bitwise_or_",
-    "__ixor__": "bitwise_xor_",
-    "__add__": "add",
-    "__sub__": "sub",
-    "__mul__": "mul",
-    "__truediv__": "div",
-    "__div__": "div",
-    "__floordiv__": "floor_divide",
-    "__mod__": "remainder",
-    "__pow__": "pow",
-    "__matmul__": "matmul",
-    "__and__": "bitwise_and",
-    "__or__": "bitwise_or",
-    "__xor__": "bitwise_xor",
-    "__radd__": "add",
-    "__rmul__": "mul",
-    "__rand__": "bitwise_and",
-    "__ror__": "bitwise_or",
-    "__rsub__": "rsub",
-    "__rtruediv__": "rdiv",
-    "__rdiv__": "rdiv",
-    "__rfloordiv__": "rfloor_divide",
-    "__rmod__": "rremainder",
-    "__rpow__": "rpow",
-    "__rmatmul__": "rmatmul",
-    "__invert__": "bitwise_not",
-    "__neg__": "neg",
-    "__abs__": "abs",
-    "__eq__": "eq",
-    "__ne__": "ne",
-    "__lt__": "lt",
-    "__le__": "le",
-    "__gt__": "gt",
-    "__ge__": "ge",
+_OPERATORS = "add sub mul truediv div floordiv mod pow matmul and or xor"
+_OTHERS = "neg abs eq ne lt le gt ge invert"
+_NAMES = {
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    **{name: f"bitwise_{name}" for name in ("and", "or", "xor")},
+    "invert": "bitwise_not",
 }
+_COMMUTING = ("add", "mul", "bitwise_and", "bitwise_or", "bitwise_xor")
+_DUNDERS = {f"__{word}__": _NAMES.get(word, word) for word in _OTHERS.split()}
+for _word in _OPERATORS.split():
+    _name = _NAMES.get(_word, _word)
+    _DUNDERS[f"__{_word}__"], _DUNDERS[f"__i{_word}__"] = _name, f"{_name}_"
+    _DUNDERS[f"__r{_word}__"] = _name if _name in _COMMUTING else f"r{_name}"
 
 
 @lru_cache(maxsize=4096)

@@ -208,7 +208,11 @@ def _find_value(tensor: Any, indices: Sequence[Index]) -> Expr | None:
     if bool((tensor == first).all()):
         return _to_constant(first.item())
     if tensor.dim() == 1:
-        return _find_steps(tensor, indices[0])
+        steps = tensor[1:] - tensor[:-1] if kind_of(tensor) != "bool" else None
+        if steps is not None and bool((steps == steps[0]).all()):
+            slope, start = from_float(steps[0].item()), from_float(tensor[0].item())
+            return add(multiply(slope, at(indices[0])), start)
+        return _write_out(tensor, indices)
     if tensor.dim() < 2 or bool(tensor.isnan().any()):
         return None
     rows, columns = tensor.shape[-2:]
@@ -226,14 +230,6 @@ def _find_value(tensor: Any, indices: Sequence[Index]) -> Expr | None:
                 return condition if values[0] is TRUE else compare(">", far, to_expr(offset))
             return choose(condition, *values)
     return _write_out(tensor, indices)
-
-
-def _find_steps(tensor: Any, index: Index) -> Expr | None:
-    steps = tensor[1:] - tensor[:-1] if kind_of(tensor) != "bool" else None
-    if steps is not None and bool((steps == steps[0]).all()):
-        slope, start = from_float(steps[0].item()), from_float(tensor[0].item())
-        return add(multiply(slope, at(index)), start)
-    return _write_out(tensor, (index,))
 
 
 def _write_out(tensor: Any, indices: Sequence[Index]) -> Expr | None:
@@ -373,16 +369,19 @@ class Trace:
     def shadow(self, value: Any) -> Shadow:
         """What is known of a tensor or of a number."""
         if isinstance(value, (bool, int, float)):
-            kind = (
-                "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "real"
-            )
-            return self.constant(value, kind)
+            kinds = {bool: "bool", int: "int", float: "real"}
+            return self.constant(value, next(kinds[k] for k in kinds if isinstance(value, k)))
         if type(value).__module__ == "numpy":
             says = "a number or table of numpy does not tell which sizes it is made of"
             raise self.refuse("lift-constant", says, "use torch or math")
         found = value.__dict__.get(SHADOW)
         if found is None or found[0] is not self:
-            return self._recognise(value)
+            shadow = recognise(value, self.index)
+            if shadow is None:
+                says = f"a constant tensor of shape {tuple(value.shape)} comes from outside"
+                help = "give it as an argument of the function"
+                raise PoisonedError(self.refuse("lift-constant", says, help))
+            return shadow
         _, known, address = found
         if isinstance(known, Poison):
             raise PoisonedError(known.error)
@@ -393,18 +392,8 @@ class Trace:
             raise PoisonedError(known.buffer.poison)
         return known
 
-    def _recognise(self, tensor: Any) -> Shadow:
-        shadow = recognise(tensor, self.index)
-        if shadow is None:
-            says = f"a constant tensor of shape {tuple(tensor.shape)} comes from outside"
-            help = "give it as an argument of the function"
-            raise PoisonedError(self.refuse("lift-constant", says, help))
-        return shadow
-
     def constant(self, value: Any, kind: str) -> Shadow:
         """A number as a tensor without axes."""
-        from derive.ir.nodes import Truth
-
         if isinstance(value, bool):
             return Shadow((), (), Buffer((), Truth(value), kind))
         try:
@@ -545,11 +534,6 @@ class Trace:
 def is_symbolic(value: Any) -> bool:
     """Does a number carry sizes?"""
     return isinstance(value, (SymbolicInt, SymbolicFloat))
-
-
-def strip(value: Any) -> Any:
-    """The number alone."""
-    return plain(value)
 
 
 def _is_light(value: Expr, kind: str) -> bool:

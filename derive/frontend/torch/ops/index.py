@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from derive.analysis.affine import find_range, to_affine
 from derive.analysis.facts import is_never_negative
 from derive.errors import refuse
-from derive.frontend.torch.call import Call, composite, op
+from derive.frontend.torch.call import Call, composite, op, write
 from derive.frontend.torch.exprs import (
     add,
     choose,
@@ -24,7 +24,6 @@ from derive.frontend.torch.exprs import (
     to_number,
     within,
 )
-from derive.frontend.torch.memory import write
 from derive.frontend.torch.numbers import plain, to_expr
 from derive.frontend.torch.trace import (
     Shadow,

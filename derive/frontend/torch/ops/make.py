@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import refuse
-from derive.frontend.torch.call import Call, composite, op
+from derive.frontend.torch.call import Call, composite, op, write
 from derive.frontend.torch.exprs import (
     add,
     choose,
@@ -16,7 +16,6 @@ from derive.frontend.torch.exprs import (
     to_condition,
     to_number,
 )
-from derive.frontend.torch.memory import write
 from derive.frontend.torch.numbers import to_expr
 from derive.frontend.torch.trace import Shadow, at, find_address, is_symbolic
 from derive.ir.nodes import ZERO, Expr, Index, Truth
