@@ -41,31 +41,12 @@ FUNCTIONS = {
 NUMBERS = ("2", "1", "3", "1/2", "0.25", "(-1)", "2/3")
 BOUNDED = ("tanh", "sin", "sigmoid", "cos", "erf")
 SMOOTH = (
-    "tanh",
-    "relu",
-    "abs",
-    "sin",
-    "sigmoid",
-    "silu",
-    "gelu",
-    "softplus",
-    "leaky_relu",
-    "elu",
-    "cos",
-    "erf",
+    *("tanh", "relu", "abs", "sin", "sigmoid", "silu"),
+    *("gelu", "softplus", "leaky_relu", "elu", "cos", "erf"),
 )
 REDUCTIONS = (
-    "sum",
-    "mean",
-    "max",
-    "min",
-    "var",
-    "logsumexp",
-    "prod",
-    "softmax",
-    "log_softmax",
-    "cumsum",
-    "argmax",
+    *("sum", "mean", "max", "min", "var", "logsumexp"),
+    *("prod", "softmax", "log_softmax", "cumsum", "argmax"),
 )
 RELATIONS = ("<=", "<", "==", "!=", ">=", ">")
 
@@ -414,17 +395,8 @@ def _leaves(draft, scope, depth):
 
 
 FORMS = (
-    _leaves,
-    _sums,
-    _products,
-    _reductions,
-    _reductions,
-    _products,
-    _functions,
-    _quotients,
-    choices,
-    _rows,
-    _copies,
+    *(_leaves, _sums, _products, _reductions, _reductions, _products),
+    *(_functions, _quotients, choices, _rows, _copies),
 )
 
 

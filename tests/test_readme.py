@@ -7,19 +7,21 @@
 ```sh        the two commands: what CI runs
 """
 
+# ruff: noqa: F811 - the fixture `run` is imported
+
 from __future__ import annotations
 
 import contextlib
 import io
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cli_runs import run  # noqa: F401
+from house import ROOT
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 FILES = [text for kind, text in BLOCKS if kind == "python" and re.match(r"# \w+\.py\n", text)]
@@ -42,21 +44,15 @@ def test_python_blocks_run_and_print_what_they_show() -> None:
 
 
 @pytest.mark.parametrize("block", CONSOLE, ids=[text.splitlines()[0] for text in CONSOLE])
-def test_console_blocks_print_what_they_show(block: str, tmp_path: Path) -> None:
+def test_console_blocks_print_what_they_show(run: Any, block: str, tmp_path: Path) -> None:
     command, _, shown = block.partition("\n")
     prompt, program, *arguments = shlex.split(command)
     assert (prompt, program) == ("$", "derive")
     for text in FILES:
         name = text.splitlines()[0].removeprefix("# ")
         (tmp_path / name).write_text(text, encoding="utf-8")
-    run = subprocess.run(
-        [sys.executable, "-m", "derive", *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (run.stdout + run.stderr).rstrip() == shown.rstrip()
+    answer = run(*arguments)
+    assert (answer.out + answer.err).rstrip() == shown.rstrip()
 
 
 def test_excerpt_is_of_the_generated_file() -> None:

@@ -26,7 +26,19 @@ def read_rows(path: Path) -> list[Any]:
 
     A line whose first cell is `slow` is a case of the slow tests.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
-    rows = [line for line in lines if line.strip() and not line.startswith("# ")]
-    cells = [tuple(cell.strip() for cell in f"{row} ".split("| ")) for row in rows]
-    return [pytest.param(*c[1:], marks=pytest.mark.slow) if c[0] == "slow" else c for c in cells]
+    return list(map(_to_row, _find_lines(path.read_text(encoding="utf-8"))))
+
+
+def read_tables(path: Path) -> dict[str, list[Any]]:
+    """The rows of each part by its title."""
+    parts = {title: "\n".join(entries) for title, entries in read_parts(path).items()}
+    return {title: list(map(_to_row, _find_lines(text))) for title, text in parts.items()}
+
+
+def _find_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip() and not line.startswith("# ")]
+
+
+def _to_row(line: str) -> Any:
+    cells = tuple(cell.strip() for cell in f"{line} ".split("| "))
+    return pytest.param(*cells[1:], marks=pytest.mark.slow) if cells[0] == "slow" else cells

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from sympy import Eq
+from texts import read_tables
 
 from derive import (
     DeriveError,
@@ -21,21 +24,10 @@ from derive import (
 from derive.judge.compare import judge_source
 from derive.judge.samples import choose_sizes
 
-NARROWED = (
-    "x[N]; index i < N - 1; z = sum[i](x[i])",
-    "x[5]; index i < 3; z[i] = x[i]",
-    "x[N, N]; index i < N - 1; z[i] = x[i,i]",
-    "x[N]; index i < N//2; z[i] = softmax[i](x[i])",
-    "x[N + M]; y[N]; index i < N; z = sum[i](x[i] * y[i])",
-    "x[N, M]; index i < N - 1; y[j,k] = x[j,k] * 2; z[i] = sum[k](y[i,k] * x[i,k]); return z, y",
-    "x[N, H*D]; size H; index h < H; index d < D; index i < N - 1; z[h,i] = sum[d](x[i,h*D + d])",
-    "x[N]; index i < 0; z = sum[i](x[i])",
-    "x[B, D]; a[B, 4*D]; index d < D; k[b,d] = a[b,d] * x[b,d]",
-    "x[B, D]; a[B, 4*D]; index d < D; k[b,d] = x[b,d] * a[b,d]",
-)
+NARROWED = read_tables(Path(__file__).with_name("tables.txt"))["narrowed"]
 
 
-@pytest.mark.parametrize("text", NARROWED)
+@pytest.mark.parametrize("text", [text for (text,) in NARROWED])
 def test_only_its_own_positions_are_read(text: str) -> None:
     formula = parse(text)
     built = build(formula)

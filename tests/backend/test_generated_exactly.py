@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from exactness import assert_exact
 
-from derive.formulas import family_of, find_formula
+from derive.formulas import find_families, find_formula
 
 GENERATED = Path(__file__).resolve().parents[2] / "generated"
 NAMES = sorted(path.stem for path in GENERATED.glob("*.py") if not path.stem.startswith("_"))
 
 
 # One of each family at once, all with the slow tests.
-FIRST = {family_of(name): name for name in reversed(NAMES)}.values()
+FIRST = {find_families()[name]: name for name in reversed(NAMES)}.values()
 EACH = [pytest.param(n, marks=[] if n in FIRST else [pytest.mark.slow]) for n in NAMES]
 
 

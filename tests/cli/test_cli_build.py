@@ -9,11 +9,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from cli_runs import MATMUL, TWO, Answer, run, run_process  # noqa: F401
 from house import ROOT
+from texts import read_tables
 
 from derive import compiler
 
@@ -84,37 +86,13 @@ def test_a_build_as_json(run):
 
 @pytest.mark.parametrize(
     ("arguments", "made"),
-    [
-        (["two.py"], "from two.py; rebuild with: derive build two.py:one"),
-        (["two.py:one"], "from two.py; rebuild with: derive build two.py:one"),
-        (["alone.py"], "from alone.py; rebuild with: derive build alone.py"),
-        (
-            ["alone.py", "--out", "my files", "--sizes", "N=9"],
-            "from alone.py; rebuild with: derive build alone.py --out 'my files' --sizes N=9",
-        ),
-        (
-            ["alone.py", "--name", "one"],
-            "from alone.py; rebuild with: derive build alone.py --name one",
-        ),
-        (
-            ["x[N]; y[n] = x[n]", "--name", "one"],
-            "from a formula in the notation; "
-            "rebuild with: derive build 'x[N]; y[n] = x[n]' --name one",
-        ),
-        (
-            ["long.txt", "--name", "one"],
-            "from long.txt; rebuild with: derive build long.txt --name one",
-        ),
-        (
-            ["linear", "--name", "one"],
-            "from derive/formulas/layers.py; rebuild with: derive build linear --name one",
-        ),
-    ],
+    read_tables(Path(__file__).with_name("tables.txt"))["headers"],
 )
 def test_a_header_says_how_to_rebuild(run, tmp_path, arguments, made):
     (tmp_path / "two.py").write_text(TWO)
     (tmp_path / "alone.py").write_text(TWO.replace("two =", "_two ="))
     (tmp_path / "long.txt").write_text("x[N]\ny[n] = " + " + ".join(["x[n]"] * 9))
+    arguments = shlex.split(arguments)
     assert run("build", *arguments).code == 0
     folder = tmp_path / (arguments[2] if "--out" in arguments else "generated")
     header = " ".join((folder / "one.py").read_text().split('"""')[1].split())

@@ -3,13 +3,16 @@
 
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from cli_runs import MATMUL, run  # noqa: F401
+from texts import read_tables
 
 from derive.linter.plain import Parts, find_call, find_remarks
 
+TABLES = read_tables(Path(__file__).with_name("tables.txt"))
 ATTENTION = """\
 scalar tau
 x[N, D]; y[M, D]
@@ -83,7 +86,7 @@ def test_gradients_are_shown_like_any_formula(run):
     made = json.loads(run("show", GRADIENT, "--gradient", "K", "--json").out)
     assert made["name"] == "formula_gradient"
     assert made["formula"] == lines
-    assert run("show", GRADIENT, "--gradient", "K", "--latex").out.startswith("dK_{j,d} = ")
+    assert r"\mathrm{dK}_{j,d} &= 2" in run("show", GRADIENT, "--gradient", "K", "--latex").out
     assert "dQ[" in run("show", GRADIENT, "--gradient", "all").out
     answer = run("show", GRADIENT, "--gradient", "K, V")
     assert (answer.code, answer.err.splitlines()[-1]) == (2, "  help: take the gradient by Q, K")
@@ -172,36 +175,7 @@ def test_remarks(equation):
     assert find_remarks(take_apart(equation)) == REMARKS[equation]
 
 
-PLAIN = {
-    "i->i": "A",
-    "ij->ji": "A.T",
-    "ijk->kij": "A.permute(2, 0, 1)",
-    "ij->": "A.sum()",
-    "ijk->j": "A.sum((0, 2))",
-    "ij->j": "A.sum(0)",
-    "ijk->ki": "A.sum(1).T",
-    "ii->i": "torch.diagonal(A)",
-    "ii->": "torch.trace(A)",
-    "i,j->ij": "torch.outer(A, B)",
-    "i,i->": "A @ B",
-    "ij,ij->i": "(A * B).sum(1)",
-    "ij,ij->ij": "A * B",
-    "bij,j->bij": "A * B",
-    ",ij->ij": "A * B",
-    "ij,jk->ik": "A @ B",
-    "ij,jk->ki": "(A @ B).mT",
-    "ij,kj->ik": "A @ B.mT",
-    "ji,jk->ik": "A.mT @ B",
-    "abij,abjk->abik": "A @ B",
-    "bij,bkj->bik": "A @ B.mT",
-    "bij,jk->bik": "A @ B",
-    "ij,j->i": "A @ B",
-    "j,jk->k": "A @ B",
-    "j,kj->k": "B @ A",
-    "bhid,bjhd->bhij": "",
-    "bij,bjk,kl->bil": "",
-    "bii,bi->b": "",
-}
+PLAIN = dict(TABLES["plain forms"])
 
 
 @pytest.mark.parametrize("equation", PLAIN)

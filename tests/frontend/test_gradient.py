@@ -5,7 +5,7 @@ import torch
 
 from derive import build, gradient, parse, show
 from derive.errors import DeriveError
-from derive.formulas import find_formula, load_formulas
+from derive.formulas import find_families, find_formula
 from derive.frontend.system import to_system
 from derive.ir.nodes import Tensor
 from derive.judge.evaluate import evaluate_system
@@ -73,7 +73,7 @@ def test_the_gradients_are_what_autograd_finds(text):
     compare(parse(text))
 
 
-@pytest.mark.parametrize("name", load_formulas())
+@pytest.mark.parametrize("name", find_families())
 def test_the_gradients_of_the_library(name):
     compare(find_formula(name))
 

@@ -1,5 +1,6 @@
 """Systems changed at one place, and what both give on random inputs: evidence against a prover."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import torch
@@ -22,7 +23,6 @@ from derive.ir.nodes import (
     Or,
     Pow,
     Reduce,
-    System,
     Where,
 )
 from derive.ir.polynomial import is_same_extent
@@ -53,15 +53,7 @@ def find_mutants(system, random, count):
         equations[k] = Equation(equation.target, value)
         if not _is_clear(value):
             continue
-        made = System(
-            system.name,
-            system.inputs,
-            system.sizes,
-            tuple(equations),
-            system.results,
-            system.empty_row,
-        )
-        found.append(made)
+        found.append(replace(system, equations=tuple(equations)))
         if len(found) == count:
             break
     return found
