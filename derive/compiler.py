@@ -136,6 +136,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     memory: int | str | None = None,
     name: str | None = None,
     *,
+    exact: bool = False,
     fast_math: bool = False,
     cells: bool = True,
     machine: Machine | None = None,
@@ -148,7 +149,9 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
 
     A text with an = is parsed, another one is the name of a formula of the library.
     `memory`: bytes, or text such as "256MiB", that the tensors alive at once may take at those
-    sizes in float32, the arguments aside. `fast_math`: rules that lose digits may be used.
+    sizes in float32, the arguments aside. `exact`: no rule that rounds worse than the formula, as
+    the products do that a squared distance is made of. `fast_math`: such a rule also where a root
+    or a quotient magnifies what it loses.
     `cells=False`: no call of torch that lacks second derivatives. `machine`: what operations cost,
     if not what they cost on an ordinary one. `dispatch`: the file holds the orders of contraction
     for much smaller and larger sizes too, and takes them there. `backward`: the file has a backward
@@ -156,9 +159,11 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     `rebuild` are what the file's header says of where it comes from. Raises DeriveError for a
     formula that cannot be used, and for a memory that no plan keeps to.
     """
+    if exact and fast_math:
+        raise refuse("options-conflict", "exact and fast_math exclude each other", help="give one")
     formula = read_formula(formula)
     most = None if memory is None else parse_memory(memory) // WIDTH
-    request = Request(machine or DEFAULT, most, fast_math, cells)
+    request = Request(machine or DEFAULT, most, exact, fast_math, cells)
     with refuse_depth():
         system = to_system(formula, name)
         unplanned = find_unplanned(system)

@@ -45,8 +45,9 @@ Memory = Annotated[
     ),
 ]
 FastMath = Annotated[
-    bool, typer.Option("--fast-math", help="Use rules that lose digits: x - y far apart only.")
+    bool, typer.Option("--fast-math", help="Lose digits also where a root or quotient magnifies.")
 ]
+Exact = Annotated[bool, typer.Option("--exact", help="Use no rule that rounds worse.")]
 NoCells = Annotated[
     bool, typer.Option("--no-cells", help="No torch call without second derivatives.")
 ]
@@ -148,6 +149,7 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
     inputs: Inputs = "",
     init: Init = "",
     memory: Memory = "",
+    exact: Exact = False,
     fast_math: FastMath = False,
     no_cells: NoCells = False,
     machine: MachineFile = None,
@@ -158,7 +160,7 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
     from derive.cli.options import Options, parse_sizes
     from derive.cli.show import Parts, show
 
-    options = Options(parse_sizes(sizes), memory, fast_math, not no_cells, machine, dispatch)
+    options = Options(parse_sizes(sizes), memory, exact, fast_math, not no_cells, machine, dispatch)
     parts = Parts(gradient, loops, code, latex, derivation)
     show(where, (inputs, init), options, parts, as_json, read_build)
 
@@ -179,6 +181,7 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     init: Init = "",
     gradient: Gradient = "",
     memory: Memory = "",
+    exact: Exact = False,
     fast_math: FastMath = False,
     no_cells: NoCells = False,
     machine: MachineFile = None,
@@ -196,7 +199,7 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     from derive.cli.options import Options, parse_sizes
 
     numbers, cells = parse_sizes(sizes), not no_cells
-    options = Options(numbers, memory, fast_math, cells, machine, dispatch, backward)
+    options = Options(numbers, memory, exact, fast_math, cells, machine, dispatch, backward)
     if code:
         from derive.cli.formulas import find_checked
 
@@ -310,6 +313,7 @@ def _bench(  # noqa: PLR0913, PLR0917 - one for each option
     ] = "float32",
     runs: Annotated[int, typer.Option("--runs", min=1, help="Interleaved runs.")] = 7,
     memory: Memory = "",
+    exact: Exact = False,
     fast_math: FastMath = False,
     no_cells: NoCells = False,
     machine: MachineFile = None,
@@ -329,7 +333,7 @@ def _bench(  # noqa: PLR0913, PLR0917 - one for each option
         print_calibration(calibrate, where, as_json)
         return
     wishes = Wishes(backward, compiled, parse_threads(threads or ()), runs, dtype)
-    options = Options(parse_sizes(sizes), memory, fast_math, not no_cells, machine, dispatch)
+    options = Options(parse_sizes(sizes), memory, exact, fast_math, not no_cells, machine, dispatch)
     order = read_order(against, options, over, plot, wishes)
     print_bench(where, order, as_json, read_build)
 

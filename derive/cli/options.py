@@ -36,6 +36,7 @@ class Options:
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     memory: str = ""
+    exact: bool = False
     fast_math: bool = False
     cells: bool = True
     machine: Path | None = None
@@ -50,6 +51,7 @@ class Options:
         """The arguments of `derive.build` beside the formula and the sizes."""
         return {
             "memory": self.memory or None,
+            "exact": self.exact,
             "fast_math": self.fast_math,
             "cells": self.cells,
             "machine": self.find_machine(),
@@ -68,6 +70,7 @@ class Options:
         parts = [
             f" --sizes {to_option(self.sizes)}" if self.sizes else "",
             f" --memory {shlex.quote(self.memory)}" if self.memory else "",
+            " --exact" if self.exact else "",
             " --fast-math" if self.fast_math else "",
             "" if self.cells else " --no-cells",
             " --dispatch" if self.dispatch else "",
@@ -129,8 +132,8 @@ def read_made(source: str | bytes, read: ReadWords) -> Made | None:
     if len(named) > 1:
         return None
     dispatch, cells = given["dispatch"], not given["no_cells"]
-    backward = given["backward"]
-    options = Options(sizes, memory, given["fast_math"], cells, machine, dispatch, backward)
+    exact, fast_math, backward = given["exact"], given["fast_math"], given["backward"]
+    options = Options(sizes, memory, exact, fast_math, cells, machine, dispatch, backward)
     name, gradient = given["name"], given["gradient"]
     return Made(origin, f"derive build {command}", "".join(named), name, options, gradient)
 

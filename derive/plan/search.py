@@ -57,7 +57,8 @@ class Request:
 
     machine: Machine = DEFAULT
     elements: int | None = None  # that may be alive at once
-    fast_math: bool = False  # rules that lose digits may be used
+    exact: bool = False  # no rule that loses digits
+    fast_math: bool = False  # such rules also where digits count, if the sign is kept
     cells: bool = True
 
 
@@ -114,7 +115,7 @@ class _Search:
 
         A form that is slower itself may lead to a faster one, so it is kept for its turn.
         """
-        rules = (*OPTIONS, *LOSSY) if self.request.fast_math else OPTIONS
+        rules = OPTIONS if self.request.exact else (*OPTIONS, *LOSSY)
         best, seen, waiting = start, {start.form.prepared: None}, [start]
         for _ in range(MOST_TURNS):
             if not waiting:
@@ -132,7 +133,8 @@ class _Search:
     ) -> Iterator[Candidate]:
         """The forms that one use of one rule leads to, without those seen before."""
         most = min(MOST_FORMS, _count_tries(here.plan))
-        for rewriting in find_rewritings(here.form.prepared, rules):
+        found = find_rewritings(here.form.prepared, rules, fast_math=self.request.fast_math)
+        for rewriting in found:
             if len(seen) >= most:
                 return
             rule, system = rewriting.rule, rewriting.system

@@ -83,13 +83,43 @@ def is_positive(expr: Expr) -> bool:
             return True
         case Access(Tensor(lower=Number(value), strict=(is_strict, _))):
             return value > 0 or (value == 0 and is_strict)
-        case Add(parts) | Mul(parts) if all(map(is_positive, parts)):
+        case Mul(parts) if all(map(is_positive, parts)):
+            return True
+        case Add(parts) if any(map(is_positive, parts)) and all(map(is_never_negative, parts)):
             return True
         case Pow(base, Number()):
             return is_positive(base)
         case Access():
             return False
     return is_nonnegative(Polynomial.of(expr) - _ONE)
+
+
+def is_never_negative(expr: Expr) -> bool:
+    """Is it >= 0, or nan, for all sizes, and all inputs in their domain?"""
+    match expr:
+        case Number(value):
+            return value >= 0
+        case Access(Tensor(lower=Number(value))):
+            return value >= 0
+        case Add(parts) | Mul(parts) if all(map(is_never_negative, parts)):
+            return True
+        case Pow(_, Number(value)) if value.denominator == 1 and value.numerator % 2 == 0:
+            return True
+        case Pow(base, _):
+            return is_never_negative(base)
+        case Where(_, then, other):
+            return is_never_negative(then) and is_never_negative(other)
+        case Reduce("var" | "sample_var"):
+            return True
+        case Reduce("sum" | "mean" | "prod" | "max" | "min", _, _, body):
+            return is_never_negative(body)
+        case Along("softmax"):
+            return True
+        case Call(function, arguments):
+            low = FUNCTIONS[function].range[0]
+            found = low is not None and low >= 0
+            return found or (function == "max" and any(map(is_never_negative, arguments)))
+    return is_positive(expr)
 
 
 def _is_inside(access: Access, facts: Facts) -> bool:

@@ -44,7 +44,6 @@ from derive.ir.walk import (
     find_children,
     find_free,
     map_children,
-    rewrite_bottom_up,
     substitute,
     walk,
 )
@@ -73,7 +72,9 @@ def protect(expr: Expr, condition: Expr, *, whole: bool = False, zeros: bool = F
     is multiplied by it. `zeros`: the softmax of nothing is 0.
     """
     asked = Pow(expr, MINUS_ONE) if whole else expr  # a divisor may be 0
-    if condition is TRUE or not _is_told_of(asked, condition) or is_guarded(expr, condition):
+    if condition is TRUE or _is_needed(expr, condition):
+        return expr
+    if not _is_told_of(asked, condition) or is_guarded(expr, condition):
         return expr
     if isinstance(expr, (Compare, And, Or, Not)):
         return expr  # truth values have no gradient, and stay the keys by which guards are found
@@ -122,12 +123,27 @@ def _narrow(condition: Expr, expr: Expr) -> Expr:
 
 def is_harmless(expr: Expr, condition: Expr, *, zeros: bool = False) -> bool:
     """Is a protected expression finite where the condition is false?"""
+    if condition is TRUE:
+        return is_finite(expr, zeros=zeros)
 
     def open_guard(here: Expr) -> Expr:
-        return ONE if isinstance(here, Where) and is_guarded(here, condition) else here
+        if _is_needed(here, condition) or (isinstance(here, Where) and is_guarded(here, condition)):
+            return ONE
+        return here if isinstance(here, Access) else map_children(here, open_guard)
 
-    bare = expr if condition is TRUE else rewrite_bottom_up(expr, open_guard)
-    return is_finite(bare, zeros=zeros)
+    return is_finite(open_guard(expr), zeros=zeros)
+
+
+def _is_needed(expr: Expr, condition: Expr) -> bool:
+    """Is it needed all the same, as it has but one of two indices that differ?
+
+    It stands beside other values of the other index, if that has several.
+    """
+    match condition:
+        case Compare("!=", Index() as left, Index() as right):
+            return not {left, right} <= {*find_free(expr)}
+        case _:
+            return False
 
 
 def is_variable(expr: Expr) -> bool:
@@ -226,9 +242,13 @@ def _find_conditions(system: System) -> dict[Tensor, Expr]:
         conditions = tuple(dict.fromkeys(guards))
         if target.tensor not in found:
             is_always = not conditions or TRUE in conditions
-            several = (
-                Or(conditions) if len(conditions) > 1 else conditions[0] if conditions else TRUE
-            )
+            parts = [{*(c.parts if isinstance(c, And) else (c,))} for c in conditions]
+            least = [
+                c
+                for c, own in zip(conditions, parts, strict=True)
+                if not any(other < own for other in parts)
+            ]
+            several = Or(tuple(least)) if len(least) > 1 else next(iter(least), TRUE)
             found[target.tensor] = TRUE if is_always else several
         needed = found[target.tensor]
         own: dict[Tensor, list[tuple[Access, Guards]]] = {}

@@ -3,35 +3,38 @@
 All rules of the families that are in no recipe, so that a new one is known by standing in its file:
 
 OPTIONS     lose nothing: a search may take them whenever they pay
-LOSSY       round worse: only where speed is asked for before digits, and never where a value must
-            not round to the other side of zero
+LOSSY       round worse, by the rounding of what is added up: not where a root, a logarithm or a
+            quotient reads the value, and nowhere where all digits are asked for
 
-A root, a logarithm or a quotient of a difference that is known to be positive is nan, or of another
-sign, where rounding makes it negative. Through sums, products and names such a value is made of
-others; exp and its like forgive what is small.
+Such functions have no bounded slope at 0: a small difference that is rounded makes a large one, of
+another sign or nan. Through sums, products and names a value is made of others; exp and its like
+forgive what is small, and so does a quotient by 1 and more that is never negative, if rounding
+leaves it so. A rule that keeps the sign may stand anywhere where speed is asked for before digits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from derive.ir.functions import FUNCTIONS
 from derive.ir.nodes import (
     Access,
+    Add,
     Along,
     Call,
     Compare,
     Equation,
     Expr,
+    Number,
     Pow,
     Reduce,
     System,
     Where,
 )
 from derive.ir.walk import find_children, find_free, map_children, walk
-from derive.rewrite.finite import find_nonfinite, mark_tensors
+from derive.rewrite.finite import find_nonfinite, is_never_negative, mark_tensors
 from derive.rewrite.guards import is_natural
 from derive.rewrite.naming import IndexNames, find_indices
 from derive.rewrite.recipes import RULES
@@ -52,18 +55,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-def find_sensitive_names(system: System) -> set[str]:
+Sensitive: TypeAlias = "tuple[set[Expr], set[Expr]]"  # to any rounding; where signs stay
+
+
+def find_sensitive_names(system: System) -> tuple[set[str], set[str]]:
     """The tensors that are read, at any remove, under such a function."""
-    names: set[str] = set()
+    names: tuple[set[str], set[str]] = (set(), set())
     for equation in reversed(system.equations):
-        is_sensitive = equation.target.tensor.name in names
-        found = find_sensitive(equation.value, is_sensitive=is_sensitive)
-        names |= {site.tensor.name for site in found if isinstance(site, Access)}
+        for found, kept in zip(find_sensitive(equation, names), names, strict=True):
+            kept |= {site.tensor.name for site in found if isinstance(site, Access)}
     return names
 
 
-def find_sensitive(value: Expr, *, is_sensitive: bool) -> set[Expr]:
-    """The parts of a value that stand under such a function, or all if the value does."""
+def find_sensitive(equation: Equation, names: tuple[set[str], set[str]]) -> Sensitive:
+    """The parts of a value that stand under such a function, or all if its tensor does."""
+    name = equation.target.tensor.name
+    one, other = (
+        _find_sensitive(equation.value, name in kept, keeps_sign=keeps_sign)
+        for kept, keeps_sign in zip(names, (False, True), strict=True)
+    )
+    return one, other
+
+
+def _find_sensitive(value: Expr, is_sensitive: bool, *, keeps_sign: bool) -> set[Expr]:
     found: set[Expr] = set()
     seen: set[tuple[Expr, bool]] = set()
     stack = [(value, is_sensitive)]
@@ -72,15 +86,27 @@ def find_sensitive(value: Expr, *, is_sensitive: bool) -> set[Expr]:
         if here not in seen:
             seen.add(here)
             found |= {here[0]} if here[1] else set()
-            stack.extend(_walk_parts(*here))
+            stack.extend(_walk_parts(*here, keeps_sign))
     return found
 
 
-def _walk_parts(expr: Expr, is_sensitive: bool) -> Iterator[tuple[Expr, bool]]:
+def _is_far_from_zero(expr: Expr) -> bool:
+    """Is it a number from 1 on, and more than that?"""
+    match expr:
+        case Add(terms):
+            return any(map(_is_far_from_zero, terms)) and all(map(is_never_negative, terms))
+        case Number(value):
+            return value >= 1
+        case _:
+            return False
+
+
+def _walk_parts(expr: Expr, is_sensitive: bool, keeps_sign: bool) -> Iterator[tuple[Expr, bool]]:
     """The parts, and whether they are sensitive."""
     match expr:
         case Pow(base, exponent):
-            yield base, is_sensitive or not is_natural(exponent)
+            is_steep = is_sensitive or not is_natural(exponent)
+            yield base, is_steep and not (keeps_sign and _is_far_from_zero(base))
             yield exponent, is_sensitive
         case Call(function, arguments):
             row = FUNCTIONS[function]
@@ -114,16 +140,20 @@ class Rewriting:
     after: Expr
 
 
-def find_rewritings(system: System, rules: Sequence[Rule]) -> Iterator[Rewriting]:
+def find_rewritings(
+    system: System, rules: Sequence[Rule], *, fast_math: bool = False
+) -> Iterator[Rewriting]:
     """Every system that one use of one rule leads to, each once: site by site, then rule by rule.
 
     Equal nodes of one equation are one site. Places and conditions are left as they are. Rules that
-    do not hold for the system's empty rows are not tried.
+    do not hold for the system's empty rows are not tried. `fast_math`: where a value is sensitive,
+    rules may lose digits that keep its sign.
     """
     seen = {system: None}
     indices = IndexNames(system)
     rules = find_valid(rules, system.empty_row)
-    found = chain(_find_in_equations(system, rules, indices), _find_across(system, rules, indices))
+    inside = _find_in_equations(system, rules, indices, fast_math=fast_math)
+    found = chain(inside, _find_across(system, rules, indices))
     for rewriting in found:
         if rewriting.system not in seen:
             seen[rewriting.system] = None
@@ -131,17 +161,18 @@ def find_rewritings(system: System, rules: Sequence[Rule]) -> Iterator[Rewriting
 
 
 def _find_in_equations(
-    system: System, rules: Sequence[Rule], indices: IndexNames
+    system: System, rules: Sequence[Rule], indices: IndexNames, *, fast_math: bool
 ) -> Iterator[Rewriting]:
     nonfinite = find_nonfinite(system)
     unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
     names = find_sensitive_names(system)
     for number, equation in enumerate(system.equations):
         value = mark_tensors(equation.value, nonfinite)
-        sensitive = find_sensitive(value, is_sensitive=equation.target.tensor.name in names)
+        sensitive = find_sensitive(Equation(equation.target, value), names)
         for site in _walk_values(value):
             for rule in rules:
-                if (rule.loses or rule.cancels) and site in sensitive:
+                is_free = not (rule.loses or rule.cancels) or (fast_math and rule.keeps_sign)
+                if not is_free and site in sensitive[rule.keeps_sign]:
                     continue
                 new = rule(site)
                 if new is None or new is site:

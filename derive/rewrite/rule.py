@@ -14,7 +14,9 @@ A law that spans equations is a rule too, with `@system_rule` on a function of a
 each system that applying the law once can lead to. At a single node it never fits.
 
 Laws hold for real numbers. A rule whose right side rounds worse than its left side says in `loses`
-what is lost; it is used only where that is asked for.
+what is lost: no more than the rounding of what it adds up. It is used where nothing magnifies that,
+see `options`, and not where `exact` is asked for. With `keeps_sign` no rounding makes a value
+negative that is not.
 
 A rule with `nan_rows` takes a softmax row of nothing for 0/0, which is nan; it is not used in a
 formula that asks for zeros there.
@@ -47,6 +49,7 @@ class Rule:
     across: Callable[[System], Iterator[System]] | None = None  # a law that spans equations
     nan_rows: bool = False  # it holds where an empty row of a softmax is nan, not where it is zeros
     cancels: bool = False  # it takes a difference apart: not where its sign is of matter
+    keeps_sign: bool = False  # what is >= 0 for sure stays so, however it is rounded
 
     def __call__(self, expr: Expr) -> Expr | None:
         """The node rewritten, or None where the rule does not fit."""
@@ -62,13 +65,23 @@ def rule(  # noqa: PLR0913 - what a rule is, each part by its name
     loses: str = "",
     nan_rows: bool = False,
     cancels: bool = False,
+    keeps_sign: bool = False,
 ) -> Callable[[Callable[[Expr], Expr | None]], Rule]:
     """A function on one node as a Rule, with its law and its examples."""
 
     def wrap(act: Callable[[Expr], Expr | None]) -> Rule:
         name = act.__name__
         return Rule(
-            name, law, before, after, refuses, act, loses, nan_rows=nan_rows, cancels=cancels
+            name,
+            law,
+            before,
+            after,
+            refuses,
+            act,
+            loses,
+            nan_rows=nan_rows,
+            cancels=cancels,
+            keeps_sign=keeps_sign,
         )
 
     return wrap

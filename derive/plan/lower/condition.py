@@ -11,6 +11,7 @@ from derive.analysis.affine import simplify_place
 from derive.analysis.facts import NOTHING, find_facts, is_never_negative, is_nonnegative
 from derive.ir.nodes import (
     FALSE,
+    MINUS_INFINITY,
     ONE,
     TRUE,
     ZERO,
@@ -387,6 +388,12 @@ def fill(op: Op, mask: Op, value: Num, where: bool, order: tuple[Index, ...]) ->
         mask = arrange(mask, axes_of(op))
         if isinstance(op, Fill) and op.mask is mask and op.where is where:
             op = op.arg  # a number that harms nowhere is not needed below this one
+        match op:
+            case Apply("exp", (Fill(arg, inner, _, at),), axes) if (inner, at) == (
+                mask,
+                where,
+            ) and value.value is ZERO:
+                return Apply("exp", (Fill(arg, mask, Num(MINUS_INFINITY), where),), axes)
         return Fill(op, mask, value, where)
     mask, op = align([mask, op], order)
     axes = find_union([mask, op], order)

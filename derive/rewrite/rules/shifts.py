@@ -19,20 +19,22 @@ from derive.ir.nodes import (
     Expr,
     Index,
     Mul,
+    Number,
     Pow,
     Reduce,
     Where,
     all_of,
 )
-from derive.ir.walk import find_free, rename_apart, substitute, walk
+from derive.ir.walk import find_free, map_children, rename_apart, substitute, walk
 from derive.rewrite.finite import is_finite_where_defined, is_safe
 from derive.rewrite.rows import is_filled, is_never_empty
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import make_product
+from derive.rewrite.rules.squares import multiply_out
 from derive.rewrite.rules.sums import find_factors, make_sum
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 @rule(
@@ -45,41 +47,92 @@ if TYPE_CHECKING:
 )
 def drop_shift(expr: Expr) -> Expr | None:
     """Finite terms of the logits that are the same along the row are left out."""
+    return _leave_in_row(expr, _leave_shift)
+
+
+@rule(
+    law="softmax_j(a * sum_d (x_d - y_jd)**2) = softmax_j(a * sum_d (y_jd**2 - 2 * x_d * y_jd))",
+    before="x[M, D]; y[N, D]; p[i,j] = softmax[j](-sum[d]((x[i,d] - y[j,d])**2))",
+    after="x[M, D]; y[N, D]; p[i,j] = softmax[j](-(sum[d]((y[j,d] - mean[k](y[k,d]))**2) "
+    "- 2 * sum[d]((x[i,d] - mean[k](y[k,d])) * (y[j,d] - mean[k](y[k,d])))))",
+    refuses="x[M, D]; y[D]; index j < D; p[i,j] = softmax[i](-sum[d]((x[i,d] - y[d])**2) * y[j])",
+    loses="digits where x is near y: it rounds as the largest of all the distances does",
+)
+def drop_square_shift(expr: Expr) -> Expr | None:
+    """The same where such a term stands in a squared difference."""
+    return _leave_in_row(expr, _leave_in_squares)
+
+
+def _leave_in_row(expr: Expr, leave: Callable[[Expr, Index], Expr]) -> Expr | None:
     match expr:
         case Along("softmax" | "log_softmax" as kind, index, condition, body):
-            if index not in find_free(body):
-                return None
-            left = _leave_shift(body, index)
+            left = leave(body, index) if index in find_free(body) else body
             return None if left is body else Along(kind, index, condition, left)
         case _:
             return None
 
 
-def _leave_shift(expr: Expr, index: Index) -> Expr:
-    """The expression less what in it does not depend on the index; it depends on it itself."""
+def _leave_in_squares(expr: Expr, index: Index) -> Expr:
+    """The logits with squared differences multiplied out, less what of those is the same."""
+    match expr:
+        case Add():
+            return map_children(expr, lambda part: _leave_in_squares(part, index))
+        case Mul(factors) if sum(index in find_free(factor) for factor in factors) == 1:
+            return map_children(expr, lambda part: _leave_in_squares(part, index))
+        case Reduce() if index in find_free(expr):
+            found = multiply_out(expr)
+            if found is None or not isinstance(found[2], Add):
+                return expr
+            kept = [t for t in found[2].terms if index in find_free(t) or not is_safe(t)]
+            is_same = len(kept) in {0, len(found[2].terms)}
+            return expr if is_same else make_product([*found[0], make_sum(kept)])
+        case _:
+            return expr
+
+
+def _leave_shift(expr: Expr, index: Index, *, inside: bool = False) -> Expr:
+    """The expression less what in it does not depend on the index; it depends on it itself.
+
+    Inside of a sum a mean that is taken off stays: without it products have fewer digits.
+    """
     match expr:
         case Add(terms):
-            kept = [t for t in terms if index in find_free(t) or not is_safe(t)]
-            left = [_leave_shift(t, index) if index in find_free(t) else t for t in kept]
+            kept = [
+                t
+                for t in terms
+                if index in find_free(t) or not is_safe(t) or (inside and _is_taken_off(t))
+            ]
+            left = [
+                _leave_shift(t, index, inside=inside) if index in find_free(t) else t for t in kept
+            ]
             return make_sum(left) if left != list(terms) else expr
         case Mul(factors):
-            return _leave_in_product(expr, factors, index)
+            return _leave_in_product(expr, factors, index, inside=inside)
         case Reduce("sum", bound, condition, body):
             if index not in find_free(condition):
-                return Reduce("sum", bound, condition, _leave_shift(body, index))
+                return Reduce("sum", bound, condition, _leave_shift(body, index, inside=True))
         case Where(condition, then, other) if other is MINUS_INFINITY and index in find_free(then):
-            return Where(condition, _leave_shift(then, index), other)
+            return Where(condition, _leave_shift(then, index, inside=inside), other)
     return expr
 
 
-def _leave_in_product(expr: Expr, factors: Sequence[Expr], index: Index) -> Expr:
+def _leave_in_product(expr: Expr, factors: Sequence[Expr], index: Index, *, inside: bool) -> Expr:
     """A shift of the one factor that depends on the index is a shift of the product."""
     spots = [k for k, factor in enumerate(factors) if index in find_free(factor)]
     others = [factor for k, factor in enumerate(factors) if k not in spots]
     if len(spots) != 1 or not all(map(is_safe, others)):
         return expr
     (k,) = spots
-    return Mul((*factors[:k], _leave_shift(factors[k], index), *factors[k + 1 :]))
+    left = _leave_shift(factors[k], index, inside=inside)
+    return Mul((*factors[:k], left, *factors[k + 1 :]))
+
+
+def _is_taken_off(term: Expr) -> bool:
+    match term:
+        case Mul((Number(number), Reduce("mean"))):
+            return number < 0
+        case _:
+            return False
 
 
 @rule(

@@ -1,4 +1,12 @@
-"""Rules on squares: a squared difference that is summed becomes products that meet in pairs."""
+"""Rules on squares: a squared difference that is summed becomes products that meet in pairs.
+
+    sum_d (x_id - y_jd)**2 = max(sum_d u_id**2 + sum_d v_jd**2 - 2 * sum_d u_id * v_jd, 0)
+
+with u = x - c and v = y - c for the mean c_d of the y_jd. What rounding leaves is a few parts in
+the number of digits of the largest u**2 and v**2: an offset that x and y have in common costs
+nothing, and points much closer together than all of them are spread lose the digits of their
+distance. A value that has no such mean for sure is not moved.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +14,11 @@ from fractions import Fraction
 from itertools import combinations
 from typing import TypeAlias
 
-from derive.ir.nodes import ONE, Add, Expr, Mul, Number, Pow, Reduce
+from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Add, Call, Expr, Mul, Number, Pow, Reduce
 from derive.ir.walk import find_free
-from derive.rewrite.finite import is_finite_where_defined
+from derive.rewrite.finite import is_finite_where_defined, is_never_negative, is_safe
 from derive.rewrite.rule import rule
-from derive.rewrite.rules.products import make_product
+from derive.rewrite.rules.products import make_product, rename_bound
 from derive.rewrite.rules.sums import find_factors
 
 MOST_TERMS = 4  # in a square; so many have ten products
@@ -23,14 +31,30 @@ _Terms: TypeAlias = tuple[tuple[Fraction, Expr], ...]
     law="sum_d (x - y)**2 = sum_d x**2 + sum_d y**2 - 2 * sum_d x * y",
     before="x[M, D]; y[N, D]; z[i,j] = sum[d]((x[i,d] - y[j,d])**2)",
     after="x[M, D]; y[N, D]; "
-    "z[i,j] = sum[d](x[i,d]**2) + sum[d](y[j,d]**2) - 2 * sum[d](x[i,d] * y[j,d])",
+    "z[i,j] = max(sum[d]((x[i,d] - mean[k](y[k,d]))**2) + sum[d]((y[j,d] - mean[k](y[k,d]))**2) "
+    "- 2 * sum[d]((x[i,d] - mean[k](y[k,d])) * (y[j,d] - mean[k](y[k,d]))), 0)",
     refuses="x[M, D]; y[D]; z[i] = sum[d]((x[i,d] - y[d])**2)",
-    loses="digits where x is near y",
+    loses="digits where x is near y: it rounds as the largest of all the distances does",
+    keeps_sign=True,
 )
 def expand_square(expr: Expr) -> Expr | None:
-    """A square that is wider than each of its terms is multiplied out under a sum or a mean."""
+    """A square that is wider than each of its terms is multiplied out under a sum or a mean.
+
+    First all terms are moved so that the means of all but one are 0. Where the other factors are
+    never negative, neither is the sum.
+    """
+    found = multiply_out(expr)
+    if found is None:
+        return None
+    outer, rest, terms = found
+    whole = Call("max", (terms, ZERO)) if all(map(is_never_negative, rest)) else terms
+    return make_product([*outer, whole])
+
+
+def multiply_out(expr: Expr) -> tuple[list[Expr], list[Expr], Expr] | None:
+    """(factors free of what is summed, the others beside the square, the sum multiplied out)."""
     match expr:
-        case Reduce("sum" | "mean", _, _, body):
+        case Reduce("sum" | "mean", bound, condition, body):
             factors = find_factors(body)
         case _:
             return None
@@ -39,8 +63,32 @@ def expand_square(expr: Expr) -> Expr | None:
     for k, factor in enumerate(factors):
         terms = _find_terms(factor)
         if terms is not None:
-            return _expand(expr, (*factors[:k], *factors[k + 1 :]), terms)
+            others = (*factors[:k], *factors[k + 1 :])
+            inside = {*bound, *find_free(condition)}
+            outer = [f for f in others if condition is TRUE and not inside & {*find_free(f)}]
+            rest = [f for f in others if f not in outer]
+            return outer, rest, _expand(expr, tuple(rest), _centre(terms, expr))
     return None
+
+
+def _centre(terms: _Terms, square: Reduce) -> _Terms:
+    """The terms less their means over the indices that only they have; the first takes those up."""
+    common = set.intersection(*({*find_free(term)} for _, term in terms))
+    taken = {i.name for i in (*square.bound, *find_free(square))}
+    moved, shifts = [terms[0]], list[Expr]()
+    for number, term in terms[1:]:
+        own = tuple(i for i in find_free(term) if i not in common)
+        if not own or not is_safe(term):
+            moved.append((number, term))
+            continue
+        bound, _, body = rename_bound(Reduce("mean", own, TRUE, term), taken)
+        centre = Reduce("mean", bound, TRUE, body)
+        moved.append((number, Add((term, Mul((MINUS_ONE, centre))))))
+        scale = number / terms[0][0]
+        shifts.append(centre if scale == 1 else Mul((Number(scale), centre)))
+    if shifts:
+        moved[0] = (terms[0][0], Add((terms[0][1], *shifts)))
+    return tuple(moved)
 
 
 def _find_terms(factor: Expr) -> _Terms | None:
