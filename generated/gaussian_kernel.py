@@ -23,7 +23,7 @@ def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
     Cost: 2*D*M*N + 4*D*M + 3*D*N + 6*M*N operations; D*M + D*N + 4*M*N + D + M + N elements alive
         at once.
     By expand_square: sum_d (x - y)**2 = sum_d x**2 + sum_d y**2 - 2 * sum_d x * y; it loses digits
-        where x is much nearer to y than all of them are spread.
+        where x is near y: it rounds as the largest of all the distances does.
     """
     _check_shapes(x, y, sigma)
     sigma = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)

@@ -19,7 +19,14 @@ HAND = "def attend(query, key):\n    return query @ key.mT\n"
 
 @pytest.mark.parametrize(
     "option",
-    [("--fast-math",), ("--no-cells",), ("--memory", "1MiB"), ("--dispatch",), ("--sizes", "N=9")],
+    [
+        ("--fast-math",),
+        ("--exact",),
+        ("--no-cells",),
+        ("--memory", "1MiB"),
+        ("--dispatch",),
+        ("--sizes", "N=9"),
+    ],
 )
 def test_what_is_shown_with_an_option_is_what_is_built_with_it(run, tmp_path, option):
     run("build", SQUARES, *option)
@@ -28,17 +35,20 @@ def test_what_is_shown_with_an_option_is_what_is_built_with_it(run, tmp_path, op
     assert f"build '{SQUARES}' {' '.join(option)}" in " ".join(built.split())
 
 
-def test_fast_math_is_shown_and_timed(run):
-    shown = run("show", SQUARES, "--fast-math")
-    assert "it loses" in shown.out
-    assert "it loses" not in run("show", SQUARES).out
-    sizes = ("--sizes", "N=256,M=256,D=64")
-    timed = [
-        json.loads(run("bench", SQUARES, "--runs", "1", "--json", *sizes, *option).out)
-        for option in ((), ("--fast-math",))
-    ]
-    plain, fast = (data["tables"][0]["roofline"]["flops"] for data in timed)
-    assert plain != fast
+def test_what_loses_digits_is_shown_and_timed(run):
+    root = SQUARES.replace("sum[d]", "sqrt(sum[d]") + ")"
+    for text, option in ((SQUARES, "--exact"), (root, "--fast-math")):
+        texts = [run("show", text, *words).out for words in ((), (option,))]
+        assert ["it loses" in each for each in texts] == [option == "--exact", option != "--exact"]
+        sizes = ("--sizes", "N=256,M=256,D=64")
+        timed = [
+            json.loads(run("bench", text, "--runs", "1", "--json", *sizes, *words).out)
+            for words in ((), (option,))
+        ]
+        one, other = (data["tables"][0]["roofline"]["flops"] for data in timed)
+        assert one != other
+    both = run("build", SQUARES, "--exact", "--fast-math")
+    assert (both.code, both.err.split(":")[0]) == (2, "options-conflict")
 
 
 def test_options_that_change_nothing_say_so(run):

@@ -27,6 +27,8 @@ from cell_runs import (
 )
 from torch.autograd import gradcheck, gradgradcheck
 
+from derive.compiler import build
+from derive.frontend.from_text import parse
 from derive.plan.cells import CELLS
 
 NORM = "x[B, S, D]; gamma, beta[D]\n"
@@ -223,9 +225,42 @@ def test_points_that_meet_have_the_slope_of_the_formula():
     _, (slope,) = run(make(own).function, inputs)
     assert slope.isnan().all()  # the root of 0 has none
     squared = own.replace("sqrt(", "(")
-    assert CDIST in make(squared).source
-    _, (slope,) = run(make(squared).function, inputs)
-    torch.testing.assert_close(slope, run(make(squared, cells=False).function, inputs)[1][0])
+    exact = build(parse(squared), exact=True)
+    assert CDIST in exact.source
+    for function in (exact.function, make(squared).function):
+        _, (slope,) = run(function, inputs)
+        torch.testing.assert_close(slope, run(make(squared, cells=False).function, inputs)[1][0])
+
+
+@pytest.mark.parametrize(
+    ("text", "wide"),
+    [
+        ("s[n,m] = sum[d]((x[n,d] - y[m,d])**2)", False),
+        ("s[n,m] = exp(-sum[d]((x[n,d] - y[m,d]) * (x[n,d] - y[m,d])) / 2)", False),
+        ("s[n,m] = 1 / (1 + sum[d]((x[n,d] - y[m,d])**2))", False),
+        ("s[n,m] = sum[d]((x[n,d] - y[m,d])**2 / (1 + x[n,d]**2))", False),
+        ("s[n,m] = softmax[m](sum[d]((x[n,d] - y[m,d])**2))", False),
+        ("s[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))", True),
+        ("s[n,m] = 1 / (x[n,0] + sum[d]((x[n,d] - y[m,d])**2))", True),
+        ("t[n,m] = sum[d]((x[n,d] - y[m,d])**2); s[n,m] = log(t[n,m])", True),
+    ],
+)
+def test_products_make_a_distance_where_nothing_magnifies_what_they_lose(text, wide):
+    sizes = {"N": 200, "M": 210, "D": 64}
+    made = build(parse(f"x[N, D]; y[M, D]; {text}"), sizes=sizes)
+    assert ("expand_square" in made.source or "drop_square" in made.source) != wide
+    exact = build(parse(f"x[N, D]; y[M, D]; {text}"), sizes=sizes, exact=True)
+    assert "square:" not in exact.source
+    for offset, nearness in ((0, 1), (1000, 1), (1000, 1e-3)):
+        x = torch.randn(60, 8)
+        x, y = x + offset, x[torch.randperm(60)] + nearness * torch.randn(60, 8) + offset
+        if "x[n,0] +" in text or "1 + x" in text:
+            x, y = x.double(), y.double()
+        expected = exact.function(x.double(), y.double())
+        found = made.function(x, y).double()
+        assert (
+            (found - expected).abs().amax() <= 1e-5 * expected.abs().amax().clamp(min=1)
+        ) or wide
 
 
 def test_points_close_together_keep_their_digits():

@@ -61,9 +61,10 @@ def multiply_out(expr: Expr) -> tuple[list[Expr], list[Expr], Expr] | None:
     if not all(map(is_finite_where_defined, factors)):
         return None
     for k, factor in enumerate(factors):
-        terms = _find_terms(factor)
+        again = next((m for m, f in enumerate(factors) if m > k and f is factor), k)
+        terms = _find_terms(factor if again == k else Pow(factor, TWO))
         if terms is not None:
-            others = (*factors[:k], *factors[k + 1 :])
+            others = tuple(f for m, f in enumerate(factors) if m not in {k, again})
             inside = {*bound, *find_free(condition)}
             outer = [f for f in others if condition is TRUE and not inside & {*find_free(f)}]
             rest = [f for f in others if f not in outer]
