@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
+import torch
 
 from derive import parse
 from derive.compiler import build
@@ -34,6 +36,22 @@ def test_relative_attention_never_spans_all_five_indices() -> None:
         for op in walk_ops(step.op):
             indices = {index.name for index in axes_of(op)}
             assert not {"b", "i", "j", "h"} < indices, to_text(axes_of(op)[0])
+
+
+@pytest.mark.parametrize("power", ["4", "6", "7", "-3", "-5", "3/2", "5/2", "-3/2"])
+@pytest.mark.parametrize("domain", ["", " > 0"])
+def test_powers_are_products_with_the_slopes_of_powers(power: str, domain: str) -> None:
+    made = build(parse(f"x[N]{domain}; y[n] = x[n]**({power})"))
+    is_product = bool(domain) or "/" not in power
+    written = re.search(r"x\*\*(\(?-|[4-9]|\d\.5)", made.source.partition("\n    return")[2])
+    assert (written is None) == is_product
+    values = [1e-3, 0.5, 1.0, 3.0] if domain else [-2.0, 0.0, 1e-3, 3.0]
+    x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    expected = x ** eval(power)
+    torch.testing.assert_close(made.function(x), expected, equal_nan=True)
+    slopes = [torch.autograd.grad(y.sum(), x)[0] for y in (made.function(x), expected)]
+    finite = slopes[1].isfinite()
+    torch.testing.assert_close(slopes[0][finite], slopes[1][finite])
 
 
 def test_softmax_index_is_last() -> None:

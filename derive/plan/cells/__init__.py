@@ -92,9 +92,11 @@ def find_notes(steps: Iterable[Step]) -> tuple[str, ...]:
 
 
 def _match_inside(op: Op, definitions: Definitions) -> Op:
-    """The operation with the outermost parts that are cells exchanged for them."""
+    """The operation with the outermost parts that are cells, and those in them, exchanged."""
     for match in MATCHES:
         found = match(op, definitions)
+        if isinstance(found, Cell) and not found.when:
+            return with_args(found, tuple(_match_inside(arg, definitions) for arg in found.args))
         if found is not None:
             return found
     if isinstance(op, Cell) or not args_of(op):
