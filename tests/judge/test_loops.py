@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from ast import literal_eval
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from texts import read_parts
 
+from derive.errors import DeriveError
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops, to_loops
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Arrays = dict[str, Any]
 
@@ -103,171 +105,14 @@ def elementwise(a: Arrays) -> Any:
     return (total + torch.maximum(x, y) / torch.pi - y.clip(-0.5, 0.25)).numpy()
 
 
-# text, the shapes of its arguments (a number is passed as it is), and the same by hand
-CASES: dict[str, tuple[str, dict[str, Any], Callable[[Arrays], Any]]] = {
-    "matrix product": (
-        "A[M, K]; B[K, N]\nC[i, j] = sum[k](A[i, k] * B[k, j])",
-        {"A": (2, 3), "B": (3, 4)},
-        lambda a: a["A"] @ a["B"],
-    ),
-    "diagonal": ("A[N, N]\nd[i] = A[i, i]", {"A": (3, 3)}, lambda a: np.diag(a["A"])),
-    "trace": ("A[N, N]\nt = sum[i](A[i, i])", {"A": (3, 3)}, lambda a: np.trace(a["A"])),
-    "multiplicity": (
-        "x[N]; y[M]\nz[i] = sum[j](x[i]) + sum[j](y[j])",
-        {"x": (3,), "y": (4,)},
-        lambda a: 4 * a["x"] + a["y"].sum(),
-    ),
-    "attention": (
-        "Q, K[B, S, D]; V[B, S, E]\n"
-        "z[b,i,e] = sum[j](softmax[j](sum[d](Q[b,i,d] * K[b,j,d]) / sqrt(D)) * V[b,j,e])",
-        {"Q": (2, 3, 4), "K": (2, 3, 4), "V": (2, 3, 5)},
-        attend,
-    ),
-    "masked attention": (
-        "Q, K[B, S, D]; V[B, S, E]; bool m[B, S]\n"
-        "a[b,i,j] = softmax[j, m[b,j]](sum[d](Q[b,i,d] * K[b,j,d]))\n"
-        "z[b,i,e] = sum[j](a[b,i,j] * V[b,j,e])",
-        {
-            "Q": (3, 4, 2),
-            "K": (3, 4, 2),
-            "V": (3, 4, 5),
-            "m": np.array([[1, 1, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0]], bool),
-        },
-        attend_masked,
-    ),
-    "heads": (
-        "x[B, N, M]; W_q, W_k, W_v[M, H*D]; W_o[H*D, M]; size H; index h < H; index d < D\n"
-        "q[b,h,n,d] = sum[p](x[b,n,p] * W_q[p, h*D + d])\n"
-        "k[b,h,n,d] = sum[p](x[b,n,p] * W_k[p, h*D + d])\n"
-        "v[b,h,n,d] = sum[p](x[b,n,p] * W_v[p, h*D + d])\n"
-        "a[b,h,n,t] = softmax[t](sum[d](q[b,h,n,d] * k[b,h,t,d]) / sqrt(D))\n"
-        "y[b, n, h*D + d] = sum[t](a[b,h,n,t] * v[b,h,t,d])\n"
-        "z[b,n,p] = sum[c](y[b,n,c] * W_o[c,p])",
-        {"x": (2, 3, 5), "W_q": (5, 8), "W_k": (5, 8), "W_v": (5, 8), "W_o": (8, 5), "H": 4},
-        split_heads,
-    ),
-    "layer norm": (
-        "x[B, N]; g, c[N]; scalar eps = 1e-5\n"
-        "y[b,i] = (x[b,i] - mean[j](x[b,j])) / sqrt(var[j](x[b,j]) + eps) * g[i] + c[i]",
-        {"x": (3, 5), "g": (5,), "c": (5,)},
-        normalise,
-    ),
-    "sample variance": (
-        "x[B, N]\ny[b] = var[j](x[b,j], correction=1)",
-        {"x": (3, 5)},
-        lambda a: a["x"].var(1, ddof=1),
-    ),
-    "contrastive loss": (
-        "x, y[N, D]; scalar tau = 1/10\n"
-        "u[i,d] = x[i,d] / sqrt(sum[c](x[i,c]**2))\n"
-        "w[i,d] = y[i,d] / sqrt(sum[c](y[i,c]**2))\n"
-        "L = -mean[i](sum[j](log_softmax[j](sum[d](u[i,d] * w[j,d]) / tau) * [i == j]))",
-        {"x": (4, 3), "y": (4, 3)},
-        contrast,
-    ),
-    "gated layer": (
-        "x[B, D]; W, V[D, F]; O[F, D]\n"
-        "h[b,f] = silu(sum[d](x[b,d] * W[d,f])) * sum[d](x[b,d] * V[d,f])\n"
-        "y[b,d] = sum[f](h[b,f] * O[f,d])",
-        {"x": (2, 3), "W": (3, 5), "V": (3, 5), "O": (5, 3)},
-        gate,
-    ),
-    "graph attention": (
-        "h[N, D]; a[D]; bool A[N, N]\ns[i] = sum[d](h[i,d] * a[d])\n"
-        "w[i,j] = softmax[j, A[i,j]](leaky_relu(s[i] + s[j], 0.2))\n"
-        "y[i,d] = sum[j](w[i,j] * h[j,d])",
-        {
-            "h": (4, 3),
-            "a": (3,),
-            "A": np.array([[1, 1, 0, 0], [0, 1, 1, 1], [1, 0, 1, 0], [0, 0, 0, 1]], bool),
-        },
-        attend_graph,
-    ),
-    "prefix sums": (
-        "x[S]; index i < S\ny[i] = sum[j, j <= i](x[j])",
-        {"x": (5,)},
-        lambda a: np.cumsum(a["x"]),
-    ),
-    "cumsum": ("x[B, S]\ny[b,i] = cumsum[i](x[b,i])", {"x": (2, 5)}, lambda a: a["x"].cumsum(1)),
-    "gathered": (
-        "int tok[B, S] < V; E[V, D]\ny[b,s,d] = E[tok[b,s], d]",
-        {"tok": np.array([[2, 0], [1, 1], [0, 2]]), "E": (3, 4)},
-        lambda a: a["E"][a["tok"]],
-    ),
-    "segments": (
-        "size G; x[N]; int seg[N] < G; index g < G\ny[g] = sum[n](x[n] * [seg[n] == g])",
-        {"x": (5,), "seg": np.array([0, 3, 3, 1, 0]), "G": 4},
-        lambda a: np.bincount(a["seg"], a["x"], minlength=4),
-    ),
-    "valid windows": (
-        "x[B, T]; w[K]; index t < T - K + 1\ny[b,t] = sum[k](x[b, t + k] * w[k])",
-        {"x": (2, 6), "w": (3,)},
-        convolve,
-    ),
-    "guarded windows": (
-        "x[T]; w[K]; index t < T\ny[t] = sum[k](x[t - k] * w[k] * [0 <= t - k < T])",
-        {"x": (5,), "w": (3,)},
-        pad_convolve,
-    ),
-    "strided maximum": (
-        "x[T]; size K = 3; index t < (T - K)//2 + 1; index k < K\ny[t] = max[k](x[2*t + k])",
-        {"x": (8,)},
-        window_max,
-    ),
-    "upsampling": (
-        "x[T]; size r = 2; index t < T*r\ny[t] = x[t // r] - x[t % T]",
-        {"x": (4,), "r": 3},
-        lambda a: np.repeat(a["x"], 3) - np.tile(a["x"], 3),
-    ),
-    "reversal and fixed places": (
-        "x[T]; index t < T\ny[t] = x[T - 1 - t] * x[0]",
-        {"x": (4,)},
-        lambda a: a["x"][::-1] * a["x"][0],
-    ),
-    "clipped relative places": (
-        "q[S, D]; R[2*C + 1, D]; index i, j < S\n"
-        "s[i,j] = sum[d](q[i,d] * R[clip(j - i, -C, C) + C, d])",
-        {"q": (5, 2), "R": (5, 2)},
-        place_relative,
-    ),
-    "relative table": (
-        "R[2*S - 1]; index i, j < S\ny[i,j] = R[j - i + S - 1]",
-        {"R": (7,)},
-        lambda a: a["R"][np.arange(4)[None, :] - np.arange(4)[:, None] + 3],
-    ),
-    "band variance": (
-        "x[S]; index i < S\ny[i] = var[j, abs(i - j) <= 1](x[j])",
-        {"x": (5,)},
-        near,
-    ),
-    "linear bias": (
-        "s[H, S, S]; m[H]\ny[h,i,j] = s[h,i,j] + m[h] * (j - i)",
-        {"s": (2, 3, 3), "m": (2,)},
-        lambda a: a["s"] + a["m"][:, None, None] * (np.arange(3)[None, :] - np.arange(3)[:, None]),
-    ),
-    "best place": (
-        "x[B, N]\nk[b] = argmax[j](x[b,j])",
-        {"x": (4, 5)},
-        lambda a: a["x"].argmax(1),
-    ),
-    "distances": (
-        "x[N, D]; y[M, D]\nd[i,j] = sum[c]((x[i,c] - y[j,c])**2)",
-        {"x": (3, 2), "y": (4, 2)},
-        lambda a: ((a["x"][:, None] - a["y"][None]) ** 2).sum(2),
-    ),
-    "products and extrema": (
-        "x[B, N]\ny[b] = prod[j](x[b,j]) + max[j](x[b,j]) * min[j](x[b,j])",
-        {"x": (3, 4)},
-        lambda a: a["x"].prod(1) + a["x"].max(1) * a["x"].min(1),
-    ),
-    "elementwise": (
-        "x, y[N]\nz[i] = gelu(x[i]) + silu(y[i]) + softplus(x[i]) + elu(y[i]) + leaky_relu(x[i])"
-        " - erf(y[i]) + sigmoid(x[i])*tanh(y[i]) + abs(x[i])**(3/2)*sign(y[i]) + floor(x[i])"
-        " + max(x[i], y[i])/pi - clip(y[i], -0.5, 0.25)",
-        {"x": (9,), "y": (9,)},
-        elementwise,
-    ),
-}
+def read_case(entry: str) -> tuple[str, Any, str]:
+    """The text of a case, what it is given, and the same by hand."""
+    text, given, by_hand = re.split(r"\n(?:given|by hand) ", entry)
+    return text, eval(given, {"np": np}), by_hand
+
+
+PARTS = read_parts(Path(__file__).with_name("loops.txt"))
+CASES = {name: read_case(entry) for name, (entry,) in PARTS.items()}
 
 
 def draw(shapes: dict[str, Any]) -> Arrays:
@@ -283,7 +128,8 @@ def test_equals_numpy(name: str) -> None:
     text, shapes, by_hand = CASES[name]
     arrays = draw(shapes)
     found = evaluate_loops(parse(text), arrays)
-    np.testing.assert_allclose(found, by_hand(arrays), rtol=1e-12, atol=1e-12)
+    wanted = eval(by_hand, globals() | {"a": arrays})
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -330,3 +176,14 @@ def test_empty_shapes() -> None:
     assert z.shape == (2, 0)
     y, z = evaluate_loops(formula, {"x": torch.zeros(0, 3)})
     assert (y.shape, z.shape) == ((0,), (0, 3))
+
+
+REFUSALS = read_parts(Path(__file__).with_name("refusals.txt"))
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusal(name: str) -> None:
+    text, given, message = re.split(r"\ngiven (.*)\n", REFUSALS[name][0])
+    with pytest.raises(DeriveError) as caught:
+        evaluate_loops(parse(text), literal_eval(given))
+    assert str(caught.value) == message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import sympy as sp
 import torch
 from sympy import Eq, Idx, IndexedBase, KroneckerDelta, Mul, Piecewise, Pow, Sum, Symbol
+from texts import read_rows
 
 from derive.errors import DeriveError
 from derive.frontend.from_text import parse
@@ -136,46 +139,6 @@ def test_empty_softmax_rows() -> None:
 
 
 EXTREMES = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 20.0, -40.0, 1e4, -1e4, 1e308, INF, -INF, NAN]
-ELEMENTWISE = {
-    "exp(x[i])": torch.exp,
-    "log(x[i])": torch.log,
-    "sqrt(x[i])": torch.sqrt,
-    "1/x[i]": torch.reciprocal,
-    "x[i]/x[i]": lambda t: t / t,
-    "x[i]**2": torch.square,
-    "x[i]**(-2)": lambda t: t**-2,
-    "x[i]**3": lambda t: t**3,
-    "abs(x[i])**0.3": lambda t: t.abs() ** 0.3,
-    "x[i]**(1/3)": lambda t: t ** (1 / 3),
-    "sin(x[i])": torch.sin,
-    "tanh(x[i])": torch.tanh,
-    "erf(x[i])": torch.erf,
-    "sigmoid(x[i])": torch.sigmoid,
-    "relu(x[i])": torch.relu,
-    "leaky_relu(x[i], 0.1)": lambda t: torch.nn.functional.leaky_relu(t, 0.1),
-    "elu(x[i])": torch.nn.functional.elu,
-    "softplus(x[i])": torch.nn.functional.softplus,
-    "floor(x[i])": torch.floor,
-    "max(x[i], 0.25)": lambda t: torch.maximum(t, torch.tensor(0.25)),
-    "min(x[i], 0.25)": lambda t: torch.minimum(t, torch.tensor(0.25)),
-    "clip(x[i], -1, 0.5)": lambda t: t.clip(-1, 0.5),
-    "abs(x[i])": torch.abs,
-    "x[i] // 2": lambda t: torch.floor(t / 2),
-    "x[i] % 2": lambda t: torch.remainder(t, 2),
-    "where(x[i] > 0, x[i], 0)": lambda t: torch.where(t > 0, t, 0.0),
-    "[x[i] <= 0.5]": lambda t: (t <= 0.5).double(),
-}
-
-
-@pytest.mark.parametrize("text", ELEMENTWISE)
-def test_extremes(text: str) -> None:
-    values = torch.tensor(EXTREMES, dtype=torch.float64)
-    found = evaluate_loops(parse(f"x[N]; index i < N\ny[i] = {text}"), {"x": values})
-    torch.testing.assert_close(
-        found, ELEMENTWISE[text](values), rtol=1e-10, atol=1e-300, equal_nan=True
-    )
-
-
 ROWS = [
     [1e4, -1e4, 1e4 - 1.0],
     [-1e4, -1e4, -1e4],
@@ -185,25 +148,23 @@ ROWS = [
     [NAN, 0.0, 1.0],
     [1e308, 1e308, -1e308],
 ]
-ALONG = {
-    "softmax[j](x[b,j])": lambda t: t.softmax(1),
-    "log_softmax[j](x[b,j])": lambda t: t.log_softmax(1),
-    "cumsum[j](x[b,j])": lambda t: t.cumsum(1),
-    "logsumexp[j](x[b,j])": lambda t: t.logsumexp(1),
-    "max[j](x[b,j])": lambda t: t.amax(1),
-    "min[j](x[b,j])": lambda t: t.amin(1),
-    "argmax[j](x[b,j])": lambda t: t.argmax(1),
-    "mean[j](x[b,j])": lambda t: t.mean(1),
-    "prod[j](x[b,j])": lambda t: t.prod(1),
-}
+TORCH = read_rows(Path(__file__).with_name("extremes.txt"))
 
 
-@pytest.mark.parametrize("text", ALONG)
-def test_extreme_rows(text: str) -> None:
-    values = torch.tensor(ROWS, dtype=torch.float64)
-    places = "b,j" if text.startswith(("soft", "log_soft", "cum")) else "b"
-    found = evaluate_loops(parse(f"x[B, N]\ny[{places}] = {text}"), {"x": values})
-    torch.testing.assert_close(found, ALONG[text](values), rtol=1e-12, atol=0, equal_nan=True)
+@pytest.mark.parametrize(("text", "wanted"), TORCH)
+def test_extremes(text: str, wanted: str) -> None:
+    is_row = "[j]" in text
+    values = torch.tensor(ROWS if is_row else EXTREMES, dtype=torch.float64)
+    shape = "B, N" if is_row else "N"
+    places = ("b,j" if re.match("(log_)?softmax|cumsum", text) else "b") if is_row else "i"
+    formula = parse(f"x[{shape}]; {'' if is_row else 'index i < N'}\ny[{places}] = {text}")
+    torch.testing.assert_close(
+        evaluate_loops(formula, {"x": values}),
+        eval(wanted, {"torch": torch, "t": values}),
+        rtol=1e-12 if is_row else 1e-10,
+        atol=0 if is_row else 1e-300,
+        equal_nan=True,
+    )
 
 
 # SymPy trees of any make
