@@ -152,10 +152,6 @@ class Evaluator:
         found = self._known.get(expr)
         return None if found is None else found.tensor
 
-    def find_tensor(self, expr: Expr, indices: tuple[Index, ...]) -> Any:
-        """The value of a node as a tensor over these indices, in this order."""
-        return spread(self.find(expr), indices, self)
-
     def extent(self, extent: Expr) -> int:
         """The number that an extent is, kept."""
         number = self._extents.get(extent)
@@ -191,7 +187,7 @@ class Evaluator:
                 return _read(self, expr)
             case Add(terms):
                 parts, indices = align([self.find(term) for term in terms])
-                return Grid(_fold(torch.add, parts), indices)
+                return Grid(reduce(torch.add, parts), indices)
             case Mul(factors):
                 return self._multiply(factors)
             case Pow(base, exponent):
@@ -223,14 +219,14 @@ class Evaluator:
 
     def _connect(self, act: Any, parts: tuple[Expr, ...]) -> Grid:
         found, indices = align([self.condition(part) for part in parts])
-        return Grid(_fold(act, found), indices)
+        return Grid(reduce(act, found), indices)
 
     def _multiply(self, factors: tuple[Expr, ...]) -> Grid:
         import torch
 
         guards, others = split_guards(factors)
         parts, indices = align([self.find(factor) for factor in others or (ONE,)])
-        product = Grid(_fold(torch.mul, parts), indices)
+        product = Grid(reduce(torch.mul, parts), indices)
         return self.guard(guards, product)
 
     def guard(self, guards: tuple[Expr, ...], product: Grid) -> Grid:
@@ -267,44 +263,28 @@ class Evaluator:
         return None
 
 
-def _fold(act: Any, parts: list[Any]) -> Any:
-    found = parts[0]
-    for part in parts[1:]:
-        found = act(found, part)
-    return found
-
-
 def _read(evaluator: Evaluator, access: Access) -> Grid:
     """The tensor's elements at the places; truth values and integers become numbers."""
     found = _read_raw(evaluator, access)
-    if access.tensor.kind == "real":
-        return found
-    return Grid(found.tensor.double(), found.indices)
+    return found if access.tensor.kind == "real" else Grid(found.tensor.double(), found.indices)
 
 
 def _read_raw(evaluator: Evaluator, access: Access) -> Grid:
-    tensor = evaluator.values[access.tensor.name]
-    places = access.places
+    tensor, places = evaluator.values[access.tensor.name], access.places
     indices = tuple(place for place in places if isinstance(place, Index))
     if len(set(indices)) == len(places) and all(
         evaluator.extent(index.extent) == length
         for index, length in zip(indices, tensor.shape, strict=True)
     ):
         return Grid(tensor, indices)
-    if not places:
-        return Grid(tensor, ())
     parts, order = align([_find_integers(evaluator, place) for place in places])
+    if 0 in tensor.shape:  # nothing to read: every read is thrown away by a guard
+        return Grid(tensor.new_zeros([evaluator.extent(index.extent) for index in order]), order)
     inside = tuple(
         part.long().clamp(0, max(length - 1, 0))
         for part, length in zip(parts, tensor.shape, strict=True)
     )
-    if 0 in tensor.shape:  # nothing to read: every read is thrown away by a guard
-        return _read_nothing(evaluator, tensor, order)
     return Grid(tensor[inside], order)
-
-
-def _read_nothing(evaluator: Evaluator, tensor: Any, order: tuple[Index, ...]) -> Grid:
-    return Grid(tensor.new_zeros([evaluator.extent(index.extent) for index in order]), order)
 
 
 def _find_integers(evaluator: Evaluator, expr: Expr) -> Grid:
@@ -321,62 +301,37 @@ def _find_integers(evaluator: Evaluator, expr: Expr) -> Grid:
         case Access() if expr.tensor.kind != "real":
             return _read_raw(evaluator, expr)
         case Add(terms):
-            return _combine(evaluator, torch.add, terms)
-        case Mul(factors) if all(_is_integer(evaluator, factor) for factor in factors):
-            return _combine(evaluator, torch.mul, factors)
+            parts, indices = align([_find_integers(evaluator, term) for term in terms])
+            return Grid(reduce(torch.add, parts), indices)
+        case Mul(factors):
+            grids = [_find_integers(evaluator, factor) for factor in factors]
+            if not any(grid.tensor.is_floating_point() for grid in grids):
+                parts, indices = align(grids)
+                return Grid(reduce(torch.mul, parts), indices)
         case Call("floordiv" | "mod" | "clip" | "abs" | "max" | "min" as function, arguments):
             parts, indices = align([_find_integers(evaluator, a) for a in arguments])
-            return Grid(_ON_INTEGERS[function](*parts), indices)
+            return Grid(_compute_integers(function, *parts), indices)
     number = evaluator.number(expr)
     if isinstance(number, Fraction) and number.denominator == 1:
         return Grid(torch.tensor(int(number)), ())
     return evaluator.find(expr)
 
 
-def _combine(evaluator: Evaluator, act: Any, parts: tuple[Expr, ...]) -> Grid:
-    grids, indices = align([_find_integers(evaluator, part) for part in parts])
-    found = grids[0]
-    for grid in grids[1:]:
-        found = act(found, grid)
-    return Grid(found, indices)
-
-
-def _is_integer(evaluator: Evaluator, expr: Expr) -> bool:
-    return not _find_integers(evaluator, expr).tensor.is_floating_point()
-
-
-def _divide_down(over: Any, under: Any) -> Any:
+def _compute_integers(function: str, *parts: Any) -> Any:
     import torch
 
-    return torch.div(over, under, rounding_mode="floor")
-
-
-def _clip(value: Any, low: Any, high: Any) -> Any:
-    import torch
-
-    return torch.minimum(torch.maximum(value, low), high)
-
-
-def _extreme(name: str) -> Any:
-    def act(*parts: Any) -> Any:
-        import torch
-
-        found = parts[0]
-        for part in parts[1:]:
-            found = getattr(torch, name)(found, part)
-        return found
-
-    return act
-
-
-_ON_INTEGERS: dict[str, Any] = {
-    "floordiv": _divide_down,
-    "mod": lambda over, under: over - under * _divide_down(over, under),
-    "clip": _clip,
-    "abs": lambda value: value.abs(),
-    "max": _extreme("maximum"),
-    "min": _extreme("minimum"),
-}
+    match function:
+        case "floordiv":
+            return torch.div(*parts, rounding_mode="floor")
+        case "mod":
+            over, under = parts
+            return over - under * torch.div(over, under, rounding_mode="floor")
+        case "clip":
+            value, low, high = parts
+            return torch.minimum(torch.maximum(value, low), high)
+        case "abs":
+            return parts[0].abs()
+    return reduce(getattr(torch, f"{function}imum"), parts)
 
 
 def _fill(evaluator: Evaluator, target: Access, value: Grid) -> Any:
@@ -460,7 +415,7 @@ def _fold_number(evaluator: Evaluator, expr: Expr) -> Fraction | float | None:
             numbers = _find_all(evaluator, parts)
             if numbers is None:
                 return None
-            return _add(numbers) if isinstance(expr, Add) else _multiply(numbers)
+            return sum(numbers) if isinstance(expr, Add) else prod(numbers)
         case Pow(base, exponent):
             both = _find_all(evaluator, (base, exponent))
             return None if both is None else _raise(*both)
@@ -477,20 +432,6 @@ def _find_all(evaluator: Evaluator, parts: tuple[Expr, ...]) -> list[Fraction | 
         if number is None:
             return None
         found.append(number)
-    return found
-
-
-def _add(numbers: list[Fraction | float]) -> Fraction | float:
-    found: Fraction | float = Fraction(0)
-    for number in numbers:
-        found = found + number
-    return found
-
-
-def _multiply(numbers: list[Fraction | float]) -> Fraction | float:
-    found: Fraction | float = Fraction(1)
-    for number in numbers:
-        found = found * number
     return found
 
 
@@ -617,16 +558,18 @@ def _multiply_grids(evaluator: Evaluator, grids: list[Grid]) -> Grid:
     if not grids:
         return Grid(torch.ones((), dtype=torch.float64), ())
     parts, indices = align(grids)
-    found = parts[0]
-    for part in parts[1:]:
-        found = found * part
-    return Grid(found, indices)
+    return Grid(reduce(torch.mul, parts), indices)
 
 
 def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[Index, ...]) -> Grid:
+    def count(index: Index) -> int:
+        """The elements of the product of all that has the index."""
+        inside = chain.from_iterable(grid.indices for grid in grids if index in grid.indices)
+        return prod(evaluator.extent(each.extent) for each in dict.fromkeys(inside))
+
     left = list(bound)
     while left:
-        index = min(left, key=lambda each: _count_elements(evaluator, grids, each))
+        index = min(left, key=count)
         left.remove(index)
         inside = [grid for grid in grids if index in grid.indices]
         product = _multiply_grids(evaluator, inside)
@@ -636,11 +579,6 @@ def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[Index, ...]) 
         summed = Grid(place(product, (*rest, index)).sum(-1), rest)
         grids = [*(grid for grid in grids if index not in grid.indices), summed]
     return _multiply_grids(evaluator, grids)
-
-
-def _count_elements(evaluator: Evaluator, grids: list[Grid], index: Index) -> int:
-    inside = chain.from_iterable(grid.indices for grid in grids if index in grid.indices)
-    return prod(evaluator.extent(each.extent) for each in dict.fromkeys(inside))
 
 
 def _reduce_along(evaluator: Evaluator, expr: Along) -> Grid:
