@@ -166,7 +166,8 @@ def _find_running(
     first: Exception | None = None
     known: dict[str, Any] = {}
     for sizes, held in _list_sizes(module, systems, told):
-        if any(_count(entry, sizes) > _LARGEST for entry in systems[1].inputs):
+        shapes = (getattr(entry, "shape", ()) for entry in systems[1].inputs)
+        if any(prod(evaluate_extent(n, sizes) for n in shape) > _LARGEST for shape in shapes):
             continue
         try:
             if not known:  # its own tensors are the same at all of them
@@ -182,11 +183,6 @@ def _find_running(
         f"the module runs at no sizes that were tried: {type(first).__name__}: {first}",
         help="write numbers for extents that the module fixes, as in x[B, 3, 28, 28]",
     )
-
-
-def _count(entry: Tensor | ScalarInput, sizes: Mapping[str, int]) -> int:
-    shape = entry.shape if isinstance(entry, Tensor) else ()
-    return prod(evaluate_extent(extent, sizes) for extent in shape)
 
 
 def _list_sizes(
@@ -482,7 +478,13 @@ def _match(
         if not is_module or size.name in parameters
     }
     known |= {name: Size(name) for name in find_sizes(declared) if name in parameters}
-    _refuse_strangers(list(known), list(parameters), name)
+    strange = [each for each in known if each not in parameters]
+    if strange:
+        raise refuse(
+            "lift-argument",
+            f"{name} takes no {strange[0]}",
+            facts=[f"it takes {', '.join(parameters)}"],
+        )
     free = [
         parameter.name
         for parameter in parameters.values()
@@ -498,16 +500,6 @@ def _match(
             f"size {free[0]}, scalar {free[0]}",
         )
     return {each: known[each] for each in parameters if each in known}
-
-
-def _refuse_strangers(known: Sequence[str], parameters: Sequence[str], name: str) -> None:
-    strange = [each for each in known if each not in parameters]
-    if strange:
-        raise refuse(
-            "lift-argument",
-            f"{name} takes no {strange[0]}",
-            facts=[f"it takes {', '.join(parameters)}"],
-        )
 
 
 _SIZE = re.compile(r"[A-Za-z]\w*|\d+")

@@ -192,6 +192,8 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
     Every draw is called with the keywords of every variant: blocks of one length and another. With
     `pull` the formula is that of the file's gradients.
     """
+    import torch
+
     try:
         function = load_function(source, name)
         function = function if pull is None else partial(_pull_back, function, pull)
@@ -204,7 +206,8 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         empty_row = number > 0 and number == len(draws) - 1
         inputs = draw_inputs(system, sizes, number, empty_row=empty_row)
         expected = evaluate_loops(formula, inputs)
-        is_empty = is_empty and _is_nan(expected)
+        found = expected if isinstance(expected, tuple) else (expected,)
+        is_empty = is_empty and all(bool(torch.as_tensor(each).isnan().all()) for each in found)
         names = tuple(tensor.name for tensor in system.results)
         for variant in variants:
             call = partial(function, **variant)
@@ -253,14 +256,6 @@ def _pull_back(
     ends, seeds = zip(*pairs, strict=True)
     found: tuple[Any, ...] = torch.autograd.grad(ends, [own[name] for name in names], seeds)
     return found
-
-
-def _is_nan(expected: Any) -> bool:
-    """Is every element of every result nan, so that nothing can be compared?"""
-    import torch
-
-    results = expected if isinstance(expected, tuple) else (expected,)
-    return all(bool(torch.as_tensor(each).isnan().all()) for each in results)
 
 
 def _judge_fields(

@@ -24,6 +24,7 @@ from derive.ir.nodes import (
     Compare,
     Expr,
     Index,
+    Infinity,
     Number,
     Reduce,
     ScalarInput,
@@ -82,17 +83,14 @@ def choose_sizes(
     """
     demands = _find_demands(system)
     known = {name: size for name, size in (fixed or {}).items() if name in demands.names}
-    free = tuple(each for each in demands.wanted if not _is_told(each[0], known))
+    given = {Size(name) for name in known}
+    free = tuple(each for each in demands.wanted if not set(each[0].atoms) <= given)
     demands = replace(demands, fixed=known, wanted=free)
     dice = Random(seed)
     draws: list[Sizes] = []
     for number in range(count):
         draws.append(_choose(demands, dice, draws, with_one=number == 1))
     return draws
-
-
-def _is_told(extent: Polynomial, known: Mapping[str, int]) -> bool:
-    return all(isinstance(atom, Size) and atom.name in known for atom in extent.atoms)
 
 
 def is_possible(system: System, sizes: Mapping[str, int]) -> bool:
@@ -102,7 +100,9 @@ def is_possible(system: System, sizes: Mapping[str, int]) -> bool:
 
 def count_work(system: System, sizes: Mapping[str, int]) -> float:
     """The elements that the loops read at these sizes."""
-    return _count_work(dict(sizes), _find_demands(system))
+    demands = _find_demands(system)
+    lengths = [_find_length(extent, dict(sizes)) for extent in demands.loops]
+    return _add_up_work(lengths, demands)
 
 
 def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one: bool) -> Sizes:
@@ -198,10 +198,6 @@ def _count_same_orders(sizes: Sizes, before: Sequence[Sizes]) -> int:
 def _find_order(one: int, other: int) -> int:
     """Which is clearly larger: 1, -1, or 0 where they are next to each other or one is 1."""
     return 0 if abs(one - other) < 2 or 1 in {one, other} else 1 if one > other else -1
-
-
-def _count_work(sizes: Sizes, demands: Demands) -> float:
-    return _add_up_work([_find_length(extent, sizes) for extent in demands.loops], demands)
 
 
 def _add_up_work(lengths: Sequence[float], demands: Demands) -> float:
@@ -406,14 +402,10 @@ def _draw_real(
 
 def _find_bound(bound: Expr | None, sizes: Mapping[str, int]) -> float | None:
     """The number, or None where there is no bound."""
-    if bound is None or any(not _is_known(part) for part in walk(bound)):
+    if bound is None or any(isinstance(part, Access | Index | Infinity) for part in walk(bound)):
         return None
     value = _evaluate(Polynomial.of(bound), sizes)
     return int(value) if value.denominator == 1 else float(value)
-
-
-def _is_known(part: Expr) -> bool:
-    return not isinstance(part, (Access, Index)) and type(part).__name__ != "Infinity"
 
 
 def _draw_mask(shape: tuple[int, ...], generator: Any, empty_row: bool) -> Any:

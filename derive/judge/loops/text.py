@@ -128,18 +128,12 @@ def _(value: Any, scope: Scope) -> Text:
 
 @write.register(sympy.core.numbers.Infinity)
 @write.register(sympy.core.numbers.ComplexInfinity)  # what SymPy makes of 1/0
-def _(value: Any, scope: Scope) -> Text:
-    return "inf", ATOM
-
-
 @write.register(sympy.core.numbers.NegativeInfinity)
-def _(value: Any, scope: Scope) -> Text:
-    return "-inf", SIGN
-
-
 @write.register(sympy.core.numbers.NaN)
 def _(value: Any, scope: Scope) -> Text:
-    return "nan", ATOM
+    if value is S.NegativeInfinity:
+        return "-inf", SIGN
+    return "nan" if value is S.NaN else "inf", ATOM
 
 
 @write.register(sympy.Add)
@@ -317,13 +311,9 @@ def _(value: Any, scope: Scope) -> Text:
 
 
 @write.register(BooleanTrue)
-def _(value: Any, scope: Scope) -> Text:
-    return "True", ATOM
-
-
 @write.register(BooleanFalse)
 def _(value: Any, scope: Scope) -> Text:
-    return "False", ATOM
+    return str(bool(value)), ATOM
 
 
 @write.register(Relational)
@@ -359,10 +349,6 @@ def write_all(conditions: Iterable[Any], scope: Scope) -> str:
 
 
 @write.register(sympy.Sum)
-def _(value: Any, scope: Scope) -> Text:
-    return _write_or_recall(value, scope)
-
-
 @write.register(sympy.Product)
 def _(value: Any, scope: Scope) -> Text:
     return _write_or_recall(value, scope)
@@ -539,8 +525,7 @@ def fold_line(line: str, indent: str = "") -> list[str]:
     left, sign, right = line.partition(" = ")
     if sign and "(" not in left and not _is_bracketed(right):
         line = f"{left} = ({right})"
-    opened = _open(line, indent)
-    return opened if opened is not None else [indent + line]
+    return _open(line, indent) or [indent + line]
 
 
 def _fold_inside(text: str, indent: str) -> list[str]:
@@ -551,16 +536,13 @@ def _fold_inside(text: str, indent: str) -> list[str]:
         pieces = list(_cut(text, cut))
         if len(pieces) > 1:
             return [line for piece in pieces for line in _fold_inside(piece, indent)]
-    opened = _open(text, indent)
-    return opened if opened is not None else [indent + text]
+    return _open(text, indent) or [indent + text]
 
 
 def _open(text: str, indent: str) -> list[str] | None:
     """The longest outermost bracket opened: its head, its inside further in, its tail."""
     spans = list(_find_brackets(text))
-    if not spans:
-        return None
-    start, end = max(spans, key=lambda span: (span[1] - span[0], -span[0]))
+    start, end = max(spans, key=lambda span: (span[1] - span[0], -span[0]), default=(0, 0))
     if end - start < 3:
         return None
     head, inside, tail = text[: start + 1], text[start + 1 : end], text[end:]

@@ -265,7 +265,7 @@ def to_result(
     places = product(*map(range, shape))
     elements = [_find(name, value, place) for place in places] if shape else [value]
     if exact:
-        return _nest([_to_fraction(element) for element in elements], shape)
+        return _nest([e if isinstance(e, float) else Fraction(e) for e in elements], shape)
     if all(isinstance(element, bool) for element in elements) and elements:
         numbers, kind = elements, "bool"
     else:
@@ -289,10 +289,6 @@ def _find(name: str, tensor: Tensor, place: tuple[int, ...]) -> Any:
             facts=[f"the shape of {name} is {list(tensor.shape)}"],
         )
     return tensor[key]
-
-
-def _to_fraction(value: Any) -> Any:
-    return value if isinstance(value, float) else Fraction(value)
 
 
 def _nest(elements: list[Any], shape: tuple[int, ...]) -> Any:
