@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.reads import find_brackets
 from derive.ir.functions import FUNCTIONS
@@ -17,6 +17,7 @@ from derive.ir.nodes import (
     ONE,
     TRUE,
     Access,
+    Add,
     Along,
     And,
     Call,
@@ -47,7 +48,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.rewrite.finite import find_nonfinite, is_finite, mark_tensors
+from derive.rewrite.finite import find_nonfinite, is_finite, is_never_negative, mark_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -325,3 +326,71 @@ def _find_in_product(factors: tuple[Expr, ...], guards: Guards) -> Iterator[tupl
         own = find_brackets(factor)
         around = (bracket.condition for bracket in brackets if bracket not in own)
         yield from find_reads(factor, (*guards, *around))
+
+
+# A root, a logarithm or a quotient of a difference that is known to be positive is nan, or of
+# another sign, where rounding makes it negative. Through sums, products and names such a value is
+# made of others; exp and its like forgive what is small.
+
+
+Sensitive: TypeAlias = "tuple[set[Expr], set[Expr]]"  # to any rounding; where signs stay
+
+
+def find_sensitive_names(system: System) -> tuple[set[str], set[str]]:
+    """The tensors that are read, at any remove, under such a function."""
+    names: tuple[set[str], set[str]] = (set(), set())
+    for equation in reversed(system.equations):
+        for found, kept in zip(find_sensitive(equation, names), names, strict=True):
+            kept |= {site.tensor.name for site in found if isinstance(site, Access)}
+    return names
+
+
+def find_sensitive(equation: Equation, names: tuple[set[str], set[str]]) -> Sensitive:
+    """The parts of a value that stand under such a function, or all if its tensor does."""
+    name = equation.target.tensor.name
+    one, other = (
+        _find_sensitive(equation.value, name in kept, keeps_sign=keeps_sign)
+        for kept, keeps_sign in zip(names, (False, True), strict=True)
+    )
+    return one, other
+
+
+def _find_sensitive(value: Expr, is_sensitive: bool, *, keeps_sign: bool) -> set[Expr]:
+    found: set[Expr] = set()
+    seen: set[tuple[Expr, bool]] = set()
+    stack = [(value, is_sensitive)]
+    while stack:
+        here = stack.pop()
+        if here not in seen:
+            seen.add(here)
+            found |= {here[0]} if here[1] else set()
+            stack.extend(_walk_parts(*here, keeps_sign))
+    return found
+
+
+def _is_far_from_zero(expr: Expr) -> bool:
+    """Is it a number from 1 on, and more than that?"""
+    match expr:
+        case Add(terms):
+            return any(map(_is_far_from_zero, terms)) and all(map(is_never_negative, terms))
+        case Number(value):
+            return value >= 1
+        case _:
+            return False
+
+
+def _walk_parts(expr: Expr, is_sensitive: bool, keeps_sign: bool) -> Iterator[tuple[Expr, bool]]:
+    """The parts, and whether they are sensitive."""
+    match expr:
+        case Pow(base, exponent):
+            is_steep = is_sensitive or not is_natural(exponent)
+            yield base, is_steep and not (keeps_sign and _is_far_from_zero(base))
+            yield exponent, is_sensitive
+        case Call(function, arguments):
+            row = FUNCTIONS[function]
+            inner = bool(row.domain) or (is_sensitive and not row.is_smooth)
+            yield from ((argument, inner) for argument in arguments)
+        case Along("softmax" | "log_softmax"):
+            yield from ((part, False) for part in find_children(expr))
+        case _:
+            yield from ((part, is_sensitive) for part in find_children(expr))

@@ -16,26 +16,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from derive.ir.functions import FUNCTIONS
 from derive.ir.nodes import (
     Access,
-    Add,
     Along,
     Call,
     Compare,
     Equation,
     Expr,
-    Number,
-    Pow,
     Reduce,
     System,
     Where,
 )
 from derive.ir.walk import find_children, find_free, map_children, walk
-from derive.rewrite.finite import find_nonfinite, is_never_negative, mark_tensors
-from derive.rewrite.guards import is_natural
+from derive.rewrite.finite import find_nonfinite, mark_tensors
+from derive.rewrite.guards import find_sensitive, find_sensitive_names
 from derive.rewrite.naming import IndexNames, find_indices
 from derive.rewrite.recipes import RULES
 from derive.rewrite.rule import Rule, find_valid
@@ -53,69 +49,6 @@ from derive.rewrite.rules import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-
-Sensitive: TypeAlias = "tuple[set[Expr], set[Expr]]"  # to any rounding; where signs stay
-
-
-def find_sensitive_names(system: System) -> tuple[set[str], set[str]]:
-    """The tensors that are read, at any remove, under such a function."""
-    names: tuple[set[str], set[str]] = (set(), set())
-    for equation in reversed(system.equations):
-        for found, kept in zip(find_sensitive(equation, names), names, strict=True):
-            kept |= {site.tensor.name for site in found if isinstance(site, Access)}
-    return names
-
-
-def find_sensitive(equation: Equation, names: tuple[set[str], set[str]]) -> Sensitive:
-    """The parts of a value that stand under such a function, or all if its tensor does."""
-    name = equation.target.tensor.name
-    one, other = (
-        _find_sensitive(equation.value, name in kept, keeps_sign=keeps_sign)
-        for kept, keeps_sign in zip(names, (False, True), strict=True)
-    )
-    return one, other
-
-
-def _find_sensitive(value: Expr, is_sensitive: bool, *, keeps_sign: bool) -> set[Expr]:
-    found: set[Expr] = set()
-    seen: set[tuple[Expr, bool]] = set()
-    stack = [(value, is_sensitive)]
-    while stack:
-        here = stack.pop()
-        if here not in seen:
-            seen.add(here)
-            found |= {here[0]} if here[1] else set()
-            stack.extend(_walk_parts(*here, keeps_sign))
-    return found
-
-
-def _is_far_from_zero(expr: Expr) -> bool:
-    """Is it a number from 1 on, and more than that?"""
-    match expr:
-        case Add(terms):
-            return any(map(_is_far_from_zero, terms)) and all(map(is_never_negative, terms))
-        case Number(value):
-            return value >= 1
-        case _:
-            return False
-
-
-def _walk_parts(expr: Expr, is_sensitive: bool, keeps_sign: bool) -> Iterator[tuple[Expr, bool]]:
-    """The parts, and whether they are sensitive."""
-    match expr:
-        case Pow(base, exponent):
-            is_steep = is_sensitive or not is_natural(exponent)
-            yield base, is_steep and not (keeps_sign and _is_far_from_zero(base))
-            yield exponent, is_sensitive
-        case Call(function, arguments):
-            row = FUNCTIONS[function]
-            inner = bool(row.domain) or (is_sensitive and not row.is_smooth)
-            yield from ((argument, inner) for argument in arguments)
-        case Along("softmax" | "log_softmax"):
-            yield from ((part, False) for part in find_children(expr))
-        case _:
-            yield from ((part, is_sensitive) for part in find_children(expr))
 
 
 _FAMILIES = (expansion, sums, shifts, deltas, squares, masks, chains, products, softmax)
@@ -198,8 +131,8 @@ def _find_across(system: System, rules: Sequence[Rule], indices: IndexNames) -> 
                 else Equation(each.target, indices.settle(each.value, each))
                 for each in new.equations
             )
-            changed = next(each for each in equations if values[each.target] is not each)
-            if _is_whole(changed.value):
+            changed = next((e for e in equations if values[e.target] is not e), None)
+            if changed is not None and _is_whole(changed.value):
                 whole = replace(new, equations=equations)
                 yield _tell(rule, whole, values[changed.target], changed.value)
 

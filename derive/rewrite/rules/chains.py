@@ -16,7 +16,6 @@ from derive.ir.nodes import (
     TRUE,
     ZERO,
     Access,
-    Add,
     Along,
     Equation,
     Expr,
@@ -33,18 +32,15 @@ from derive.ir.nodes import (
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free, map_children, substitute
 from derive.rewrite.finite import find_nonfinite, is_finite_where_defined, is_safe, mark_tensors
-from derive.rewrite.rule import apply_rules, rule, system_rule
+from derive.rewrite.rule import rule, system_rule
 from derive.rewrite.rules.masks import Triangle, find_triangles, make_running_sum
 from derive.rewrite.rules.products import (
-    flatten_product,
     is_bracket,
-    is_negative,
     make_product,
-    merge_sums,
-    pull_sum_out,
+    may_go_in,
     rename_bound,
 )
-from derive.rewrite.rules.sums import find_factors, is_number, split_term
+from derive.rewrite.rules.sums import find_factors, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -76,6 +72,26 @@ class Chain:
         factors = (*self.factors[:position], *find_factors(body), *self.factors[position + 1 :])
         whole = all_of(self.condition, condition)
         return Chain((*self.bound, *bound), whole, factors)
+
+
+def split_term(expr: Expr) -> Chain:
+    """The expression as the sum of one product; a lone sum among its factors goes around them.
+
+    Not where a sum of nothing would hide what they are: see `may_go_in`.
+    """
+    factors = find_factors(expr)
+    sums = [k for k, f in enumerate(factors) if isinstance(f, Reduce) and f.kind == "sum"]
+    if len(sums) != 1:
+        return Chain((), TRUE, factors)
+    (k,) = sums
+    others = (*factors[:k], *factors[k + 1 :])
+    summed = factors[k]
+    assert isinstance(summed, Reduce)
+    if not may_go_in(others, summed):
+        return Chain((), TRUE, factors)
+    taken = {i.name for f in others for i in find_free(f)}
+    bound, condition, body = rename_bound(summed, taken)
+    return Chain(bound, condition, (*factors[:k], *find_factors(body), *factors[k + 1 :]))
 
 
 def to_chain(expr: Reduce) -> Chain:
@@ -148,40 +164,6 @@ def _part(parts: Sequence[Expr], index: Index) -> tuple[list[Expr], list[Expr]]:
     """(those that depend on the index, the others)."""
     has = [part for part in parts if index in find_free(part)]
     return has, [part for part in parts if part not in has]
-
-
-@rule(
-    law="sum_i x_i * (w_i + sum_r b_r * a_ri) = sum_i x_i * w_i + sum_ri b_r * a_ri * x_i",
-    before="x[N, I]; w[O, I]; b[O, R]; a[R, I]; "
-    "y[n,o] = sum[i](x[n,i] * (w[o,i] + sum[r](b[o,r] * a[r,i])))",
-    after="x[N, I]; w[O, I]; b[O, R]; a[R, I]; "
-    "y[n,o] = sum[i](x[n,i] * w[o,i]) + sum[i, r](x[n,i] * b[o,r] * a[r,i])",
-    refuses="x[N, I]; w, v[O, I]; y[n,o] = sum[i](x[n,i] * (w[o,i] + v[o,i]))",
-)
-def distribute_chain(expr: Expr) -> Expr | None:
-    """A contraction with a sum one of whose terms is a contraction itself: each has its own order.
-
-    The parts of a low-rank update need not be multiplied out. Differences are left alone.
-    """
-    if not isinstance(expr, Reduce) or expr.kind != "sum" or expr.condition is not TRUE:
-        return None
-    factors = find_factors(expr.body)
-    if not all(map(is_finite_where_defined, factors)):
-        return None
-    for k, factor in enumerate(factors):
-        others = (*factors[:k], *factors[k + 1 :])
-        if not isinstance(factor, Add) or any(map(is_negative, factor.terms)):
-            continue
-        if any(split_term(t).bound for t in factor.terms) and any(map(find_free, others)):
-            parts = [make_product([*factors[:k], t, *factors[k + 1 :]]) for t in factor.terms]
-            return Add(tuple(_join_sums(expr.bound, part) for part in parts))
-    return None
-
-
-def _join_sums(bound: tuple[Index, ...], product: Expr) -> Expr:
-    """The sum of a product, with the sums among its factors drawn into it."""
-    whole: Expr = Reduce("sum", bound, TRUE, product)
-    return apply_rules(whole, (flatten_product, pull_sum_out, merge_sums))
 
 
 @system_rule(
@@ -277,7 +259,7 @@ def _open_reads(value: Expr, equation: Equation) -> Expr:
         return inside
     k = 0
     while k < len(chain.factors):
-        opened = _find_value(chain.factors[k], equation)
+        opened = find_value(chain.factors[k], equation)
         if opened is None:
             k += 1
         else:
@@ -285,7 +267,7 @@ def _open_reads(value: Expr, equation: Equation) -> Expr:
     return inside if chain.factors == find_factors(inside.body) else chain.to_expr()
 
 
-def _find_value(factor: Expr, equation: Equation) -> Expr | None:
+def find_value(factor: Expr, equation: Equation) -> Expr | None:
     """The value that a read at indices alone has."""
     target = equation.target
     if not isinstance(factor, Access) or factor.tensor is not target.tensor:

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import (
     MINUS_ONE,
-    ONE,
     TRUE,
     ZERO,
+    Access,
     Add,
     Along,
     Call,
-    Compare,
+    Equation,
     Expr,
     Index,
     Mul,
@@ -38,22 +38,34 @@ from derive.ir.nodes import (
     Pow,
     Reduce,
     Size,
+    System,
     Truth,
     Where,
     all_of,
     split_and,
 )
-from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
-from derive.ir.walk import find_accesses, find_free, rename_apart, substitute, walk
-from derive.rewrite.finite import is_finite_where_defined, is_safe
-from derive.rewrite.rule import apply_rules, rule
+from derive.ir.walk import (
+    find_accesses,
+    find_free,
+    map_children,
+    rename_apart,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
+from derive.rewrite.finite import find_nonfinite, is_finite_where_defined, is_safe, mark_tensors
+from derive.rewrite.guards import find_sensitive, find_sensitive_names, is_natural
+from derive.rewrite.rule import apply_rules, rule, system_rule
+from derive.rewrite.rules.chains import find_value
 from derive.rewrite.rules.deltas import sift_index
 from derive.rewrite.rules.products import count_unused, make_product
-from derive.rewrite.rules.sums import find_factors, is_number, make_sum
+from derive.rewrite.rules.sums import find_factors, is_contraction, is_number
+from derive.rewrite.rules.terms import Term, factor_terms, is_composite, opens, to_sum
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 MOST_TERMS = 64  # of a polynomial
 MOST_RENAMED = 4  # bound indices that are tried in every order
@@ -62,51 +74,6 @@ MOST_POWER = 4  # up to which a power of a sum is multiplied out
 
 class TooLongError(Exception):
     """A polynomial has too many terms."""
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """A number times the sum of a product."""
-
-    number: Fraction
-    bound: tuple[Index, ...]
-    condition: Expr
-    factors: tuple[Expr, ...]
-
-    def to_expr(self) -> Expr:
-        """The sum; equal factors are a power."""
-        counts = Counter(self.factors)
-        factors = [f if n == 1 else Pow(f, Number(Fraction(n))) for f, n in counts.items()]
-        body = make_product(factors)
-        whole: Expr = body
-        if self.bound:
-            whole = self._sum(factors)
-        elif self.condition is not TRUE:
-            whole = Where(self.condition, body, ZERO)
-        if self.number == 1:
-            return whole
-        number = Number(self.number)
-        if whole is ONE:
-            return number
-        return Mul((number, *whole.factors)) if isinstance(whole, Mul) else Mul((number, whole))
-
-    def _sum(self, factors: list[Expr]) -> Expr:
-        """The sum, or the mean where one factor is divided by the number of entries."""
-        counts = [Pow(index.extent, MINUS_ONE) for index in self.bound]
-        others = [factor for factor in factors if factor not in counts]
-        if self.condition is TRUE and len(others) == 1 and len(factors) == len(counts) + 1:
-            return Reduce("mean", self.bound, TRUE, others[0])
-        return Reduce("sum", self.bound, self.condition, make_product(factors))
-
-    def guard(self, condition: Expr) -> Term:
-        """The term where a condition holds too."""
-        return replace(self, condition=all_of(self.condition, condition))
-
-    def rename(self, new: Mapping[Expr, Expr]) -> Term:
-        """The term under other indices."""
-        bound = tuple(new.get(i, i) for i in self.bound)
-        factors = tuple(substitute(factor, new) for factor in self.factors)
-        return Term(self.number, bound, substitute(self.condition, new), factors)  # type: ignore[arg-type]
 
 
 _ONE = Term(Fraction(1), (), TRUE, ())
@@ -156,6 +123,24 @@ class Reader:
             case _:
                 return _keep(expr)
 
+    def read_root(self, expr: Expr) -> tuple[list[Term], int]:
+        """The terms of a sum over some indices, which keep their names, or of several."""
+        if isinstance(expr, Reduce):
+            self.bound |= {*expr.bound}
+            self.is_mean = expr.kind == "mean"
+            match expr.body:
+                case Add(parts) if self.steps and any(is_contraction(p, expr.bound) for p in parts):
+                    terms, degree = self.read_terms(parts)
+                case body:
+                    terms, degree = self.read(body)
+            return _sum_terms(expr, expr.bound, expr.condition, terms), degree
+        factors = find_factors(expr)
+        sums = [factor for factor in factors if isinstance(factor, Add)]
+        if self.steps and len(sums) == 1 and all(f is sums[0] or is_number(f) for f in factors):
+            numbers = make_product([f for f in factors if f is not sums[0]])
+            return self._multiply([self.read(numbers), self.read_terms(sums[0].terms)])
+        return self.read(expr)
+
     def read_terms(self, parts: Sequence[Expr]) -> tuple[list[Term], int]:
         """The terms of a sum that is opened, taken from a mean where that is asked."""
         self.is_changed = True
@@ -203,16 +188,7 @@ class Reader:
         condition, body = substitute(expr.condition, new), substitute(expr.body, new)
         self.is_changed = self.is_changed or self.is_mean or expr.kind == "mean"
         terms, degree = self.read(body)
-        counts = [Pow(i.extent, MINUS_ONE) for i in bound] if expr.kind == "mean" else []
-        return [
-            Term(
-                term.number,
-                (*bound, *term.bound),
-                all_of(condition, term.condition),
-                (*counts, *term.factors),
-            )
-            for term in terms
-        ], degree
+        return _sum_terms(expr, bound, condition, terms), degree
 
     def _read_angle(self, expr: Expr, name: str, argument: Expr) -> tuple[list[Term], int]:
         """cos(a + b) = cos(a) cos(b) - sin(a) sin(b), where no part has all indices."""
@@ -254,72 +230,29 @@ class Reader:
         return product, sum(degree for _, degree in parts)
 
 
+def _sum_terms(
+    expr: Reduce, bound: tuple[Index, ...], condition: Expr, terms: Sequence[Term]
+) -> list[Term]:
+    """The terms, each summed over these indices too; of a mean, over the number of entries."""
+    counts = [Pow(i.extent, MINUS_ONE) for i in bound] if expr.kind == "mean" else []
+    return [
+        Term(
+            term.number,
+            (*bound, *term.bound),
+            all_of(condition, term.condition),
+            (*counts, *term.factors),
+        )
+        for term in terms
+    ]
+
+
 def _keep(expr: Expr) -> tuple[list[Term], int]:
     return [replace(_ONE, factors=(expr,))], 0
 
 
 def _is_difference(terms: Sequence[Term]) -> bool:
-    return any(term.number < 0 for term in terms) and any(find_accesses_of(t) for t in terms)
-
-
-def find_accesses_of(term: Term) -> bool:
-    """Does it read a tensor?"""
-    return any(map(find_accesses, term.factors))
-
-
-def opens(add: Add, bound: set[Index], *, deep: bool) -> bool:
-    """Is a sum multiplied out: has it no tensor at all of its indices, or a product for a term?"""
-    own = {*find_free(add)}
-    if not own & bound:
-        return False
-    if deep:
-        return True
-    spanned = [_is_spanned(term, own) for term in add.terms]
-    return not any(spanned) or any(
-        is_composite(term) or _is_tied(term, bound) for term in add.terms
-    )
-
-
-def _is_spanned(term: Expr, own: set[Index]) -> bool:
-    return any(own <= {*find_free(factor)} for factor in list_factors(term))
-
-
-def is_composite(term: Expr) -> bool:
-    """Is it a product, or the sum of one, no factor of which has all of its indices?"""
-    own = {*find_free(term)}
-    factors = list_factors(term)
-    return bool(own) and len(factors) > 1 and not _is_spanned(term, own)
-
-
-def list_factors(term: Expr) -> tuple[Expr, ...]:
-    """The factors, those under sums and natural powers too."""
-    match term:
-        case Mul(factors):
-            return tuple(f for factor in factors for f in list_factors(factor))
-        case Reduce("sum" | "mean", _, _, body):
-            return list_factors(body)
-        case Pow(base, Number(power)) if power > 0 and power.denominator == 1:
-            return list_factors(base)
-        case Where(_, then, other) if other is ZERO:
-            return (term,) if then is ONE else list_factors(then)
-        case _:
-            return (term,)
-
-
-def _is_tied(term: Expr, bound: set[Index]) -> bool:
-    """Is it read only where a bound index is another one?"""
-    match term:
-        case Mul(factors):
-            return any(_is_tied(factor, bound) for factor in factors)
-        case Where(condition, _, other) if other is ZERO:
-            for part in split_and(condition):
-                match part:
-                    case Compare("==", Index() as one, Index() as other_index):
-                        if {one, other_index} & bound and one.extent is other_index.extent:
-                            return True
-            return False
-        case _:
-            return False
+    reads = any(find_accesses(factor) for term in terms for factor in term.factors)
+    return reads and len({term.number < 0 for term in terms}) > 1
 
 
 def _centre(terms: Sequence[Term], names: frozenset[str]) -> list[Term] | None:
@@ -424,239 +357,42 @@ def _find_key(term: Term) -> object:
     return best[1]
 
 
-def to_sum(terms: Sequence[Term]) -> Expr:
-    """The terms added up, the numbers that all have in common outside."""
-    if not terms:
-        return ZERO
-    common = Counter(f for f in terms[0].factors if is_number(f))
-    for term in terms:
-        common &= Counter(term.factors)
-    sizes = {abs(term.number) for term in terms}
-    number = sizes.pop() if len(sizes) == 1 else Fraction(1)
-    if len(terms) == 1:
-        number, common = Fraction(1), Counter[Expr]()
-    inner = [
-        replace(t, number=t.number / number, factors=_without(t.factors, common)) for t in terms
-    ]
-    inner.sort(key=lambda term: term.number < 0)
-    whole = make_sum([term.to_expr() for term in inner])
-    outer = [*([Number(number)] if number != 1 else []), *common.elements()]
-    return Mul((*outer, whole)) if outer else whole
-
-
-def _without(factors: Sequence[Expr], common: Counter[Expr]) -> tuple[Expr, ...]:
-    left, kept = Counter(common), []
-    for factor in factors:
-        if left[factor]:
-            left[factor] -= 1
-        else:
-            kept.append(factor)
-    return tuple(kept)
-
-
-def factor_terms(terms: Sequence[Term], *, deep: bool) -> list[Term]:
-    """The terms, those with common factors as one: the largest groups first.
-
-    The sum beside the common factors is no wider than one of the tensors in it. `deep`: products
-    may be summed in it too.
-    """
-    left = list(terms)
-    while True:
-        best: tuple[tuple[int, int], tuple[int, ...], Term] | None = None
-        for k, anchor in enumerate(left):
-            for factor in dict.fromkeys(anchor.factors):
-                if is_number(factor):
-                    continue
-                found = _find_group(left, k, factor, deep=deep)
-                if found is not None and (best is None or found[0] > best[0]):
-                    best = found
-        if best is None:
-            return left
-        _, places, whole = best
-        left = [whole if k == places[0] else t for k, t in enumerate(left) if k not in places[1:]]
-
-
-def _find_group(
-    terms: Sequence[Term], place: int, factor: Expr, *, deep: bool
-) -> tuple[tuple[int, int], tuple[int, ...], Term] | None:
-    """The terms that have a factor of one of them, what they become, and how good that is."""
-    anchor = terms[place]
-    members = {place: anchor}
-    for k, term in enumerate(terms):
-        if k > place and (named := _align(term, anchor, factor)) is not None:
-            members[k] = named
-    while len(members) > 1:
-        common = Counter(anchor.factors)
-        for term in members.values():
-            common &= Counter(term.factors)
-        whole = _merge(list(members.values()), common, deep=deep)
-        if whole is not None:
-            return (len(members), common.total()), tuple(members), whole
-        members.popitem()  # fewer may do
-    return None
-
-
-def _align(term: Term, anchor: Term, factor: Expr) -> Term | None:
-    """The term under the bound indices of another one, as far as their factors are the same."""
-    for seed in term.factors:
-        new: dict[Expr, Expr] = {}
-        if not _match(seed, factor, term, anchor, new):
-            continue
-        for mine in anchor.factors:
-            for its in term.factors:
-                _match(its, mine, term, anchor, new)
-        taken = {i.name for i in (*anchor.bound, *term.bound)}
-        taken |= {i.name for f in (*anchor.factors, *term.factors) for i in find_free(f)}
-        for index in term.bound:
-            if index not in new:
-                fresh = rename_apart(index, taken)
-                taken.add(fresh.name)
-                new[index] = fresh
-        try:
-            return term.rename(new)
-        except ValueError:  # the index of a row cannot be renamed there
-            return None
-    return None
-
-
-def _match(its: Expr, mine: Expr, term: Term, anchor: Term, new: dict[Expr, Expr]) -> bool:
-    """Is a factor another one under bound indices? Those are noted."""
-    old, wanted = find_free(its), find_free(mine)
-    if type(its) is not type(mine) or len(old) != len(wanted) or is_number(its):
-        return False
-    pairs: dict[Expr, Expr] = {}
-    for one, other in zip(old, wanted, strict=True):
-        if one not in term.bound:
-            if one is not other:
-                return False
-            continue
-        fits = other in anchor.bound and is_same_extent(one.extent, other.extent)
-        is_new = one not in new and other not in new.values()
-        if not fits or not (is_new or new.get(one) is other):
-            return False
-        pairs[one] = other
-    if len(set(pairs.values())) != len(pairs):
-        return False
-    try:
-        if substitute(its, pairs) is not mine:
-            return False
-    except ValueError:
-        return False
-    new.update(pairs)
-    return True
-
-
-def _merge(members: Sequence[Term], common: Counter[Expr], *, deep: bool) -> Term | None:
-    """Terms with these factors as one, unless the sum in it would be too wide."""
-    shared = {i for factor in common for i in find_free(factor)}
-    outer = tuple(i for i in members[0].bound if i in shared)
-    conditions = {frozenset(split_and(term.condition)) for term in members}
-    within = {i for part in split_and(members[0].condition) for i in find_free(part)}
-    if len(conditions) > 1 or any(i in within and i not in outer for i in members[0].bound):
-        return None
-    if all(map(is_number, common)):
-        return None
-    rests = [
-        Term(
-            term.number,
-            tuple(i for i in term.bound if i not in outer),
-            TRUE,
-            _without(term.factors, common),
-        )
-        for term in members
-    ]
-    if all(is_number(factor) for rest in rests for factor in rest.factors):
-        return None
-    if not deep and any(rest.bound and len(_list_tensors(rest)) > 1 for rest in rests):
-        return None
-    lone = {i for rest in rests for i in rest.bound}
-    wide = {i for rest in rests for f in rest.factors for i in find_free(f)} - lone
-    if members[0].bound:
-        standing = [{*find_free(factor)} for rest in rests for factor in rest.factors]
-    else:
-        standing = [{i for f in t.factors for i in find_free(f)} for t in members]
-    if not any(wide <= each for each in standing):
-        return None
-    if shared <= wide and not all(wide <= {*find_free(rest.to_expr())} for rest in rests):
-        return None  # at all indices, where the terms alone are at fewer
-    number, numbers, bracket = _normalize(factor_terms(rests, deep=deep))
-    if not deep and isinstance(bracket, Add) and opens(bracket, {*outer}, deep=False):
-        return None
-    factors = (*numbers, *common.elements(), bracket)
-    condition = members[0].condition
-    return Term(number, outer, condition, factors)
-
-
-def _list_tensors(term: Term) -> list[Expr]:
-    return [factor for factor in term.factors if not is_number(factor)]
-
-
-def _normalize(terms: Sequence[Term]) -> tuple[Fraction, tuple[Expr, ...], Expr]:
-    """The terms added up less a number, so that the first is positive, and what all have."""
-    names = {i.name for term in terms for f in term.factors for i in find_free(f)}
-    names -= {i.name for term in terms for i in term.bound}
-    named: list[Term] = []
-    for term in terms:
-        taken, new = set(names), dict[Expr, Expr]()
-        for index in term.bound:
-            fresh = rename_apart(Index("a", index.extent), taken)
-            taken.add(fresh.name)
-            new[index] = fresh
-        named.append(term.rename(new))
-    common = Counter(f for f in named[0].factors if is_number(f))
-    for term in named:
-        common &= Counter(term.factors)
-    first = named[0].number
-    inner = [
-        replace(t, number=t.number / first, factors=_without(t.factors, common)) for t in named
-    ]
-    whole = make_sum([term.to_expr() for term in inner])
-    return first, tuple(common.elements()), whole
-
-
-def expand(expr: Expr, *, differences: bool, deep: bool = False) -> Expr | None:
+def expand(expr: Expr, *, differences: bool) -> Expr | None:
     """A sum or a mean multiplied out and factored again; None where there is nothing to open.
 
     `differences`: of differences, else of sums alone.
     """
-    if not isinstance(expr, Reduce) or expr.kind not in ("sum", "mean"):
-        return None
-    if (expr.kind == "mean" and expr.condition is not TRUE) or _is_square(expr.body):
-        return None
+    match expr:
+        case Reduce("sum") | Reduce("mean", _, Truth(True)) if not _is_square(expr.body):
+            found = _expand(expr, steps=1)
+            return found[0] if found is not None and (found[1] > 0) == differences else None
+        case _:
+            return None
+
+
+def _expand(expr: Expr, *, steps: int) -> tuple[Expr, int] | None:
+    """The polynomial, and how many differences were multiplied by one another before."""
+    free = {*find_free(expr)}
+    taken = {i.name for i in (*free, *(expr.bound if isinstance(expr, Reduce) else ()))}
+    inner = (part.body for part in walk(expr) if isinstance(part, (Reduce, Along)))
+    names = frozenset(i.name for body in inner for i in find_free(body)) | taken
     for is_centred in (False, True):
-        names = {
-            i.name for p in walk(expr) if isinstance(p, (Reduce, Along)) for i in find_free(p.body)
-        }
-        taken = {i.name for i in (*expr.bound, *find_free(expr))}
-        reader = Reader(
-            taken, {*expr.bound}, frozenset(names | taken), 2 if deep else 1, is_centred
-        )
-        reader.is_mean = expr.kind == "mean"
+        reader = Reader({*taken}, set(), names, steps, is_centred)
         try:
-            terms, degree = reader.read(expr.body)
+            terms, degree = reader.read_root(expr)
         except TooLongError:
             return None
-        if degree < 2 or deep:
+        if degree < 2 or steps > 1:
             break
-    if not reader.is_changed or not reader.is_apart or (degree > 0) != differences:
+    if not reader.is_changed or not reader.is_apart:
         return None
     if not all(is_finite_where_defined(f) for term in terms for f in term.factors):
         return None
-    counts = [Pow(i.extent, MINUS_ONE) for i in expr.bound] if expr.kind == "mean" else []
-    terms = [
-        Term(
-            term.number,
-            (*expr.bound, *term.bound),
-            all_of(expr.condition, term.condition),
-            (*counts, *term.factors),
-        )
-        for term in terms
-    ]
     settled = tidy(terms)
-    if deep and degree > 0 and _is_difference(settled):
+    if steps > 1 and degree > 0 and _is_difference(settled):
         return None
     new = to_sum(factor_terms(settled, deep=False))
-    return None if new is expr else new
+    return None if new is expr else (new, degree)
 
 
 def _is_square(body: Expr) -> bool:
@@ -691,3 +427,143 @@ def expand_sum(expr: Expr) -> Expr | None:
 def expand_difference(expr: Expr) -> Expr | None:
     """The same where something is subtracted: not where the value must not round below zero."""
     return expand(expr, differences=True)
+
+
+@system_rule(
+    law="k_ij = sum_d x_id * x_jd, s = sum_ij k_ij**2: s = sum_ijde x_id * x_jd * x_ie * x_je",
+    before="x[M, D]; k[i,j] = sum[d](x[i,d] * x[j,d]); s = sum[i, j](k[i,j]**2)",
+    after="x[M, D]; s = sum[i, j, d, e](x[i,d] * x[j,d] * x[i,e] * x[j,e])",
+    refuses="x[M, D]; k[i,j] = sum[d](x[i,d] * x[j,d]); s = sum[i, j](exp(k[i,j]))",
+)
+def expand_equations(system: System) -> Iterator[System]:
+    """Polynomials that one equation alone reads go into it, and what its sums become is expanded.
+
+    All equations are expanded at once too. Where the terms cancel, what is left may be one product.
+    """
+    nonfinite = find_nonfinite(system)
+    unmarked = {like: tensor for tensor, like in nonfinite.items()}
+    names = find_sensitive_names(system)
+    values = {e.target: mark_tensors(e.value, nonfinite) for e in system.equations}
+
+    def settle(changed: Mapping[Access, Expr], without: Sequence[Equation] = ()) -> System:
+        kept = (e for e in system.equations if e not in without)
+        found = (
+            Equation(e.target, mark_tensors(changed[e.target], unmarked))
+            if changed[e.target] is not values[e.target]
+            else e
+            for e in kept
+        )
+        return replace(system, equations=tuple(found))
+
+    every = {
+        target: expand_all(value, is_sensitive=target.tensor.name in names)
+        for target, value in values.items()
+    }
+    if sum(every[target] is not value for target, value in values.items()) > 1:
+        yield settle(every)
+    for reader in system.equations:
+        parts = _find_own(reader, system)
+        value = values[reader.target]
+        for part in reversed(parts):
+            value = put(value, Equation(part.target, values[part.target]))
+        if not parts or any(
+            a.tensor is p.target.tensor for a in find_accesses(value) for p in parts
+        ):
+            continue
+        is_sensitive = reader.target.tensor.name in names
+        factored = rewrite_bottom_up(value, lambda here: _factor(here, deep=False) or here)
+        whole = _expand(value, steps=2)
+        forms = [expand_all(factored, is_sensitive=is_sensitive)]
+        if whole is not None and not (is_sensitive and whole[1]):
+            forms.insert(0, whole[0])
+        for form in forms:
+            if form is not value:
+                yield settle({**values, reader.target: form}, parts)
+
+
+def _find_own(reader: Equation, system: System) -> list[Equation]:
+    """The polynomials that are read by this equation alone, or by one another for it."""
+    found: list[Equation] = []
+    inside = {reader}
+    for equation in reversed(system.equations):
+        tensor = equation.target.tensor
+        readers = [
+            e for e in system.equations if any(a.tensor is tensor for a in find_accesses(e.value))
+        ]
+        is_own = bool(readers) and inside.issuperset(readers) and equation not in inside
+        if is_own and tensor not in system.results and is_polynomial(equation.value):
+            inside.add(equation)
+            found.insert(0, equation)
+    return found
+
+
+def is_polynomial(expr: Expr) -> bool:
+    """Is it made of sums, products and natural powers of tensors, and quotients by some?"""
+    match expr:
+        case _ if is_number(expr):
+            return True
+        case Add(parts) | Mul(parts):
+            return all(map(is_polynomial, parts))
+        case Pow(base, Number(power)):
+            return is_polynomial(base) if is_natural(Number(power)) else isinstance(base, Access)
+        case Reduce("sum" | "mean", _, _, body):
+            return is_polynomial(body)
+        case Where(_, then, other):
+            return other is ZERO and is_polynomial(then)
+        case Access():
+            return expr.tensor.kind == "real"
+        case _:
+            return False
+
+
+def put(value: Expr, equation: Equation) -> Expr:
+    """The value with the equation's in place of each read at indices."""
+
+    def visit(here: Expr) -> Expr:
+        return find_value(here, equation) or here
+
+    return rewrite_bottom_up(value, visit)
+
+
+@rule(
+    law="sum_e u * k + sum_e q * k = sum_e (u + q) * k",
+    before="q[M, D]; u, w[D]; k, r[N, D]; s[i,j] = sum[e](q[i,e] * k[j,e])"
+    " + sum[e](q[i,e] * r[j,e]) + sum[d](u[d] * k[j,d]) + sum[d](w[d] * r[j,d])",
+    after="q[M, D]; u, w[D]; k, r[N, D]; s[i,j] = sum[e]((q[i,e] + u[e]) * k[j,e])"
+    " + sum[e]((q[i,e] + w[e]) * r[j,e])",
+    refuses="q[M, D]; u[N, D]; k[N, D]; s[i,j] = sum[e](q[i,e] * k[j,e]) + sum[e](u[j,e] * k[j,e])",
+)
+def factor_sum(expr: Expr) -> Expr | None:
+    """Terms that are alike up to a factor become one product with the sum of these factors.
+
+    The sum is no wider than the widest of its terms: what is expanded stays apart.
+    """
+    return _factor(expr, deep=True)
+
+
+def _factor(expr: Expr, *, deep: bool) -> Expr | None:
+    if not isinstance(expr, Add):
+        return None
+    names = {i.name for i in find_free(expr)}
+    try:
+        read = [Reader({*names}, set()).read(term)[0] for term in expr.terms]
+    except TooLongError:
+        return None
+    terms = [term for part in read for term in part]
+    if not all(is_finite_where_defined(f) for term in terms for f in term.factors):
+        return None
+    factored = factor_terms(terms, deep=deep)
+    return to_sum(factored) if len(factored) < len(terms) else None
+
+
+def expand_all(value: Expr, *, is_sensitive: bool) -> Expr:
+    """The value with all its sums expanded, where that keeps what matters of their digits."""
+    sensitive = find_sensitive(value, is_sensitive=is_sensitive)
+
+    def visit(here: Expr) -> Expr:
+        new = expand(here, differences=False)
+        if new is None and here not in sensitive:
+            new = expand(here, differences=True)
+        return map_children(here, visit) if new is None else new
+
+    return visit(value)

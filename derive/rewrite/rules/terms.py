@@ -1,0 +1,351 @@
+"""Terms, each a number times the sum of a product, and what they have in common.
+
+sum_k a_ik * c_nk - sum_k b_ik * c_nk  =  sum_k (a_ik - b_ik) * c_nk
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypeAlias
+
+from derive.ir.nodes import (
+    MINUS_ONE,
+    ONE,
+    TRUE,
+    ZERO,
+    Add,
+    Compare,
+    Expr,
+    Index,
+    Mul,
+    Number,
+    Pow,
+    Reduce,
+    Where,
+    all_of,
+    split_and,
+)
+from derive.ir.polynomial import is_same_extent
+from derive.ir.walk import find_free, rename_apart, substitute
+from derive.rewrite.rules.products import make_product
+from derive.rewrite.rules.sums import is_number, make_sum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Group: TypeAlias = tuple[tuple[int, int], tuple[int, ...], "Term"]
+
+FEW = 6  # terms of which all groups are tried
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A number times the sum of a product."""
+
+    number: Fraction
+    bound: tuple[Index, ...]
+    condition: Expr
+    factors: tuple[Expr, ...]
+
+    def to_expr(self) -> Expr:
+        """The sum; equal factors are a power."""
+        counts = Counter(self.factors)
+        factors = [f if n == 1 else Pow(f, Number(Fraction(n))) for f, n in counts.items()]
+        body = make_product(factors)
+        whole: Expr = body
+        if self.bound:
+            whole = self._sum(factors)
+        elif self.condition is not TRUE:
+            whole = Where(self.condition, body, ZERO)
+        if self.number == 1:
+            return whole
+        number = Number(self.number)
+        if whole is ONE:
+            return number
+        return Mul((number, *whole.factors)) if isinstance(whole, Mul) else Mul((number, whole))
+
+    def _sum(self, factors: list[Expr]) -> Expr:
+        """The sum, or the mean where one factor is divided by the number of entries."""
+        counts = [Pow(index.extent, MINUS_ONE) for index in self.bound]
+        others = [factor for factor in factors if factor not in counts]
+        if self.condition is TRUE and len(others) == 1 and len(factors) == len(counts) + 1:
+            return Reduce("mean", self.bound, TRUE, others[0])
+        return Reduce("sum", self.bound, self.condition, make_product(factors))
+
+    def guard(self, condition: Expr) -> Term:
+        """The term where a condition holds too."""
+        return replace(self, condition=all_of(self.condition, condition))
+
+    def rename(self, new: Mapping[Expr, Expr]) -> Term:
+        """The term under other indices."""
+        bound = tuple(new.get(i, i) for i in self.bound)
+        factors = tuple(substitute(factor, new) for factor in self.factors)
+        return Term(self.number, bound, substitute(self.condition, new), factors)  # type: ignore[arg-type]
+
+
+def opens(add: Add, bound: set[Index], *, deep: bool) -> bool:
+    """Is a sum multiplied out: has it no tensor at all of its indices, or a product for a term?"""
+    own = {*find_free(add)}
+    if not own & bound:
+        return False
+    if deep:
+        return True
+    spanned = [_is_spanned(term, own) for term in add.terms]
+    return not any(spanned) or any(
+        is_composite(term) or _is_tied(term, bound) for term in add.terms
+    )
+
+
+def _is_spanned(term: Expr, own: set[Index]) -> bool:
+    return any(own <= {*find_free(factor)} for factor in list_factors(term))
+
+
+def is_composite(term: Expr) -> bool:
+    """Is it a product, or the sum of one, no factor of which has all of its indices?"""
+    own = {*find_free(term)}
+    factors = list_factors(term)
+    return bool(own) and len(factors) > 1 and not _is_spanned(term, own)
+
+
+def list_factors(term: Expr) -> tuple[Expr, ...]:
+    """The factors, those under sums and natural powers too."""
+    match term:
+        case Mul(factors):
+            return tuple(f for factor in factors for f in list_factors(factor))
+        case Reduce("sum" | "mean", _, _, body):
+            return list_factors(body)
+        case Pow(base, Number(power)) if power > 0 and power.denominator == 1:
+            return list_factors(base)
+        case Where(_, then, other) if other is ZERO:
+            return (term,) if then is ONE else list_factors(then)
+        case _:
+            return (term,)
+
+
+def _is_tied(term: Expr, bound: set[Index]) -> bool:
+    """Is it read only where a bound index is another one?"""
+    match term:
+        case Mul(factors):
+            return any(_is_tied(factor, bound) for factor in factors)
+        case Where(condition, _, other) if other is ZERO:
+            for part in split_and(condition):
+                match part:
+                    case Compare("==", Index() as one, Index() as other_index):
+                        if {one, other_index} & bound and one.extent is other_index.extent:
+                            return True
+            return False
+        case _:
+            return False
+
+
+def to_sum(terms: Sequence[Term]) -> Expr:
+    """The terms added up, the numbers that all have in common outside."""
+    if not terms:
+        return ZERO
+    common = Counter(f for f in terms[0].factors if is_number(f))
+    for term in terms:
+        common &= Counter(term.factors)
+    sizes = {abs(term.number) for term in terms}
+    number = sizes.pop() if len(sizes) == 1 else Fraction(1)
+    if len(terms) == 1:
+        number, common = Fraction(1), Counter[Expr]()
+    inner = [
+        replace(t, number=t.number / number, factors=_without(t.factors, common)) for t in terms
+    ]
+    inner.sort(key=lambda term: term.number < 0)
+    whole = make_sum([term.to_expr() for term in inner])
+    outer = [*([Number(number)] if number != 1 else []), *common.elements()]
+    return Mul((*outer, whole)) if outer else whole
+
+
+def _without(factors: Sequence[Expr], common: Counter[Expr]) -> tuple[Expr, ...]:
+    left, kept = Counter(common), []
+    for factor in factors:
+        if left[factor]:
+            left[factor] -= 1
+        else:
+            kept.append(factor)
+    return tuple(kept)
+
+
+def factor_terms(terms: Sequence[Term], *, deep: bool) -> list[Term]:
+    """The terms, those with common factors as one: the largest groups first.
+
+    The sum beside the common factors is no wider than one of the tensors in it. `deep`: products
+    may be summed in it too. Of a few terms, each group is tried to see how few are left in the end.
+    """
+    if len(terms) > FEW:
+        return _factor_greedily(terms, deep=deep)
+    best = list(terms)
+    for _, places, whole in _find_groups(terms, deep=deep):
+        left = _factor_greedily(_put(terms, places, whole), deep=deep)
+        best = left if len(left) < len(best) else best
+    return best
+
+
+def _factor_greedily(terms: Sequence[Term], *, deep: bool) -> list[Term]:
+    left = list(terms)
+    while found := max(_find_groups(left, deep=deep), key=lambda group: group[0], default=None):
+        left = _put(left, found[1], found[2])
+    return left
+
+
+def _put(terms: Sequence[Term], places: Sequence[int], whole: Term) -> list[Term]:
+    """The terms with one in the place of several."""
+    kept = [whole if k == places[0] else term for k, term in enumerate(terms)]
+    return [term for k, term in enumerate(kept) if k not in places[1:]]
+
+
+def _find_groups(terms: Sequence[Term], *, deep: bool) -> Iterator[Group]:
+    """How good a group with a factor in common is, where its terms stand, and what they become."""
+    for place, anchor in enumerate(terms):
+        for factor in dict.fromkeys(anchor.factors):
+            found = None if is_number(factor) else _find_group(terms, place, factor, deep=deep)
+            if found is not None:
+                yield found
+
+
+def _find_group(terms: Sequence[Term], place: int, factor: Expr, *, deep: bool) -> Group | None:
+    """The terms that have a factor of one of them, what they become, and how good that is."""
+    anchor = terms[place]
+    members = {place: anchor}
+    for k, term in enumerate(terms):
+        if k > place and (named := _align(term, anchor, factor)) is not None:
+            members[k] = named
+    while len(members) > 1:
+        common = Counter(anchor.factors)
+        for term in members.values():
+            common &= Counter(term.factors)
+        whole = _merge(list(members.values()), common, deep=deep)
+        if whole is not None:
+            return (len(members), common.total()), tuple(members), whole
+        members.popitem()  # fewer may do
+    return None
+
+
+def _align(term: Term, anchor: Term, factor: Expr) -> Term | None:
+    """The term under the bound indices of another one, as far as their factors are the same."""
+    for seed in term.factors:
+        new: dict[Expr, Expr] = {}
+        if not _match(seed, factor, term, anchor, new):
+            continue
+        for mine in anchor.factors:
+            for its in term.factors:
+                _match(its, mine, term, anchor, new)
+        taken = {i.name for i in (*anchor.bound, *term.bound)}
+        taken |= {i.name for f in (*anchor.factors, *term.factors) for i in find_free(f)}
+        for index in term.bound:
+            if index not in new:
+                fresh = rename_apart(index, taken)
+                taken.add(fresh.name)
+                new[index] = fresh
+        try:
+            return term.rename(new)
+        except ValueError:  # the index of a row cannot be renamed there
+            return None
+    return None
+
+
+def _match(its: Expr, mine: Expr, term: Term, anchor: Term, new: dict[Expr, Expr]) -> bool:
+    """Is a factor another one under bound indices? Those are noted."""
+    old, wanted = find_free(its), find_free(mine)
+    if type(its) is not type(mine) or len(old) != len(wanted) or is_number(its):
+        return False
+    pairs: dict[Expr, Expr] = {}
+    for one, other in zip(old, wanted, strict=True):
+        if one not in term.bound:
+            if one is not other:
+                return False
+            continue
+        fits = other in anchor.bound and is_same_extent(one.extent, other.extent)
+        is_new = one not in new and other not in new.values()
+        if not fits or not (is_new or new.get(one) is other):
+            return False
+        pairs[one] = other
+    if len(set(pairs.values())) != len(pairs):
+        return False
+    try:
+        if substitute(its, pairs) is not mine:
+            return False
+    except ValueError:
+        return False
+    new.update(pairs)
+    return True
+
+
+def _merge(members: Sequence[Term], common: Counter[Expr], *, deep: bool) -> Term | None:
+    """Terms with these factors as one, unless the sum in it would be too wide."""
+    shared = {i for factor in common for i in find_free(factor)}
+    outer = tuple(i for i in members[0].bound if i in shared)
+    conditions = {frozenset(split_and(term.condition)) for term in members}
+    within = {i for part in split_and(members[0].condition) for i in find_free(part)}
+    if len(conditions) > 1 or any(i in within and i not in outer for i in members[0].bound):
+        return None
+    if all(map(is_number, common)):
+        return None
+    rests = [
+        Term(
+            term.number,
+            tuple(i for i in term.bound if i not in outer),
+            TRUE,
+            _without(term.factors, common),
+        )
+        for term in members
+    ]
+    if all(is_number(factor) for rest in rests for factor in rest.factors):
+        return None
+    if not deep and any(rest.bound and len(_list_tensors(rest)) > 1 for rest in rests):
+        return None
+    if any(i not in find_free(make_product(list(r.factors))) for r in rests for i in r.bound):
+        return None
+    lone = {i for rest in rests for i in rest.bound}
+    wide = {i for rest in rests for f in rest.factors for i in find_free(f)} - lone
+    if members[0].bound:
+        standing = [{*find_free(factor)} for rest in rests for factor in rest.factors]
+    else:
+        standing = [{i for f in t.factors for i in find_free(f)} for t in members]
+    if not any(wide <= each for each in standing):
+        return None
+    if shared <= wide and not all(wide <= {*find_free(rest.to_expr())} for rest in rests):
+        return None  # at all indices, where the terms alone are at fewer
+    number, numbers, bracket = _normalize(factor_terms(rests, deep=deep))
+    if not deep and isinstance(bracket, Add) and opens(bracket, {*outer}, deep=False):
+        return None
+    left, factors = Counter(common), list[Expr]()
+    for factor in members[0].factors:
+        if left[factor]:
+            left[factor] -= 1
+            factors.append(factor)
+        elif bracket not in factors:
+            factors.append(bracket)
+    factors += [bracket] if bracket not in factors else []
+    return Term(number, outer, members[0].condition, (*numbers, *factors))
+
+
+def _list_tensors(term: Term) -> list[Expr]:
+    return [factor for factor in term.factors if not is_number(factor)]
+
+
+def _normalize(terms: Sequence[Term]) -> tuple[Fraction, tuple[Expr, ...], Expr]:
+    """The terms added up less a number, so that the first is positive, and what all have."""
+    names = {i.name for term in terms for f in term.factors for i in find_free(f)}
+    names -= {i.name for term in terms for i in term.bound}
+    named: list[Term] = []
+    for term in terms:
+        taken, new = set(names), dict[Expr, Expr]()
+        for index in term.bound:
+            fresh = rename_apart(Index("a", index.extent), taken)
+            taken.add(fresh.name)
+            new[index] = fresh
+        named.append(term.rename(new))
+    common = Counter(f for f in named[0].factors if is_number(f))
+    for term in named:
+        common &= Counter(term.factors)
+    first = named[0].number
+    inner = [
+        replace(t, number=t.number / first, factors=_without(t.factors, common)) for t in named
+    ]
+    whole = make_sum([term.to_expr() for term in inner])
+    return first, tuple(common.elements()), whole
