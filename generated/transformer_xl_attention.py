@@ -30,9 +30,9 @@ def transformer_xl_attention(
 
     Returns z[b,i,h,d] [B, S, H, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 6*B*D*H*S**2 + 3*B*D*H*S + 9*B*H*S**2 operations; B*D*H*S + 7*B*S**2*block + B*S*block +
-        S**2 elements alive at once.
-    By factor_sum: sum_e u * k + sum_e q * k = sum_e (u + q) * k.
+    Cost: 6*B*D*H*S**2 + 4*B*D*H*S + 7*B*H*S**2 operations; B*D*H*S + 5*B*S**2*block + S**2 elements
+        alive at once.
+    By expand_equations: y = p(x), z = q(y): z = q(p(x)), where p and q are sums of products.
     """
     B, H, S, D = _check_shapes(q, k, v, r, u, w)
     # causal[i,j] = j <= i  [S, S]
@@ -44,27 +44,24 @@ def transformer_xl_attention(
     elif block < 1:
         raise ValueError(f"block must be at least 1, got {block}")
     z_blocks = []
-    for q_h, k_h, u_h, w_h, r_h, v_h in zip(
+    for q_h, u_h, k_h, w_h, r_h, v_h in zip(
         q.split(block, 1),
-        k.split(block, 1),
         u.split(block, 0),
+        k.split(block, 1),
         w.split(block, 0),
         r.split(block, 2),
         v.split(block, 1),
         strict=True,
     ):
-        # q_k[b,h,i,j] = sum[d](q_h[b,h,i,d] * k_h[b,h,j,d])  [B, block, S, S]
-        q_k = torch.einsum("bhid,bhjd->bhij", q_h, k_h)
-        # k_u[b,h,j] = sum[d](k_h[b,h,j,d] * u_h[h,d])  [B, block, S]
-        k_u = torch.einsum("bhjd,hd->bhj", k_h, u_h)
-        # content[b,h,i,j] = q_k[b,h,i,j] + k_u[b,h,j]  [B, block, S, S]
-        content = q_k + k_u[:, :, None]
-        # position[b,h,i,j] = sum[d]((q_h[b,h,i,d] + w_h[h,d]) * r_h[i,j,h,d])  [B, block, S, S]
-        position = torch.einsum("bhid,ijhd->bhij", q_h + w_h[:, None], r_h)
-        # p_logits[b,h,i,j] = (content[b,h,i,j] + position[b,h,i,j]) / sqrt(D)  [B, block, S, S]
-        p_logits = (content + position) * D**-0.5
-        # p[b,h,i,j] = softmax[j](where(causal[i,j], p_logits[b,h,i,j], -oo))  [B, block, S, S]
-        p = torch.softmax(p_logits.masked_fill(~causal, -torch.inf), dim=-1)
+        # q_plus_u_k[b,h,i,j] = sum[d]((q_h[b,h,i,d] + u_h[h,d]) / sqrt(D) * k_h[b,h,j,d])
+        #     [B, block, S, S]
+        q_plus_u_k = torch.einsum("bhid,bhjd->bhij", (q_h + u_h[:, None]) * D**-0.5, k_h)
+        # q_plus_w_r[b,h,i,j] = sum[d]((q_h[b,h,i,d] + w_h[h,d]) / sqrt(D) * r_h[i,j,h,d])
+        #     [B, block, S, S]
+        q_plus_w_r = torch.einsum("bhid,ijhd->bhij", (q_h + w_h[:, None]) * D**-0.5, r_h)
+        # p[b,h,i,j] = softmax[j](where(causal[i,j], q_plus_u_k[b,h,i,j] + q_plus_w_r[b,h,i,j],
+        #     -oo))  [B, block, S, S]
+        p = torch.softmax((q_plus_u_k + q_plus_w_r).masked_fill(~causal, -torch.inf), dim=-1)
         # z[b,i,h,d] = sum[j](p[b,h,i,j] * v_h[b,h,j,d])  [B, S, block, D]
         z_blocks.append(torch.einsum("bhij,bhjd->bihd", p, v_h))
     return torch.cat(z_blocks, dim=2)

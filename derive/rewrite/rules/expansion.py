@@ -430,7 +430,7 @@ def expand_difference(expr: Expr) -> Expr | None:
 
 
 @system_rule(
-    law="k_ij = sum_d x_id * x_jd, s = sum_ij k_ij**2: s = sum_ijde x_id * x_jd * x_ie * x_je",
+    law="y = p(x), z = q(y): z = q(p(x)), where p and q are sums of products",
     before="x[M, D]; k[i,j] = sum[d](x[i,d] * x[j,d]); s = sum[i, j](k[i,j]**2)",
     after="x[M, D]; s = sum[i, j, d, e](x[i,d] * x[j,d] * x[i,e] * x[j,e])",
     refuses="x[M, D]; k[i,j] = sum[d](x[i,d] * x[j,d]); s = sum[i, j](exp(k[i,j]))",
