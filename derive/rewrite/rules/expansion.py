@@ -396,11 +396,10 @@ def _expand(expr: Expr, *, steps: int) -> tuple[Expr, int] | None:
 
 
 def _is_square(body: Expr) -> bool:
-    """Is it a number times a square? Such a sum of squares is a distance."""
-    factors = [factor for factor in find_factors(body) if not is_number(factor)]
-    match factors:
-        case [Pow(Add(), Number(power))]:
-            return power == 2
+    """Is it a number times the square of a difference of points? Its sum is a distance."""
+    match [factor for factor in find_factors(body) if not is_number(factor)]:
+        case [Pow(Add(terms), Number(power))]:
+            return power == 2 and not any(map(is_composite, terms))
         case _:
             return False
 

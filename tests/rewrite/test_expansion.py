@@ -1,0 +1,137 @@
+"""Polynomials under sums: multiplied out they mean the same, and keep their digits."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from derive import build, parse
+from derive.frontend.system import to_system
+from derive.judge.evaluate import evaluate_system
+from derive.rewrite.options import OPTIONS, find_rewritings
+from derive.rewrite.recipes import prepare
+
+SHAPES = "a, b[N]; c, d[M]; A, B[N, M]; U, V[N, K]; W[M, K]; x[N, K]; "
+SIZES = dict(N=4, M=3, K=2)
+RULES = [rule for rule in OPTIONS if rule.name.startswith(("expand_", "factor_"))]
+ATOMS = [
+    *("a[i]", "b[i]", "c[j]", "d[j]", "A[i,j]", "B[i,j]", "U[i,k]", "V[i,k]", "W[j,k]", "[j == 0]"),
+    *(
+        "2",
+        "1 / 3",
+        "[i <= j]",
+        "sum[l](U[i,l] * W[j,l])",
+        "mean[l](W[j,l])",
+        "exp(a[i])",
+        "a[i]**2",
+    ),
+]
+
+
+def join(parts):
+    """Two polynomials added, subtracted or multiplied, or one squared."""
+    one, other, sign = parts
+    return f"({one})**2" if sign == "**" else f"({one} {sign} {other})"
+
+
+polynomials = st.recursive(
+    st.sampled_from(ATOMS),
+    lambda inner: st.tuples(inner, inner, st.sampled_from(["+", "-", "*", "*", "**"])).map(join),
+    max_leaves=7,
+)
+sums = st.sampled_from(
+    [
+        *("y[k] = sum[i, j]", "y[k] = sum[i, j, i <= j]", "y[j,k] = mean[i]", "y[i,k] = sum[j]"),
+        *("y = mean[i, j, k]", "y[i,j] = sum[k]"),
+    ]
+)
+
+
+def draw(system, sizes=SIZES, seed=0):
+    torch.manual_seed(seed)
+    return {
+        tensor.name: torch.randn([sizes[e.name] for e in tensor.shape], dtype=torch.float64)
+        for tensor in system.inputs
+    }
+
+
+@given(polynomials, polynomials, sums)
+def test_every_form_of_a_polynomial_has_its_value(polynomial, other, around):
+    system = to_system(parse(f"{SHAPES}{around}({polynomial} * {other} + A[i,j] * U[i,k])"))
+    inputs = draw(system)
+    expected = evaluate_system(system, inputs, SIZES)
+    for found in find_rewritings(prepare(system)[0], RULES):
+        value = evaluate_system(found.system, inputs, SIZES)
+        torch.testing.assert_close(value["y"], expected["y"], rtol=1e-9, atol=1e-9)
+
+
+# Of each: a formula, and what a competent person writes for it.
+BY_HAND = {
+    "x[N, K]; w[N, N]; y[i,k] = sum[j]((x[i,k] - x[j,k]) * w[i,j])": (
+        lambda x, w: x * w.sum(1, keepdim=True) - w @ x
+    ),
+    "x[N, K]; S[k,l] = sum[i, j]((x[i,k] - x[j,k]) * (x[i,l] - x[j,l]))": (
+        lambda x: 2 * len(x) * (x - x.mean(0)).T @ (x - x.mean(0))
+    ),
+    "w[N, N]; x[N, K]; E = sum[i, j, k](w[i,j] * (x[i,k] - x[j,k])**2)": (
+        lambda w, x: (
+            ((w.sum(1) + w.sum(0)) @ (x - x.mean(0)).square()).sum()
+            - 2 * ((x - x.mean(0)) * (w @ (x - x.mean(0)))).sum()
+        )
+    ),
+    "a, b, c, d[N, K]; y[i,j] = sum[k](a[i,k] * c[j,k] - b[i,k] * d[j,k])": (
+        lambda a, b, c, d: a @ c.T - b @ d.T
+    ),
+    "x[N, K]; v[k] = sum[i]((x[i,k] - mean[j](x[j,k]))**2)": (
+        lambda x: (x - x.mean(0)).square().sum(0)
+    ),
+}
+
+
+@pytest.mark.parametrize("offset", [0, 10, 1e3])
+@pytest.mark.parametrize("text", BY_HAND)
+def test_digits_are_those_of_the_code_by_hand(text, offset):
+    """Points that lie far from zero, as many times as they lie apart."""
+    formula = parse(text)
+    sizes = dict(N=256, K=16)
+    inputs = {
+        name: value + offset if name == "x" else value.abs()
+        for name, value in draw(to_system(formula), sizes).items()
+    }
+    exact = build(formula, sizes=sizes, cells=False).function(**inputs)
+    low = {name: value.float() for name, value in inputs.items()}
+    exact_low = BY_HAND[text](**{name: value.double() for name, value in low.items()})
+    torch.testing.assert_close(exact_low, exact, rtol=1e-2, atol=1e-2 * float(exact.abs().max()))
+
+    def lose(value):
+        return float((value.double() - exact_low).abs().max() / exact_low.abs().max())
+
+    ours = lose(build(formula, sizes=sizes, cells=False).function(**low))
+    assert ours <= 4 * lose(BY_HAND[text](**low)) + 1e-6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "t[B, N]; J[N, N]; E[b] = -sum[i, j](J[i,j] * cos(t[b,i] - t[b,j]))",
+        "t[B, N]; J[N, N]; E[b] = sum[i, j](J[i,j] * sin(t[b,i] + 2 * t[b,j] - 1))",
+        "q[B, K]; r[N, K]; S[b] = sum[i, j](cos(sum[k](q[b,k] * (r[i,k] - r[j,k]))))",
+    ],
+)
+def test_an_angle_that_is_a_sum_is_two_products(text):
+    system = to_system(parse(text))
+    names = ("B", "N", "K") if "K]" in text else ("B", "N")
+    built = build(parse(text), sizes=dict.fromkeys(names, 64))
+    inputs = draw(system, dict(B=2, N=5, K=3))
+    expected = evaluate_system(system, inputs, dict(B=2, N=5, K=3))
+    ((name, value),) = expected.items()
+    torch.testing.assert_close(built.function(**inputs), value)
+    assert "expand_difference" in str(built.notes), name
+
+
+def test_a_long_body_is_one_form():
+    """Thirty terms, each contracted by itself, those with a factor in common together."""
+    terms = " + ".join(f"a{k}[i,e] * b{k % 5}[j,e]" for k in range(30))
+    shapes = ", ".join(f"a{k}" for k in range(30)) + "[N, E]; b0, b1, b2, b3, b4[M, E]; "
+    built = build(parse(f"{shapes}y[i,j] = sum[e]({terms})"), sizes=dict(N=512, M=512, E=64))
+    assert len(built.plan.einsums) == 5
