@@ -454,10 +454,7 @@ def expand_equations(system: System) -> Iterator[System]:
         )
         return replace(system, equations=tuple(found))
 
-    every = {
-        target: expand_all(value, is_sensitive=target.tensor.name in names)
-        for target, value in values.items()
-    }
+    every = {target: expand_all(Equation(target, value), names) for target, value in values.items()}
     if sum(every[target] is not value for target, value in values.items()) > 1:
         yield settle(every)
     for reader in system.equations:
@@ -469,11 +466,10 @@ def expand_equations(system: System) -> Iterator[System]:
             a.tensor is p.target.tensor for a in find_accesses(value) for p in parts
         ):
             continue
-        is_sensitive = reader.target.tensor.name in names
         factored = rewrite_bottom_up(value, lambda here: _factor(here, deep=False) or here)
         whole = _expand(value, steps=2)
-        forms = [expand_all(factored, is_sensitive=is_sensitive)]
-        if whole is not None and not (is_sensitive and whole[1]):
+        forms = [expand_all(Equation(reader.target, factored), names)]
+        if whole is not None and not (whole[1] and reader.target.tensor.name in names[0]):
             forms.insert(0, whole[0])
         for form in forms:
             if form is not value:
@@ -555,9 +551,9 @@ def _factor(expr: Expr, *, deep: bool) -> Expr | None:
     return to_sum(factored) if len(factored) < len(terms) else None
 
 
-def expand_all(value: Expr, *, is_sensitive: bool) -> Expr:
+def expand_all(equation: Equation, names: tuple[set[str], set[str]]) -> Expr:
     """The value with all its sums expanded, where that keeps what matters of their digits."""
-    sensitive = find_sensitive(value, is_sensitive=is_sensitive)
+    sensitive, _ = find_sensitive(equation, names)
 
     def visit(here: Expr) -> Expr:
         new = expand(here, differences=False)
@@ -565,4 +561,4 @@ def expand_all(value: Expr, *, is_sensitive: bool) -> Expr:
             new = expand(here, differences=True)
         return map_children(here, visit) if new is None else new
 
-    return visit(value)
+    return visit(equation.value)
