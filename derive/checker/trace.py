@@ -22,7 +22,7 @@ from itertools import combinations, islice, permutations
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.edits.sites import LONGEST
-from derive.checker.runs.modes import find_line_now
+from derive.checker.runs.modes import find_line_now, make_mode
 from derive.checker.runs.processes import where_it_lives
 from derive.ir.nodes import (
     MINUS_INFINITY,
@@ -84,14 +84,13 @@ class _Recorder:
         self._by_tensor: dict[Any, int] = {}  # a tensor's hash is its identity
         self._by_memory: dict[int, int] = {}
 
-    def record(self, function: Any, args: Any, named: Any, found: Any) -> None:
+    def record(self, given: Any, found: Any, name: str) -> None:
         """The events of one call."""
         line = find_line_now(self.path)
         if line is None or len(self.events) >= MOST_EVENTS:
             return
-        read = list(_find_tensors((args, named)))
+        read = list(_find_tensors(given))
         reads = tuple(dict.fromkeys(n for t in read for n in self._find_events(t)))
-        name = getattr(function, "__name__", "")
         made = list(_find_tensors(found))
         in_place = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
         if in_place and read:
@@ -122,21 +121,17 @@ class _Recorder:
 def record(run: Callable[[Mapping[str, Any]], tuple[Any, ...]], values: Any, path: str) -> Trace:
     """The trace of one run of the code on these inputs."""
     import torch
-    from torch.overrides import TorchFunctionMode
 
     recorder = _Recorder(path)
 
-    class Recording(TorchFunctionMode):
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            found = function(*args, **(kwargs or {}))
-            recorder.record(function, args, kwargs, found)
-            return found
+    def act(function: Any, args: Any, named: Any) -> Any:
+        found = function(*args, **named)
+        recorder.record((args, named), found, getattr(function, "__name__", ""))
+        return found
 
     trace = Trace(recorder.events)
     try:
-        with torch.no_grad(), Recording():
+        with torch.no_grad(), make_mode(act):
             trace.results = tuple(run(values))
     except Exception as error:  # what was seen before it stopped is of use
         trace.error = str(error)

@@ -30,11 +30,12 @@ from derive.checker.draws import Statement, read_refusal, read_view
 from derive.checker.runs.modes import (
     Lowering,
     Masks,
+    Recorder,
     State,
-    make_failure_watch,
+    make_mode,
     make_precise,
-    make_recorder,
-    make_watch,
+    watch_failures,
+    watch_gradients,
 )
 from derive.checker.runs.processes import CannotRunError, where_it_lives
 from derive.checker.slots import fold, gather
@@ -67,12 +68,9 @@ def find_statements(
     """What code said of its sizes when it failed: in a view, or in its own refusal."""
     if failed is not None:
         return list(read_view(*failed))
-    frames = [(f, line) for f, line in walk_tb(error.__traceback__) if _is_in(f, path)]
+    every = walk_tb(error.__traceback__)
+    frames = [(f, line) for f, line in every if f.f_code.co_filename == path]
     return list(read_refusal(*frames[-1])) if frames else []
-
-
-def _is_in(frame: FrameType, path: str) -> bool:
-    return frame.f_code.co_filename == path
 
 
 MOST_PARTS = 64  # of a result that is a nest of tuples and dictionaries
@@ -149,17 +147,6 @@ def trace_lines(path: str, meet: Callable[[Any, str], None]) -> Iterator[None]:
         sys.settrace(before)
 
 
-def _count_lines(most: int, path: str) -> AbstractContextManager[None]:
-    """In here at most so many lines of the user's file run."""
-    left = iter(range(most))
-
-    def count(frame: Any, event: str) -> None:
-        if next(left, None) is None:
-            raise _TooLongError
-
-    return trace_lines(path, count)
-
-
 @where_it_lives
 def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
     """The results of one run."""
@@ -172,15 +159,25 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
         return replace(answer, masked=masks.largest)
     from derive.judge.fields import NotModelledError, TooDeepError, UnluckyError
 
-    views = make_failure_watch()
+    failed: list[tuple[str, Any, Any]] = []
     is_plain = how.tower is None and how.weights is None
     try:
         if how.is_watched and isinstance(target, type):
             with prepare(how, path):  # what makes the module is no call of the code's
                 _keep_module(target, given.constructor)
-        watch = make_recorder(path, how.asked) if how.is_watched else None
-        lines = _count_lines(how.most_lines, path) if how.most_lines else nullcontext()
-        modes = (views if is_plain else nullcontext(), watch or nullcontext(), lines)
+        watch = Recorder(path, how.asked) if how.is_watched else None
+        left = iter(range(how.most_lines))
+
+        def count(frame: Any, event: str) -> None:
+            if next(left, None) is None:
+                raise _TooLongError
+
+        lines = trace_lines(path, count) if how.most_lines else nullcontext()
+        modes = (
+            watch_failures(failed) if is_plain else nullcontext(),
+            make_mode(watch.meet) if watch is not None else nullcontext(),
+            lines,
+        )
         with modes[0], prepare(how, path) as state, modes[1], modes[2]:
             answer = _run(target, given, how, state.usage, path)
         answer = replace(answer, shorter=tuple(state.shorter))
@@ -200,7 +197,7 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
         line = find_line(error, path)
         raise CannotRunError("it calls itself without an end", line) from error
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # whatever the user's code raises
-        raise describe_error(error, path, views.failed) from error
+        raise describe_error(error, path, failed[-1] if failed else None) from error
 
 
 def describe_error(error: BaseException, path: str, failed: Any = None) -> CannotRunError:
@@ -228,9 +225,7 @@ def prepare(how: How, path: str = "") -> Iterator[State]:
             random.seed(how.seed)
             if "numpy" in sys.modules:
                 sys.modules["numpy"].random.seed(how.seed)
-        if how.double or how.asked:
-            stack.enter_context(by_default_double())
-        stack.enter_context(step_by_step())
+        stack.enter_context(by_default_double(is_double=how.double or how.asked))
         if how.double:
             stack.enter_context(make_precise(state, path))
         if how.tower:
@@ -251,15 +246,23 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) ->
     if how.weights is not None:
         for value in leaves.values():
             value.requires_grad_()
-    watch = make_watch(path) if how.weights is not None and not how.tower else nullcontext()
+    cuts: dict[tuple[int, str], None] = {}
+    is_watched = how.weights is not None and not how.tower
     if how.tower is None and how.weights is None and isinstance(target, type):
         target = _keep_module(target, given.constructor)
-    with watch:
+    with watch_gradients(path, cuts) if is_watched else nullcontext():
         found = call_target(target, given.arguments, given.parameters, given.constructor)
     results = flatten_results(pick_results(found, how.names))
-    gradients = _differentiate(results, leaves, how) if how.weights is not None else {}
-    changed = tuple(n for n, old in before.items() if _is_changed(old, tensors[n]))
-    return Answer(results, changed, gradients, usage, tuple(getattr(watch, "cuts", ())))
+    gradients: dict[str, Any] = {}
+    if how.weights is not None:
+        gradients = dict.fromkeys(leaves)
+        total = weigh_results(results[: how.most], how)
+        if getattr(total, "requires_grad", True):
+            every = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+            gradients = dict(zip(leaves, every, strict=True))
+    pairs = ((name, old, tensors[name]) for name, old in before.items())
+    changed = tuple(n for n, old, new in pairs if not bool(((old == new) | (old != old)).all()))
+    return Answer(results, changed, gradients, usage, tuple(cuts))
 
 
 def _keep_module(target: type, made: Mapping[str, Any]) -> Any:
@@ -276,23 +279,6 @@ def _keep_module(target: type, made: Mapping[str, Any]) -> Any:
 @lru_cache(maxsize=64)
 def _make_once(target: type, made: tuple[tuple[str, type, Any], ...], dtype: Any) -> Any:
     return make_module(target, {name: each for name, _, each in made})
-
-
-def _is_changed(before: Any, after: Any) -> bool:
-    same = (before == after) | (before != before)
-    return not bool(same.all())
-
-
-def _differentiate(
-    results: Sequence[Any], leaves: Mapping[str, Any], how: How
-) -> Mapping[str, Any]:
-    import torch
-
-    total = weigh_results(results[: how.most], how)
-    if not getattr(total, "requires_grad", True):
-        return dict.fromkeys(leaves)
-    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-    return dict(zip(leaves, found, strict=True))
 
 
 def weigh_results(results: Sequence[Any], how: How) -> Any:
@@ -465,33 +451,25 @@ def pick_results(found: Any, names: Sequence[str]) -> Any:
 @contextmanager
 def precisely() -> Iterator[None]:
     """Single precision that the code asks for by name is double precision in here."""
-    with by_default_double(), step_by_step(), make_precise(State(), ""):
+    with by_default_double(), make_precise(State(), ""):
         yield
 
 
 @contextmanager
-def by_default_double() -> Iterator[None]:
-    """Floats for which no type is asked are float64 in here."""
+def by_default_double(*, is_double: bool = True) -> Iterator[None]:
+    """Floats for which no type is asked are float64 in here, if they are to be.
+
+    Torch's attention takes its own steps in here, not one call for some types alone.
+    """
     import torch
 
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextmanager
-def step_by_step() -> Iterator[None]:
-    """Torch's attention takes its own steps in here, not one call for some types alone."""
-    import torch
-
-    fast = torch.backends.mha.get_fastpath_enabled()
+    before, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
+    torch.set_default_dtype(torch.float64 if is_double else before)
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
+        torch.set_default_dtype(before)
         torch.backends.mha.set_fastpath_enabled(fast)
 
 

@@ -27,33 +27,37 @@ if TYPE_CHECKING:
 _READING = frozenset(["item", "tolist", "numpy", "__array__", "__float__"])
 
 
-def make_watch(path: str) -> Any:
-    """A mode whose `cuts` are the lines of the user's file and the calls that end a gradient."""
-    import torch
+def make_mode(act: Callable[[Any, Any, Any], Any]) -> Any:
+    """A mode of torch in which `act`, of a function and its arguments, makes each call."""
     from torch.overrides import TorchFunctionMode
 
-    class Watch(TorchFunctionMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.cuts: dict[tuple[int, str], None] = {}
-
+    class Mode(TorchFunctionMode):
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            given = [*find_tensors(args), *find_tensors(list((kwargs or {}).values()))]
-            held = any(each.requires_grad for each in given)
-            found = function(*args, **(kwargs or {}))
-            name = name_of(function)
-            if held and not name.endswith("_like") and not name.startswith("new_"):
-                reals = [each for each in find_tensors(found) if each.is_floating_point()]
-                lost = bool(reals) and not any(each.requires_grad for each in reals)
-                if lost or name in _READING:
-                    self.cuts[
-                        find_line_now(path) or 0, name if torch.is_grad_enabled() else "no_grad"
-                    ] = None
-            return found
+            return act(function, args, dict(kwargs or {}))
 
-    return Watch()
+    return Mode()
+
+
+def watch_gradients(path: str, cuts: dict[tuple[int, str], None]) -> Any:
+    """A mode that adds the lines of the user's file and the calls that end a gradient."""
+    import torch
+
+    def act(function: Any, args: Any, named: Any) -> Any:
+        held = any(each.requires_grad for each in find_tensors([*args, *named.values()]))
+        found = function(*args, **named)
+        name = name_of(function)
+        if held and not name.endswith("_like") and not name.startswith("new_"):
+            reals = [each for each in find_tensors(found) if each.is_floating_point()]
+            lost = bool(reals) and not any(each.requires_grad for each in reals)
+            if lost or name in _READING:
+                cuts[find_line_now(path) or 0, name if torch.is_grad_enabled() else "no_grad"] = (
+                    None
+                )
+        return found
+
+    return make_mode(act)
 
 
 def find_line_now(path: str) -> int | None:
@@ -64,23 +68,17 @@ def find_line_now(path: str) -> int | None:
     return None if frame is None else int(frame.f_lineno)
 
 
-def make_failure_watch() -> Any:
-    """A mode that keeps, as `failed`, the name and arguments of the torch function that raised."""
-    from torch.overrides import TorchFunctionMode
+def watch_failures(failed: list[tuple[str, Any, Any]]) -> Any:
+    """A mode that adds the name and the arguments of each torch function that raises."""
 
-    class Watch(TorchFunctionMode):
-        failed: tuple[str, Any, Any] | None = None
+    def act(function: Any, args: Any, named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except Exception:
+            failed.append((getattr(function, "__name__", ""), args, named))
+            raise
 
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            try:
-                return function(*args, **(kwargs or {}))
-            except Exception:
-                self.failed = (getattr(function, "__name__", ""), args, kwargs or {})
-                raise
-
-    return Watch()
+    return make_mode(act)
 
 
 MOST_CALLS = 4000  # of torch, that are noted in one run
@@ -100,82 +98,77 @@ class Lowering:
     call: str
 
 
-def make_recorder(path: str, is_asked: bool) -> Any:
-    """A mode that notes each call of torch's, its line, its numbers, and what it makes shorter.
+@dataclass
+class Recorder:
+    """Each call of torch's under its mode: its line, its numbers, and what it makes shorter.
 
     `reach` are the least magnitude above 0 and the largest by type: of float64, of whole numbers
     in an integer type, and of tensors that hold whole numbers alone in a shorter float.
     """
-    import torch
-    from torch.overrides import TorchFunctionMode
 
-    narrow = (torch.int8, torch.uint8, torch.int16)
-    usual = (torch.float64 if is_asked else torch.float32).itemsize
+    path: str
+    is_asked: bool
+    calls: list[tuple[str, int]] = field(default_factory=list)
+    numbers: list[float] = field(default_factory=list)
+    lowered: dict[Lowering, None] = field(default_factory=dict)
+    full: dict[Lowering, None] = field(default_factory=dict)
+    cuts_to: dict[str, None] = field(default_factory=dict)
+    reach: dict[str, tuple[float, float]] = field(default_factory=dict)
+    left_range: bool = False
 
-    class Recorder(TorchFunctionMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.calls: list[tuple[str, int]] = []
-            self.numbers: list[float] = []
-            self.lowered: dict[Lowering, None] = {}
-            self.full: dict[Lowering, None] = {}
-            self.cuts_to: dict[str, None] = {}
-            self.reach: dict[str, tuple[float, float]] = {}
-            self.left_range = False
+    def meet(self, function: Any, args: Any, named: Any) -> Any:
+        """What a call gives, noted."""
+        import torch
 
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            line = find_line_now(path)  # none where it is no call of the code
-            if line is None or len(self.calls) >= MOST_CALLS:
-                return function(*args, **(kwargs or {}))
-            wide = _widen(function, args, kwargs or {})
-            found = function(*args, **(kwargs or {}))
-            name = getattr(function, "__name__", "")
-            self.calls.append((name, line))
-            given = (*args, *(kwargs or {}).values())
-            self.left_range |= _leaves_range(name, args, found)
-            self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
-            read = [each for each in iterate(given) if isinstance(each, torch.Tensor)]
-            for tensor in iterate(found):
-                if isinstance(tensor, torch.Tensor):
-                    what = Lowering(str(tensor.dtype).removeprefix("torch."), line, name)
-                    self.note(what, find_values(tensor), read, wide)
-            return found
+        line = find_line_now(self.path)  # none where it is no call of the code
+        if line is None or len(self.calls) >= MOST_CALLS:
+            return function(*args, **named)
+        wide = _widen(function, args, named)
+        found = function(*args, **named)
+        name = getattr(function, "__name__", "")
+        self.calls.append((name, line))
+        given = (*args, *named.values())
+        self.left_range |= _leaves_range(name, args, found)
+        self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
+        read = [each for each in iterate(given) if isinstance(each, torch.Tensor)]
+        for tensor in iterate(found):
+            if isinstance(tensor, torch.Tensor):
+                what = Lowering(str(tensor.dtype).removeprefix("torch."), line, name)
+                self._note(what, find_values(tensor), read, wide)
+        return found
 
-        def note(self, what: Lowering, made: Any, read: list[Any], wide: Any) -> None:
-            if is_lower(made, read):
-                self.lowered[what] = None
-            if made.dtype is torch.bool or made.dtype.is_complex or not made.numel():
-                return
-            is_whole = not made.dtype.is_floating_point
-            if is_whole and what.call in _CASTS and any(e.dtype.is_floating_point for e in read):
-                self.cuts_to[what.dtype] = None
-            values = made.abs() if not is_whole else made.double().abs()
-            if made.dtype.is_floating_point and made.dtype.itemsize < usual:
-                if not bool((values == values.floor()).all()):  # or infinite or nan
-                    return
-                is_whole = True
-            most = float(values.max())
-            is_short = made.dtype.is_floating_point and is_whole
-            if (is_short and most >= find_limit(made.dtype)) or _is_beyond(wide, made):
-                self.full[what] = None
-            if not is_whole:
-                values = values[values.isfinite() & (values > 0)]
-                if not values.numel():
-                    return
-                most = float(values.max())
-            low, high = self.reach.get(what.dtype, (most, most))
-            self.reach[what.dtype] = min(low, float(values.min())), max(high, most)
+    def _note(self, what: Lowering, made: Any, read: list[Any], wide: Any) -> None:
+        import torch
 
-    def is_lower(made: Any, read: list[Any]) -> bool:
+        usual = (torch.float64 if self.is_asked else torch.float32).itemsize
+        is_float = made.dtype.is_floating_point
         if any(each.dtype == made.dtype for each in read):
-            return False
-        if made.is_floating_point():
-            return bool(made.dtype.itemsize < usual)
-        return made.dtype in narrow and bool(((made != 0) & (made != 1)).any())
-
-    return Recorder()
+            is_lower = False
+        elif is_float:
+            is_lower = made.dtype.itemsize < usual
+        else:
+            is_narrow = made.dtype in {torch.int8, torch.uint8, torch.int16}
+            is_lower = is_narrow and bool(((made != 0) & (made != 1)).any())
+        if is_lower:
+            self.lowered[what] = None
+        if made.dtype is torch.bool or made.dtype.is_complex or not made.numel():
+            return
+        if not is_float and what.call in _CASTS and any(e.dtype.is_floating_point for e in read):
+            self.cuts_to[what.dtype] = None
+        values = made.abs() if is_float else made.double().abs()
+        is_short = is_float and made.dtype.itemsize < usual
+        if is_short and not bool((values == values.floor()).all()):  # or infinite or nan
+            return
+        most = float(values.max())
+        if (is_short and most >= find_limit(made.dtype)) or _is_beyond(wide, made):
+            self.full[what] = None
+        if is_float and not is_short:
+            values = values[values.isfinite() & (values > 0)]
+            if not values.numel():
+                return
+            most = float(values.max())
+        low, high = self.reach.get(what.dtype, (most, most))
+        self.reach[what.dtype] = min(low, float(values.min())), max(high, most)
 
 
 def find_limit(dtype: Any) -> float:
@@ -249,43 +242,36 @@ class State:
 def make_precise(state: State, path: str) -> Any:
     """A mode in which every request for a shorter float is one for float64, and is noted."""
     import torch
-    from torch.overrides import TorchFunctionMode
 
     short = {torch.float32, torch.float16, torch.bfloat16}
     by_name = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
 
-    class Precise(TorchFunctionMode):
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            named, name = dict(kwargs or {}), getattr(function, "__name__", "")
-            given = [e for e in (*args, *named.values()) if isinstance(e, torch.dtype)]
-            given += [by_name[name]] if name in by_name and args else []
-            given += [torch.bfloat16] if torch.is_autocast_enabled("cpu") else []
-            asked = [each for each in given if each in short]
-            if name in by_name and args:
-                found = args[0].double() if isinstance(args[0], torch.Tensor) else args[0]
-            else:
-                if isinstance(named.get("dtype"), torch.dtype) and named["dtype"] in short:
-                    named["dtype"] = torch.float64
-                args = tuple(
-                    torch.float64 if isinstance(each, torch.dtype) and each in short else each
-                    for each in args
-                )
-                found = function(*args, **named)
-            for dtype in asked:
-                told = str(dtype).removeprefix("torch.")
-                state.shorter[Lowering(told, find_line_now(path), name)] = None
-                if type(found) is not torch.Tensor or not found.is_floating_point():
-                    continue
-                values = find_values(found)
-                if values.numel() and bool((values % 1 == 0).all()):
-                    low, high = state.whole.get(told, (math.inf, 0.0))
-                    most = float(values.abs().max())
-                    state.whole[told] = min(low, most), max(high, most)
-            return found
+    def lengthen(value: Any) -> Any:
+        return torch.float64 if isinstance(value, torch.dtype) and value in short else value
 
-    return Precise()
+    def act(function: Any, args: Any, named: Any) -> Any:
+        name = getattr(function, "__name__", "")
+        given = [e for e in (*args, *named.values()) if isinstance(e, torch.dtype)]
+        given += [by_name[name]] if name in by_name and args else []
+        given += [torch.bfloat16] if torch.is_autocast_enabled("cpu") else []
+        if name in by_name and args:
+            found = args[0].double() if isinstance(args[0], torch.Tensor) else args[0]
+        else:
+            named |= {"dtype": lengthen(named["dtype"])} if "dtype" in named else {}
+            found = function(*map(lengthen, args), **named)
+        for dtype in (each for each in given if each in short):
+            told = str(dtype).removeprefix("torch.")
+            state.shorter[Lowering(told, find_line_now(path), name)] = None
+            if type(found) is not torch.Tensor or not found.is_floating_point():
+                continue
+            values = find_values(found)
+            if values.numel() and bool((values % 1 == 0).all()):
+                low, high = state.whole.get(told, (math.inf, 0.0))
+                most = float(values.abs().max())
+                state.whole[told] = min(low, most), max(high, most)
+        return found
+
+    return make_mode(act)
 
 
 def _leaves_range(name: str, args: Sequence[Any], result: Any) -> bool:
@@ -350,27 +336,23 @@ class Masks:
 def _intercept(meet: Callable[[Any, bool], Any]) -> Any:
     """A mode that gives the scores of each softmax, or of what one is made of, to `meet` first."""
     import torch
-    from torch.overrides import TorchFunctionMode
 
-    class Intercepting(TorchFunctionMode):
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            name, named = getattr(function, "__name__", ""), dict(kwargs or {})
-            if name == _WITH_MASK:
-                mask = named.get("attn_mask", args[3] if len(args) > 3 else None)
-                if isinstance(mask, torch.Tensor) and mask.is_floating_point():
-                    args, rest = args[:3], args[4:]
-                    named |= dict(zip(("dropout_p", "is_causal"), rest, strict=False))
-                    named["attn_mask"] = meet(mask, True)
-            elif name in _EXPONENTIALS or name in _ROWS:
-                scores, *rest = args or (named.pop("input"),)
-                if isinstance(scores, torch.Tensor) and scores.is_floating_point():
-                    scores = meet(scores, name in _ROWS)
-                args = (scores, *rest)
-            return function(*args, **named)
+    def act(function: Any, args: Any, named: Any) -> Any:
+        name = getattr(function, "__name__", "")
+        if name == _WITH_MASK:
+            mask = named.get("attn_mask", args[3] if len(args) > 3 else None)
+            if isinstance(mask, torch.Tensor) and mask.is_floating_point():
+                args, rest = args[:3], args[4:]
+                named |= dict(zip(("dropout_p", "is_causal"), rest, strict=False))
+                named["attn_mask"] = meet(mask, True)
+        elif name in _EXPONENTIALS or name in _ROWS:
+            scores, *rest = args or (named.pop("input"),)
+            if isinstance(scores, torch.Tensor) and scores.is_floating_point():
+                scores = meet(scores, name in _ROWS)
+            args = (scores, *rest)
+        return function(*args, **named)
 
-    return Intercepting()
+    return make_mode(act)
 
 
 def find_values(tensor: Any) -> Any:
