@@ -41,19 +41,8 @@ if TYPE_CHECKING:
     from derive.frontend.torch.numbers import Condition
 
 _METHODS = {
-    "permute",
-    "transpose",
-    "reshape",
-    "view",
-    "flatten",
-    "unflatten",
-    "unsqueeze",
-    "squeeze",
-    "contiguous",
-    "movedim",
-    "double",
-    "expand",
-    "flip",
+    *("permute", "transpose", "reshape", "view", "flatten", "unflatten", "unsqueeze", "squeeze"),
+    *("contiguous", "movedim", "double", "expand", "flip"),
 }
 _ATTRIBUTES = ("T", "mT")
 _MAKERS = {"cat", "stack", "tensor", "zeros"}
@@ -123,7 +112,70 @@ def evaluate_source(
     indices: Mapping[str, tuple[str, ...]],
 ) -> Any:
     """The argument that a source says; DeriveError where it says none."""
-    return _Reader(source, values, sizes, indices).read(_parse(source))
+    import torch
+
+    def read(node: ast.expr | None) -> Any:
+        match node:
+            case None:
+                return None
+            case ast.Constant(value):
+                return value
+            case ast.Name(id=name) if name in values or name in sizes:
+                return values[name] if name in values else sizes[name]
+            case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
+                return ~read(operand)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -read(operand)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](read(left), read(right))
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                return tuple(read(part) for part in parts)
+            case ast.Slice(lower, upper, step):
+                return slice(read(lower), read(upper), read(step))
+            case ast.Attribute(value=value, attr=name) if name in _ATTRIBUTES:
+                return getattr(read(value), name)
+            case ast.Subscript(value=value, slice=places):
+                return index(value, places)
+            case ast.Call(func=ast.Attribute(value=value, attr=name), args=given) if (
+                name in _METHODS
+            ):
+                return getattr(read(value), name)(*map(read, given))
+            case ast.Call(func=ast.Name(id="init"), args=[ast.Constant(str(call))]):
+                known = {**values, **sizes}.items()
+                return call, tuple((n, v) for n, v in known if isinstance(v, (int, float)))
+            case ast.Call(func=ast.Name(id="zeros"), args=given):
+                tensors = (each for each in values.values() if isinstance(each, torch.Tensor))
+                real = next((each for each in tensors if each.is_floating_point()), None)
+                like = torch.zeros(0, dtype=torch.float64) if real is None else real
+                return like.new_zeros([read(each) for each in given])
+            case ast.Call(func=ast.Name(id="tensor"), args=[given]):
+                number = read(given)  # a parameter that is a number is such a tensor
+                is_tensor = isinstance(number, torch.Tensor)
+                return number if is_tensor else torch.tensor(number, dtype=torch.float64)
+            case ast.Call(func=ast.Name(id="cat" | "stack" as name), args=given, keywords=named):
+                dim = next((read(each.value) for each in named if each.arg == "dim"), 0)
+                found = [read(each) for each in given]
+                if len(found) == 1 and isinstance(found[0], tuple):
+                    found = list(found[0])
+                return getattr(torch, name)(found, dim=dim)
+        raise refuse("bind-form", f"{source} cannot be read as a source")
+
+    def index(value: ast.expr, places: ast.expr) -> Any:
+        found = read(value)
+        parts = places.elts if isinstance(places, ast.Tuple) else [places]
+        if isinstance(value, ast.Name) and all(isinstance(part, ast.Name) for part in parts):
+            own = indices.get(value.id, ())
+            wanted = [part.id for part in parts if isinstance(part, ast.Name)]
+            if sorted(own) != sorted(wanted):
+                raise refuse(
+                    "bind-letters",
+                    f"{source} has other indices than {value.id}[{', '.join(own)}]",
+                    help="write the indices of the formula in the order in which the code has them",
+                )
+            return found.permute([own.index(name) for name in wanted])
+        return found[tuple(map(read, parts))]
+
+    return read(_parse(source))
 
 
 def check_source(source: str, system: System, sizes: tuple[str, ...]) -> None:
@@ -145,99 +197,6 @@ def _parse(source: str) -> ast.expr:
         return ast.parse(source.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:
         raise refuse("bind-form", f"{source} cannot be read as a source") from error
-
-
-class _Reader:
-    """One source, and what its names are."""
-
-    def __init__(
-        self,
-        source: str,
-        values: Mapping[str, Any],
-        sizes: Mapping[str, Any],
-        indices: Mapping[str, tuple[str, ...]],
-    ) -> None:
-        self.source, self.values, self.sizes, self.indices = source, values, sizes, indices
-
-    def read(self, node: ast.expr) -> Any:
-        """The value of one part."""
-        match node:
-            case ast.Constant(value):
-                return value
-            case ast.Name(id=name) if name in self.values:
-                return self.values[name]
-            case ast.Name(id=name) if name in self.sizes:
-                return self.sizes[name]
-            case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
-                return ~self.read(operand)
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -self.read(operand)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](self.read(left), self.read(right))
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                return tuple(self.read(part) for part in parts)
-            case ast.Attribute(value=value, attr=name) if name in _ATTRIBUTES:
-                return getattr(self.read(value), name)
-            case ast.Subscript(value=value, slice=places):
-                return self._index(value, places)
-            case ast.Call(func=ast.Attribute(value=value, attr=name), args=given) if (
-                name in _METHODS
-            ):
-                return getattr(self.read(value), name)(*(self.read(each) for each in given))
-            case ast.Call(func=ast.Name(id="init"), args=[ast.Constant(str(call))]):
-                known = {**self.values, **self.sizes}.items()
-                return call, tuple((n, v) for n, v in known if isinstance(v, (int, float)))
-            case ast.Call(func=ast.Name(id="zeros"), args=given):
-                return self._make_zeros([self.read(each) for each in given])
-            case ast.Call(func=ast.Name(id="tensor"), args=[given]):
-                return self._make_tensor(self.read(given))
-            case ast.Call(func=ast.Name(id="cat" | "stack" as name), args=given):
-                return self._join(name, given, node.keywords)
-        raise refuse("bind-form", f"{self.source} cannot be read as a source")
-
-    def _make_zeros(self, shape: list[int]) -> Any:
-        import torch
-
-        tensors = [each for each in self.values.values() if isinstance(each, torch.Tensor)]
-        real = [each for each in tensors if each.is_floating_point()]
-        return (real or [torch.zeros(0, dtype=torch.float64)])[0].new_zeros(shape)
-
-    def _make_tensor(self, number: Any) -> Any:
-        """A tensor of one number, as a parameter that is a number is one."""
-        import torch
-
-        is_tensor = isinstance(number, torch.Tensor)
-        return number if is_tensor else torch.tensor(number, dtype=torch.float64)
-
-    def _join(self, name: str, given: list[ast.expr], keywords: list[ast.keyword]) -> Any:
-        import torch
-
-        dim = next((self.read(each.value) for each in keywords if each.arg == "dim"), 0)
-        parts = [self.read(each) for each in given]
-        if len(parts) == 1 and isinstance(parts[0], tuple):
-            parts = list(parts[0])
-        return getattr(torch, name)(parts, dim=dim)
-
-    def _index(self, value: ast.expr, places: ast.expr) -> Any:
-        found = self.read(value)
-        parts = places.elts if isinstance(places, ast.Tuple) else [places]
-        if isinstance(value, ast.Name) and all(isinstance(part, ast.Name) for part in parts):
-            own = self.indices.get(value.id, ())
-            wanted = [part.id for part in parts if isinstance(part, ast.Name)]
-            if sorted(own) != sorted(wanted):
-                raise refuse(
-                    "bind-letters",
-                    f"{self.source} has other indices than {value.id}[{', '.join(own)}]",
-                    help="write the indices of the formula in the order in which the code has them",
-                )
-            return found.permute([own.index(index) for index in wanted])
-        return found[tuple(self._place(part) for part in parts)]
-
-    def _place(self, part: ast.expr) -> Any:
-        if isinstance(part, ast.Slice):
-            ends = (part.lower, part.upper, part.step)
-            return slice(*(None if end is None else self.read(end) for end in ends))
-        return self.read(part)
 
 
 def find_tensors(system: System) -> tuple[Tensor, ...]:

@@ -102,7 +102,12 @@ def _find_by_class(told: Any) -> Group | None:
     if not isinstance(told, type):
         return None
     if dataclasses.is_dataclass(told):
-        parts = [Part(f.name, _find_default(f), f.type) for f in dataclasses.fields(told) if f.init]
+        lacking = dataclasses.MISSING
+        parts = []
+        for each in (each for each in dataclasses.fields(told) if each.init):
+            default = None if each.default is lacking else each.default
+            is_open = each.default is each.default_factory is lacking
+            parts.append(Part(each.name, _EMPTY if is_open else default, each.type))
         return Group(tuple(parts), told)
     hints = vars(told).get("__annotations__", {})
     if issubclass(told, tuple) and hasattr(told, "_fields"):
@@ -114,20 +119,13 @@ def _find_by_class(told: Any) -> Group | None:
     return None
 
 
-def _find_default(field: dataclasses.Field[Any]) -> Any:
-    is_open = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    return _EMPTY if is_open else None if field.default is dataclasses.MISSING else field.default
-
-
 def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: Any) -> Group | None:
     """What the code reads out of the argument: keys of a dictionary, or attributes."""
-    keys = dict(_find_keys(definition, parameter.name))
+    keys, names, called = _find_uses(definition, parameter.name)
     if keys or parameter.kind is parameter.VAR_KEYWORD:
         return Group(tuple(Part(name, default) for name, default in keys.items()), dict)
     if parameter.default is None:
         return None  # the code does without it, and what class it is of is not known
-    names = dict.fromkeys(_find_attributes(definition, parameter.name))
-    called = dict.fromkeys(_find_called(definition, parameter.name))
     if not names or any(n in _list_of_tensor() or n in _OF_DICT or n in called for n in names):
         return None
     known = dict.fromkeys(
@@ -141,34 +139,23 @@ def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: An
     return Group(tuple(map(Part, names)), SimpleNamespace)
 
 
-def _find_keys(definition: ast.AST, name: str) -> Iterator[tuple[str, Any]]:
+def _find_uses(
+    definition: ast.AST, name: str
+) -> tuple[dict[str, Any], dict[str, None], dict[str, None]]:
+    """What code reads of an argument: keys with their defaults, attributes, methods it calls."""
+    keys, names, called = dict[str, Any](), dict[str, None](), dict[str, None]()
     for node in ast.walk(definition):
         match node:
             case ast.Subscript(ast.Name(owner), ast.Constant(str(key))) if owner == name:
-                yield key, _EMPTY
-            case ast.Call(ast.Attribute(ast.Name(owner), "get"), [ast.Constant(str(key)), *_]) if (
-                owner == name
-            ):
-                yield key, None
-            case ast.Call(ast.Attribute(ast.Name(owner), "pop"), [ast.Constant(str(key)), *_]) if (
-                owner == name
-            ):
-                yield key, _EMPTY
-
-
-def _find_attributes(definition: ast.AST, name: str) -> Iterator[str]:
-    for node in ast.walk(definition):
-        match node:
+                keys[key] = _EMPTY
+            case ast.Call(ast.Attribute(ast.Name(owner), method), given) if owner == name:
+                called[method] = None  # which no tensor that it holds would be
+                match method, given:
+                    case (("get" | "pop"), [ast.Constant(str(key)), *_]):
+                        keys[key] = None if method == "get" else _EMPTY
             case ast.Attribute(ast.Name(owner), attribute) if owner == name:
-                yield attribute
-
-
-def _find_called(definition: ast.AST, name: str) -> Iterator[str]:
-    """The methods of an argument, which no tensor that it holds would be."""
-    for node in ast.walk(definition):
-        match node:
-            case ast.Call(ast.Attribute(ast.Name(owner), attribute)) if owner == name:
-                yield attribute
+                names[attribute] = None
+    return keys, names, called
 
 
 @lru_cache(maxsize=1)
@@ -344,14 +331,10 @@ def _list_slots(parameter: inspect.Parameter, group: Group | None) -> Iterator[S
 
 
 def _make_slot(name: str, told: Part) -> Slot:
-    required = told.default is _EMPTY
-    return Slot(name, required, None if required else told.default, _name_hint(told.hint))
-
-
-def _name_hint(annotation: Any) -> str:
-    if annotation is _EMPTY:
-        return ""
-    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    required, hint = told.default is _EMPTY, told.hint
+    if not isinstance(hint, str):
+        hint = "" if hint is _EMPTY else getattr(hint, "__name__", "")
+    return Slot(name, required, None if required else told.default, hint)
 
 
 def fold(name: str) -> str:

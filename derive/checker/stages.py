@@ -352,8 +352,8 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
     send.begin("the runs in short floats")
     short = judge_short(picked, job.formula)
     verdict = replace(verdict, findings=(*verdict.findings, *short.findings))
-    if short.outcome.same is False:
-        verdict = replace(verdict, difference=short.outcome.difference)
+    if short.same is False:
+        verdict = replace(verdict, difference=short.difference)
         return picked, _say(verdict, send, False, "different")
     known = _require_numbers(verdict, floats)
     send(known)  # all its draws are done
@@ -441,7 +441,7 @@ def _judge_draws(
                     usual |= {*answer.shorter}
                     short = judge_lowered(program, draw)
                     verdict = add_findings(verdict, short.findings)
-                    difference = short.outcome.difference
+                    difference = short.difference
         if difference:
             return replace(picked, shown=draw), _differ(verdict, draw, difference), agreed
     return picked, verdict, agreed

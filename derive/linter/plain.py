@@ -32,16 +32,39 @@ class Parts:
         return f"{','.join(self.operands)}->{self.output}"
 
 
-def find_remarks(parts: Parts) -> tuple[str, ...]:
+def find_remarks(parts: Parts) -> Iterator[str]:
     """What a reader of the string may not expect, one sentence each."""
-    return (
-        *_find_implied(parts),
-        *_find_diagonals(parts),
-        *_find_lone_sums(parts),
-        *_find_outer(parts),
-        *_find_repeated(parts),
-        *_find_many(parts),
-    )
+    if not parts.has_arrow:
+        yield (
+            "without -> the result has the letters that occur once, in alphabetical order:"
+            f" ->{parts.output}"
+        )
+    operands, output = parts.operands, parts.output
+    every = "".join(operands)
+    terms = [
+        (name, operand, "".join(operands[:k] + operands[k + 1 :]))
+        for k, (name, operand) in enumerate(zip(parts.names, operands, strict=True))
+    ]
+    for name, operand, _ in terms:
+        for index in _find_twice(operand):
+            yield f"{name}: the repeated {index} takes the diagonal of {operand}"
+    for name, operand, _ in terms:
+        for index in dict.fromkeys(operand):
+            if every.count(index) == operand.count(index) and index not in output:
+                where = "" if len(operands) == 1 else f"in {name} alone and "
+                yield f"{index} is {where}not in the result: {name} is added up over it"
+    for name, operand, others in terms:
+        if operand and others and not set(operand) & set(others):
+            yield f"{name} shares no letter with the rest: an outer product"
+    for name, operand, others in terms:
+        lacking = [index for index in output if index not in operand]
+        if set(operand) <= set(output) and set(operand) & set(others) and lacking:
+            yield f"{name} is repeated along {', '.join(lacking)}"
+    if len(operands) > 2:
+        yield (
+            f"torch.einsum looks for the order of {len(operands)} operands at every call;"
+            " the steps here are in pairs"
+        )
 
 
 def find_plain(equation: str, names: tuple[str, ...]) -> str:
@@ -58,54 +81,6 @@ def find_call(parts: Parts) -> str:
             return _find_matmul(first, second, parts) or _find_product(first, second, parts)
         case _:
             return ""
-
-
-def _find_implied(parts: Parts) -> Iterator[str]:
-    if not parts.has_arrow:
-        yield (
-            "without -> the result has the letters that occur once, in alphabetical order:"
-            f" ->{parts.output}"
-        )
-
-
-def _find_diagonals(parts: Parts) -> Iterator[str]:
-    for name, operand in zip(parts.names, parts.operands, strict=True):
-        for index in _find_twice(operand):
-            yield f"{name}: the repeated {index} takes the diagonal of {operand}"
-
-
-def _find_lone_sums(parts: Parts) -> Iterator[str]:
-    for name, operand in zip(parts.names, parts.operands, strict=True):
-        others = "".join(parts.operands)
-        for index in dict.fromkeys(operand):
-            is_alone = others.count(index) == operand.count(index)
-            if is_alone and index not in parts.output:
-                where = "" if len(parts.operands) == 1 else f"in {name} alone and "
-                yield f"{index} is {where}not in the result: {name} is added up over it"
-
-
-def _find_outer(parts: Parts) -> Iterator[str]:
-    for k, (name, operand) in enumerate(zip(parts.names, parts.operands, strict=True)):
-        others = "".join(parts.operands[:k] + parts.operands[k + 1 :])
-        if operand and others and not set(operand) & set(others):
-            yield f"{name} shares no letter with the rest: an outer product"
-
-
-def _find_repeated(parts: Parts) -> Iterator[str]:
-    """Operands that are repeated along indices of the result, with nothing of them summed."""
-    for k, (name, operand) in enumerate(zip(parts.names, parts.operands, strict=True)):
-        others = "".join(parts.operands[:k] + parts.operands[k + 1 :])
-        lacking = [index for index in parts.output if index not in operand]
-        if set(operand) <= set(parts.output) and set(operand) & set(others) and lacking:
-            yield f"{name} is repeated along {', '.join(lacking)}"
-
-
-def _find_many(parts: Parts) -> Iterator[str]:
-    if len(parts.operands) > 2:
-        yield (
-            f"torch.einsum looks for the order of {len(parts.operands)} operands at every call;"
-            " the steps here are in pairs"
-        )
 
 
 def _find_twice(operand: str) -> list[str]:

@@ -172,7 +172,7 @@ REMARKS = {
 
 @pytest.mark.parametrize("equation", REMARKS)
 def test_remarks(equation):
-    assert find_remarks(take_apart(equation)) == REMARKS[equation]
+    assert tuple(find_remarks(take_apart(equation))) == REMARKS[equation]
 
 
 PLAIN = dict(TABLES["plain forms"])

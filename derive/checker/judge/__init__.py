@@ -210,40 +210,57 @@ def judge_gradients(program: Program, draw: Draw) -> Outcome:
     import torch
 
     values = draw.make_inputs()
-    names = [n for n, v in values.items() if isinstance(v, torch.Tensor) and v.is_floating_point()]
-
     how = How(weights=draw.seed, most=len(draw.system.results))
-
-    def make_leaves() -> dict[str, Any]:
-        leaves = {k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()}
-        for name in names:
-            leaves[name].requires_grad_()
-        return leaves
-
     try:
-        answer, here = program.differentiate(make_leaves(), draw.sizes, how)
+        answer, pairs = _pair_gradients(program, draw, how, values)
     except CannotRunError as error:  # whatever the user's backward raises
         return Outcome(None, reasons=[f"no gradient: {error}"])
+    for name, one, other in pairs:
+        nothing = torch.zeros((one if one is not None else other).shape, dtype=torch.float64)
+        own, right = (nothing if grad is None else grad for grad in (one, other))
+        weigh = (how, len(answer.results))
+        right = _differ_where_undefined(draw, (values, name), own, right, weigh)
+        off, where = compare_values(f"gradient by {name}", own, right)
+        if where:
+            said = [f"at line {line} by {call}" for line, call in answer.cuts if line]
+            cuts = f"; the code cuts the gradient {', '.join(said[:MOST_CUTS])}" if said else ""
+            return Outcome(False, f"{where}, {draw.describe()}{cuts}", off)
+    return Outcome(True)
+
+
+def _pair_gradients(
+    program: Program, draw: Draw, how: How, values: Mapping[str, Any]
+) -> tuple[Answer, list[tuple[str, Any, Any]]]:
+    """What the code gave, and its gradient and the formula's by each tensor that has one.
+
+    It is that of the weighted sum of the results, over numbers or over a field.
+    """
+    import torch
+
+    from derive.judge.fields import FieldTensor, draw_tower
+
+    kind = torch.Tensor if how.tower is None else FieldTensor
+    reals = {n: v for n, v in values.items() if isinstance(v, kind)}
+    names = [n for n, v in reals.items() if how.tower is not None or v.is_floating_point()]
+
+    def make_leaves() -> dict[str, Any]:
+        leaves = copy_values(values)
+        return leaves | {name: leaves[name].detach().requires_grad_() for name in names}
+
+    answer, here = program.differentiate(make_leaves(), draw.sizes, how)
     leaves = make_leaves()
-    found = evaluate_system(draw.system, leaves, draw.sizes)
-    wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
+    if how.tower is None:
+        known = evaluate_system(draw.system, leaves, draw.sizes)
+    else:
+        known = evaluate_over(draw_tower(*how.tower), draw.system, leaves, draw.sizes)
+    wanted = {tensor.name: known[tensor.name] for tensor in draw.system.results}
     results = [value for _, value in find_expected(program, wanted)][: len(answer.results)]
     total = weigh_results(results, how)
     there: tuple[Any, ...] = (None,) * len(names)
     if total.requires_grad:
         there = torch.autograd.grad(total, [leaves[name] for name in names], allow_unused=True)
-    pairs = zip(names, (here[name] for name in names), there, strict=True)
-    for name, one, other in pairs:
-        if one is None and other is None:
-            continue
-        nothing = torch.zeros((one if one is not None else other).shape, dtype=torch.float64)
-        own, right = (nothing if grad is None else grad for grad in (one, other))
-        right = _differ_where_undefined(draw, (values, name), own, right, (how, len(results)))
-        off, where = compare_values(f"gradient by {name}", own, right)
-        if where:
-            where = f"{where}, {draw.describe()}{_say_cuts(answer.cuts)}"
-            return Outcome(False, where, off)
-    return Outcome(True)
+    every = zip(names, (here[name] for name in names), there, strict=True)
+    return answer, [each for each in every if each[1] is not None or each[2] is not None]
 
 
 def _differ_where_undefined(
@@ -278,12 +295,6 @@ def _differ_where_undefined(
 
 _STEPS = (1e-5, 2e-6)  # of an input, to either side
 _SLOPE = 1e-4  # differences that far from each other, of 1 and their size, are one slope
-
-
-def _say_cuts(cuts: Sequence[tuple[int, str]]) -> str:
-    """Where the code lets go of gradients, as far as a line of its own does."""
-    said = [f"at line {line} by {name}" for line, name in cuts if line]
-    return f"; the code cuts the gradient {', '.join(said[:MOST_CUTS])}" if said else ""
 
 
 _TOWERS = 2  # random towers at each draw
@@ -358,7 +369,9 @@ def _judge_tower(total: Exactness, program: Program, draw: Draw, seed: int, back
 
 
 def _run_tower(total: Exactness, program: Program, draw: Draw, how: tuple[int, int, bool]) -> None:
-    from derive.judge.fields import draw_tower, exact, has_finite
+    import torch
+
+    from derive.judge.fields import draw_tower, exact, has_finite, to_field
 
     seed, depth, backward = how
     tower = draw_tower(seed, depth)
@@ -371,57 +384,18 @@ def _run_tower(total: Exactness, program: Program, draw: Draw, how: tuple[int, i
             answer = program.run(values, draw.sizes, run)
             total.take(answer.usage or usage)
             wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
-            said = _compare_fields(program, answer.results, wanted)
+            said = "" if answer.results else "the code returns no tensor"
+            pairs = zip(find_expected(program, wanted), answer.results, strict=False)
+            every = (find_difference(name, one, value) for (name, value), one in pairs)
+            said = said or next(filter(None, every), "")
             total.has_numbers |= any(has_finite(value) for value in wanted.values())
             if backward and not said:
                 weighed = replace(run, weights=7 * draw.seed)
-                said = _compare_gradients(program, draw, weighed, tower, values)
+                _, gradients = _pair_gradients(program, draw, weighed, values)
+                for name, one, other in gradients:
+                    nothing = to_field(tower, torch.zeros((other if one is None else one).shape))
+                    here, there = (nothing if each is None else each for each in (one, other))
+                    said = said or find_difference(f"the gradient by {name}", here, there)
         finally:
             total.take(usage)
     total.same, total.difference, total.reason = not said, said, ""
-
-
-def _compare_fields(program: Program, results: Sequence[Any], wanted: dict[str, Any]) -> str:
-    """The first difference in words; "" where there is none."""
-    if not results:
-        return "the code returns no tensor"
-    pairs = zip(find_expected(program, wanted), results, strict=False)
-    said = (find_difference(name, found, value) for (name, value), found in pairs)
-    return next(filter(None, said), "")
-
-
-def _compare_gradients(
-    program: Program, draw: Draw, how: How, tower: Any, values: Mapping[str, Any]
-) -> str:
-    """The gradients of the results, weighted at random, by every real tensor."""
-    import torch
-
-    from derive.judge.fields import FieldTensor, to_field
-
-    names = [name for name, value in values.items() if isinstance(value, FieldTensor)]
-
-    def make_leaves() -> dict[str, Any]:
-        leaves = copy_values(values)
-        for name in names:
-            leaves[name] = leaves[name].detach().requires_grad_()
-        return leaves
-
-    answer, found = program.differentiate(make_leaves(), draw.sizes, how)
-    leaves = make_leaves()
-    known = evaluate_over(tower, draw.system, leaves, draw.sizes)
-    wanted = {tensor.name: known[tensor.name] for tensor in draw.system.results}
-    results = [value for _, value in find_expected(program, wanted)][: len(answer.results)]
-    total = weigh_results(results, how)
-    right: tuple[Any, ...] = torch.autograd.grad(
-        total, [leaves[name] for name in names], allow_unused=True
-    )
-    for name, other in zip(names, right, strict=True):
-        one: Any = found[name]
-        if one is None and other is None:
-            continue
-        nothing = to_field(tower, torch.zeros((one if one is not None else other).shape))
-        here, there = (nothing if grad is None else grad for grad in (one, other))
-        said = find_difference(f"the gradient by {name}", here, there)
-        if said:
-            return said
-    return ""

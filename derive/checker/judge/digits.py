@@ -15,7 +15,7 @@ error is still small, that of another function has one sign and changes smoothly
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -59,29 +59,21 @@ _FEWEST = 2  # errors of either sign
 
 @dataclass(frozen=True)
 class Further:
-    """What a special draw shows."""
+    """What a special draw or a run in shorter floats shows."""
 
     same: bool | None
     difference: str = ""
     findings: tuple[Diagnostic, ...] = ()
 
 
-@dataclass
-class Ruling:
-    """What many digits say of the elements that differ at one draw."""
-
-    difference: str = ""
-    findings: dict[str, Diagnostic] = field(default_factory=dict)  # by code, the first of each
-
-
 def rule(
     program: Program, formula: Formula, draw: Draw, apart: Sequence[Apart], least: float = CLEAR
-) -> Ruling:
+) -> Further:
     """The first element in which the code is another function, else which side loses digits.
 
     Elements that differ by less than `least` of their size are left alone.
     """
-    ruling = Ruling()
+    findings: dict[str, Diagnostic] = {}  # by code, the first of each
     entries: dict[str, Any] = {}
     values = draw.make_inputs()
     largest = {each.name: 0.0 for each in apart}
@@ -96,11 +88,10 @@ def rule(
         element = _Element(program, draw, each, truth, least)
         said = element.judge(values, CLEAR * largest[each.name])
         if isinstance(said, str):
-            ruling.difference = said
-            return ruling
+            return Further(False, said, tuple(findings.values()))
         if said is not None:
-            ruling.findings.setdefault(said.code, said)
-    return ruling
+            findings.setdefault(said.code, said)
+    return Further(True, findings=tuple(findings.values()))
 
 
 def judge_further(
@@ -122,14 +113,13 @@ def judge_further(
     soft = _find_finite_mask(program, draw) if draw.change is not None else None
     if soft is not None:
         return Further(True, findings=(soft,))
-    ruling = rule(program, formula, draw, outcome.apart, least)
-    difference = ruling.difference
-    if difference and draw.change is None:
-        difference = outcome.describe(draw)
-    if difference and draw.is_remark:
+    found = rule(program, formula, draw, outcome.apart, least)
+    if found.difference and draw.change is None:
+        found = replace(found, difference=outcome.describe(draw))
+    if found.difference and draw.is_remark:
         says = "the code is not the formula at inputs so near 0 that float32 does not hold them"
-        return Further(True, findings=(Diagnostic("far-below", says, facts=(difference,)),))
-    return Further(not difference, difference, tuple(ruling.findings.values()))
+        return Further(True, findings=(Diagnostic("far-below", says, facts=(found.difference,)),))
+    return found
 
 
 FINITE_MASK = Diagnostic(
@@ -221,9 +211,16 @@ class _Element:
         truth = self.truth(values)
         is_ordinary = self.draw.change is None
         if truth is None:
-            return str(self.apart) if is_ordinary else self._say_untold()
+            if is_ordinary:
+                return str(self.apart)
+            if not math.isfinite(found) or not math.isfinite(wanted):
+                return None
+            says = "code and formula differ in float64 far out, where no digits tell which is right"
+            return Diagnostic("untold", says, facts=(f"{self.apart}, {self.draw.describe()}",))
         if not math.isfinite(truth):
-            return self._say_undefined(truth) if math.isfinite(found) else None
+            says = f"the formula has no value at some inputs where the code has one: {truth}"
+            undefined = Diagnostic("undefined", says, facts=(self._show(truth),))
+            return undefined if math.isfinite(found) else None
         unit = max(abs(truth), least, CLEAR**2)
         off = abs(found - truth)
         if off <= self.least * unit:
@@ -245,19 +242,6 @@ class _Element:
 
     def _show(self, truth: float) -> str:
         return f"{replace(self.apart, wanted=truth)}, {self.draw.describe()}"
-
-    def _say_untold(self) -> Diagnostic | None:
-        if not (math.isfinite(self.apart.found) and math.isfinite(self.apart.wanted)):
-            return None
-        says = "code and formula differ in float64 far out, where no digits tell which is right"
-        return Diagnostic("untold", says, facts=(f"{self.apart}, {self.draw.describe()}",))
-
-    def _say_undefined(self, truth: float) -> Diagnostic:
-        return Diagnostic(
-            "undefined",
-            f"the formula has no value at some inputs where the code has one: {truth}",
-            facts=(self._show(truth),),
-        )
 
     def _say_digits(self, who: str, truth: float, value: float, unit: float) -> Diagnostic:
         off = abs(value - truth) / unit
@@ -291,13 +275,13 @@ class _Element:
         near = [2.0**-k for k in range(0, _HALVINGS, 2)]
         low = 0.0
         for part in sorted({*near, *(1 - each for each in near[1:])}):
-            off = self._find_error(_blend(start, values, part))
+            off = abs(self._find_error(_blend(start, values, part)))
             high = part
             for _ in range(_HALVINGS):
                 if off <= _SMALL[1]:
                     break
                 middle = (low + high) / 2
-                here = self._find_error(_blend(start, values, middle))
+                here = abs(self._find_error(_blend(start, values, middle)))
                 low, high, off = (middle, high, off) if here < _SMALL[0] else (low, middle, here)
             if off >= _SMALL[0]:  # it sets in here, or at once
                 return off <= _SMALL[1] and self._is_erratic(_blend(start, values, high))
@@ -306,28 +290,21 @@ class _Element:
 
     def _find_error(self, values: Values) -> float:
         """The relative error of the code; infinite where it or the truth is not known."""
-        error = self._find_signed(values)
-        return math.inf if error is None else abs(error)
-
-    def _find_signed(self, values: Values) -> float | None:
-        found = self._run(values)
-        truth = self.truth(values, most=1) if found is not None else None
-        if truth is None or found is None or not math.isfinite(truth) or not math.isfinite(found):
-            return None
-        return (found - truth) / max(abs(truth), CLEAR**2)
-
-    def _run(self, values: Values) -> float | None:
         try:
             results = self.program.run(values, self.draw.sizes).results
         except CannotRunError:
-            return None
+            return math.inf
         names = [tensor.name for tensor in self.draw.system.results]
-        return float(results[names.index(self.apart.name)][self.apart.place])
+        found = float(results[names.index(self.apart.name)][self.apart.place])
+        truth = self.truth(values, most=1)
+        if truth is None or not math.isfinite(truth) or not math.isfinite(found):
+            return math.inf
+        return (found - truth) / max(abs(truth), CLEAR**2)
 
     def _is_erratic(self, values: Values) -> bool:
         """Do the errors at inputs nearby have either sign, those among them that are not small?"""
-        errors = [self._find_signed(_move(values, _NEAR, seed)) for seed in range(_NEARBY)]
-        known = [error for error in errors if error is not None]
+        errors = [self._find_error(_move(values, _NEAR, seed)) for seed in range(_NEARBY)]
+        known = [error for error in errors if error < math.inf]
         largest = max(map(abs, known), default=math.inf)
         above, below = (sum(sign * e > largest / _ALIKE for e in known) for sign in (1, -1))
         return min(above, below) >= _FEWEST and largest < _ALIKE * _SMALL[1]

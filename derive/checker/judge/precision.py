@@ -14,7 +14,7 @@ would be full: integers begin again, a short float counts no further, factors le
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from derive.checker.inputs import cut_beyond, fill, pass_whole, scale, set_signs
 from derive.checker.judge import (
     CLEAR,
     Apart,
-    Outcome,
     find_expected,
 )
 from derive.checker.judge.digits import Further, judge_further
@@ -63,15 +62,7 @@ _TYPES = ("float32", "float16", "bfloat16")
 _AS_ASKED = How(double=False, asked=True, is_watched=True)
 
 
-@dataclass(frozen=True)
-class Short:
-    """What the runs in shorter floats showed."""
-
-    outcome: Outcome
-    findings: tuple[Diagnostic, ...] = ()
-
-
-def judge_short(picked: Picked, formula: Formula) -> Short:
+def judge_short(picked: Picked, formula: Formula) -> Further:
     """The code in each shorter type at the first draw, in float32 at every draw.
 
     Where it asks for shorter floats, it gets them in float64 too; where it cuts real numbers to
@@ -92,7 +83,7 @@ def judge_short(picked: Picked, formula: Formula) -> Short:
         worst, where = _compare(program, draw, given, answer, name)
         other_way = draw is first and not _is_same_way(usual, answer)
         if where and (other_way or (name == "float32" and worst > _LOST)):
-            return Short(Outcome(False, where, worst))
+            return Further(False, where)
         if other_way:
             says = f"the code takes another way in {name} than in float64"
             findings.setdefault("type-branch", Diagnostic("type-branch", says))
@@ -106,15 +97,15 @@ def judge_short(picked: Picked, formula: Formula) -> Short:
         far = cut_beyond(first, find_limit(getattr(torch, dtype)))
         further = judge_further(program, formula, far)
         if further.same is False and dtype != "int64":
-            return Short(Outcome(False, further.difference))
+            return Further(False, further.difference)
         if further.same is False:
             says = "the code cuts real numbers to int64, which does not hold all of them"
             told = Diagnostic("narrow-integer", says, facts=(further.difference,))
             findings.setdefault("cut", told)
-    short, asked = Short(Outcome(True)), set[Lowering]()
+    short, asked = Further(True), set[Lowering]()
     for draw in picked.draws:
         run = usual if draw is first else program.run(draw.make_inputs(), draw.sizes)
-        if not asked.issuperset(run.shorter) and short.outcome.same:
+        if not asked.issuperset(run.shorter) and short.same:
             asked |= {*run.shorter}
             short = judge_lowered(program, draw)
             for each in short.findings:
@@ -122,7 +113,7 @@ def judge_short(picked: Picked, formula: Formula) -> Short:
     return replace(short, findings=tuple(findings.values()))
 
 
-def judge_lowered(program: Program, draw: Draw) -> Short:
+def judge_lowered(program: Program, draw: Draw) -> Further:
     """What comes of the shorter floats that the code asks for, at one draw."""
     import torch
 
@@ -136,7 +127,7 @@ def judge_lowered(program: Program, draw: Draw) -> Short:
             continue
         off, where = _compare(program, draw, given, answer, name)
         if where and off > _LOST:
-            return Short(Outcome(False, f"{where}, {draw.describe()}", off))
+            return Further(False, f"{where}, {draw.describe()}")
         if name == "float32":
             found = _name_lowerings(answer.lowered, off, told)
         elif off > _SLACK * max(_find_lost(draw, given, torch.finfo(torch.float64).eps).values()):
@@ -158,8 +149,8 @@ def judge_lowered(program: Program, draw: Draw) -> Short:
         for far in (each for limit in limits for each in pass_whole(draw, limit)):
             difference = _judge_as_asked(program, far, draw)
             if difference:
-                return Short(Outcome(False, difference), tuple(findings.values()))
-    return Short(Outcome(True), tuple(findings.values()))
+                return Further(False, difference, tuple(findings.values()))
+    return Further(True, findings=tuple(findings.values()))
 
 
 def _run_as_asked(program: Program, draw: Draw) -> tuple[Answer | None, float]:

@@ -20,7 +20,7 @@ import random
 import re
 import sys
 import warnings
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from traceback import walk_tb
@@ -46,7 +46,6 @@ from derive.frontend.torch.call import find_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from types import FrameType
 
     from derive.judge.fields.algebra import Usage
 

@@ -22,27 +22,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_MAKERS = frozenset(
-    [
-        "randn",
-        "rand",
-        "randint",
-        "empty",
-        "zeros",
-        "ones",
-        "full",
-        "normal",
-        "arange",
-        "linspace",
-        "tensor",
-        "as_tensor",
-        "from_numpy",
-        "random",
-        "uniform",
-        "standard_normal",
-        "Parameter",
-    ]
-)
+_MAKERS = {
+    *("randn", "rand", "randint", "empty", "zeros", "ones", "full", "normal", "arange", "linspace"),
+    *("tensor", "as_tensor", "from_numpy", "random", "uniform", "standard_normal", "Parameter"),
+}
 # The endings of what draws a tensor's entries anew, as in nn.init and in the methods of a tensor.
 _DRAWS = re.compile(
     r"((trunc_|log_)?normal|(xavier|kaiming)_(uniform|normal)|uniform|constant|ones|zeros?|eye|dirac"
@@ -73,7 +56,11 @@ def read_script(tree: ast.Module, chosen: str = "") -> Script:
     unused = find_unused(tree)
     tree = name_calls(tree)
     entries = _find_filled(tree)
-    made = tuple(name for name, value in _find_made(tree) if not _is_buffer(name, value, entries))
+    made = tuple(
+        name  # what is made without drawing numbers and filled later is none
+        for name, value in _find_made(tree)
+        if name not in entries or ast.unparse(value).rpartition("(")[0].split(".")[-1] == "randn"
+    )
     assigned = list(dict.fromkeys(name for name, _ in _find_stores(tree)))
     results = list(dict.fromkeys(name for name, _ in reversed(_find_stores(tree, entries=True))))
     results = [name for name in results if name not in made]
@@ -107,14 +94,20 @@ def name_calls(tree: ast.Module) -> ast.Module:
     taken = {name for name, _ in _find_stores(tree)}
     body: list[ast.stmt] = []
     for statement in tree.body:
-        call = _find_call(statement)
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-            body.append(statement)
-            continue
-        function = functions.get(call.func.id)
-        if function is None:
-            body.append(statement)
-            continue
+        match statement:  # that shows or assigns what a function gives
+            case (
+                ast.Expr(
+                    value=ast.Attribute(
+                        value=ast.Call(func=ast.Name(id=name)) as call, attr="shape"
+                    )
+                )
+                | ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call)
+                | ast.Assign(value=ast.Call(func=ast.Name(id=name)) as call, targets=[ast.Name()])
+            ) if name in functions:
+                function = functions[name]
+            case _:
+                body.append(statement)
+                continue
         named = [(arg.arg, each) for arg, each in zip(function.args.args, call.args, strict=False)]
         named += [(word.arg, word.value) for word in call.keywords if word.arg]
         masks = {name: value for name, value in named if "mask" in name and makes_mask(value)}
@@ -127,7 +120,9 @@ def name_calls(tree: ast.Module) -> ast.Module:
             [_recall(each, masks) for each in call.args],
             [ast.keyword(word.arg, _recall(word.value, masks)) for word in call.keywords],
         )
-        target = _find_target(statement) or name_call(function.name)
+        target = name_call(function.name)
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            target = statement.targets[0].id
         body.append(_assign(target, call, statement))
     return ast.Module(body, [])
 
@@ -135,16 +130,6 @@ def name_calls(tree: ast.Module) -> ast.Module:
 def name_call(function: str) -> str:
     """The name of the value of a script's call of a function."""
     return f"{function}_called"
-
-
-def _find_call(statement: ast.stmt) -> ast.expr | None:
-    """The call that a statement shows or assigns, without the `.shape` that is shown of it."""
-    match statement:
-        case ast.Expr(value=ast.Attribute(value=value, attr="shape")):
-            return value
-        case ast.Expr(value=value) | ast.Assign(value=value, targets=[ast.Name()]):
-            return value
-    return None
 
 
 def _recall(value: ast.expr, masks: Mapping[str, ast.expr]) -> ast.expr:
@@ -292,8 +277,9 @@ def _find_stores(tree: ast.AST, *, entries: bool = False) -> list[tuple[str, int
     """What the statements of the outermost level assign, or assign entries of."""
     found = []
     for statement in getattr(tree, "body", []):
-        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) or _is_text(statement):
-            continue
+        match statement:
+            case ast.FunctionDef() | ast.ClassDef() | ast.Assign(value=ast.Constant(value=str())):
+                continue
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 found.append((node.id, node.lineno))
@@ -309,30 +295,11 @@ def _find_filled(tree: ast.AST) -> dict[str, None]:
     return dict.fromkeys(base.id for base in bases if isinstance(base, ast.Name))
 
 
-def _is_buffer(name: str, value: ast.expr, filled: Mapping[str, None]) -> bool:
-    """Is it made without drawing numbers, and filled later?"""
-    return name in filled and ast.unparse(value).rpartition("(")[0].split(".")[-1] != "randn"
-
-
 def makes_mask(value: ast.expr) -> bool:
     """Is it made from nothing, of numbers and functions of torch alone: a causal mask?"""
     calls = [n.func for n in ast.walk(value) if isinstance(n, ast.Call)]
     made = any(isinstance(f, ast.Attribute) and f.attr in _MAKERS for f in calls)
     return made and isinstance(value, (ast.Call, ast.UnaryOp, ast.Compare))
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    match statement:
-        case ast.Assign(value=ast.Constant(value=str())):
-            return True
-    return False
-
-
-def _find_target(statement: ast.stmt) -> str:
-    match statement:
-        case ast.Assign(targets=[ast.Name(id=name)]):
-            return name
-    return ""
 
 
 def makes_tensor(value: ast.expr) -> bool:
