@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import combinations, islice, permutations
 from typing import TYPE_CHECKING, Any
 
@@ -80,18 +80,14 @@ class Case:
     draw: Callable[[int], Mapping[str, Any]]
     sizes: Mapping[str, int]
     others: tuple[Case, ...] = ()
-    confirm: Callable[[System], bool] | None = None
-    confirm_text: Callable[[System, str], bool] | None = None
-    tell: Callable[[Explanation], None] | None = None
+    confirm: Callable[[System], bool] = lambda _: True
+    confirm_text: Callable[[str], bool] = lambda _: True
+    report: Callable[[Explanation], None] = lambda _: None
 
     @property
     def source(self) -> str:
         """The text of the code."""
         return self.program.code.source
-
-    def run(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The code's results."""
-        return self.program.run(values, self.sizes).results
 
     def draw_all(self) -> Iterator[tuple[Case, Mapping[str, Any]]]:
         """The inputs of all draws, each with the case at its sizes."""
@@ -110,14 +106,6 @@ class Case:
         program = replace(self.program, code=code)
         others = tuple(replace(other, program=program) for other in self.others)
         return replace(self, program=program, others=others)
-
-    def is_corrected(self, text: str) -> bool:
-        """Is the formula what the code computes with this text, which it has now?"""
-        return self.confirm_text is None or self.confirm_text(self.system, text)
-
-    def is_confirmed(self, system: System) -> bool:
-        """Is the formula what the code computes, as far as can be told?"""
-        return self.confirm is None or self.confirm(system)
 
 
 @dataclass(frozen=True)
@@ -175,7 +163,7 @@ class _Inquiry:
         runs = []
         for each, values in self.case.draw_all():
             with suppress(Exception):  # a draw that the code does not bear says nothing
-                runs.append(Run(values, tuple(each.run(values)), each.sizes))
+                runs.append(Run(values, each.program.run(values, each.sizes).results, each.sizes))
         return Judge(self.case.system, runs)
 
     @cached_property
@@ -189,7 +177,7 @@ class _Inquiry:
         return Search(
             self.judge,
             lambda system: self.lines.count_unexplained(system, self.judge),
-            self.case.is_confirmed,
+            self.case.confirm,
             self.lines.order_equations(),
             World(self.case.system, self.case.sizes),
         )
@@ -212,7 +200,7 @@ class _Inquiry:
         made = sum(event.value.numel() for event in events) // _ELEMENTS
         weight = 1 + (code.script is not None) + len(events) // _CALLS + made  # it compiles whole
         stock = Stock.of(case.system, case.sizes)
-        return Mender(case.program, stock, trials, case.is_corrected, self.count_parts, weight)
+        return Mender(case.program, stock, trials, case.confirm_text, self.count_parts, weight)
 
     def count_parts(self) -> tuple[int, int]:
         """How many lines and equations agree in the code as it is now."""
@@ -241,8 +229,8 @@ class _Inquiry:
         found, suspects = replace(plain, line=line, edit=words, placed=line), {line or 0}
         if not words:
             found, suspects = self.edit_formula(plain, _FORMULA)
-        if case.tell is not None and self.faults == MOST_FAULTS:
-            case.tell(found)
+        if self.faults == MOST_FAULTS:
+            case.report(found)
         correction = self.edit_code(suspects)
         if correction is not None:
             return self.add_correction(found, correction)
@@ -359,7 +347,7 @@ def _find_turns(case: Case) -> Iterator[Case]:
             others=others,
             confirm=case.confirm,
             confirm_text=case.confirm_text,
-            tell=case.tell,
+            report=case.report,
         )
 
 
@@ -515,15 +503,19 @@ MOST_FAR = 40  # draws at other sizes that confirm a corrected line
 MOST_INPUTS = 16  # of special inputs that do
 
 
-def tell(
+def explain_verdict(
     job: Job, picked: Picked, verdict: Verdict, send: Callable[[Verdict], None] | None = None
 ) -> Verdict:
     """The verdict with its line, its annotations, and an edit that is confirmed at every draw.
 
     What differs at a further draw alone is explained there. `send` takes what is known on the way.
     """
-    job = _leave_out_missing(job, picked)
-    shown = () if picked.shown is None else (picked.shown,)
+    program, first = picked.program, picked.draws[0]
+    system = job.system
+    results = program.run(first.make_inputs(), first.sizes).results
+    if 0 < len(results) < len(system.results):  # the code does not return the others
+        system = replace(system, results=system.results[: len(results)])
+    draws = (*(() if picked.shown is None else (picked.shown,)), *picked.draws)
 
     def add(found: Explanation) -> Verdict:
         kept = verdict.difference if picked.shown is not None else found.difference
@@ -537,42 +529,38 @@ def tell(
             reasons=(*verdict.reasons, *filter(None, [found.tried])),
         )
 
-    def say(found: Explanation) -> None:
+    def report(found: Explanation) -> None:
         if send is not None:
             send(add(replace(found, difference=verdict.difference)))
 
-    return add(_explain_at(job, picked, (*shown, *picked.draws), say))
+    def confirm(edited: System, draws: Sequence[Draw] = draws) -> bool:
+        """Does the edited formula give what the code gives, at every draw?"""
+        try:
+            moved = (replace(draw, system=edited) for draw in draws)
+            return not any(judge_at(program, draw).is_clear for draw in moved)
+        except ERRORS:  # it has no value at one of them
+            return False
 
-
-def _leave_out_missing(job: Job, picked: Picked) -> Job:
-    """The job without the results of the formula that the code does not return."""
-    draw = picked.draws[0]
-    results = picked.program.run(draw.make_inputs(), draw.sizes).results
-    if not 0 < len(results) < len(job.system.results):
-        return job
-    return replace(job, system=replace(job.system, results=job.system.results[: len(results)]))
-
-
-def _explain_at(
-    job: Job, picked: Picked, draws: Sequence[Draw], say: Callable[[Explanation], None]
-) -> Explanation:
-    first, *others = [_make_case(job, picked, draw) for draw in draws]
-    confirm = partial(_is_confirmed, picked, draws)
     infinite = _count_infinite(picked)
 
-    def confirm_text(system: System, text: str) -> bool:
+    def confirm_text(text: str) -> bool:
         """Also at special inputs and beyond the numbers of the text, with no new overflow."""
-        start = replace(picked.draws[0], system=system)
+        start = replace(first, system=system)
         larger = {scale(start, each).reason for each in SCALES[1:]}  # digits are lost there
-        numbers = find_literals(replace(picked.program.code, source=text))
+        numbers = find_literals(replace(program.code, source=text))
         inputs = [each for each in vary_inputs([start], numbers) if each.reason not in larger]
         far = (*inputs[:MOST_INPUTS], *islice(vary_sizes(start, numbers), MOST_FAR))
-        return _is_confirmed(picked, (*draws, *far), system) and _count_infinite(picked) <= infinite
+        return confirm(system, (*draws, *far)) and _count_infinite(picked) <= infinite
 
+    def make_case(draw: Draw) -> Case:
+        own = replace(draw, system=system)
+        return Case(system, program, lambda seed: replace(own, seed=seed).make_inputs(), draw.sizes)
+
+    case, *others = map(make_case, draws)
     case = replace(
-        first, others=tuple(others), confirm=confirm, confirm_text=confirm_text, tell=say
+        case, others=tuple(others), confirm=confirm, confirm_text=confirm_text, report=report
     )
-    return explain(case)
+    return add(explain(case))
 
 
 def _count_infinite(picked: Picked) -> int:
@@ -590,21 +578,3 @@ def _count_infinite(picked: Picked) -> int:
         for found, other in pairs
         if found.shape == other.shape
     )
-
-
-def _make_case(job: Job, picked: Picked, draw: Draw) -> Case:
-    """The code at one draw."""
-
-    def make(seed: int) -> Mapping[str, Any]:
-        return replace(draw, system=job.system, seed=seed).make_inputs()
-
-    return Case(job.system, picked.program, make, draw.sizes)
-
-
-def _is_confirmed(picked: Picked, draws: Sequence[Draw], edited: System) -> bool:
-    """Does the edited formula give what the code gives, at every draw?"""
-    moved = [replace(draw, system=edited) for draw in draws]
-    try:
-        return not any(judge_at(picked.program, draw).is_clear for draw in moved)
-    except ERRORS:  # it has no value at one of them
-        return False

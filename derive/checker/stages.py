@@ -654,13 +654,14 @@ def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:
 
 def _explain(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     """The line and the edit of code that differs; where it raises, as it is where it runs."""
-    from derive.checker.explain import tell
+    from derive.checker.explain import explain_verdict
 
     send.begin("the explanation", has_own_runs=True)
     if (picked.failure is not None and picked.same_if is not None) or picked.in_circumstance:
         return
     with suppress(CannotRunError):
-        told = tell(job, picked, verdict, None if picked.failure is not None else send)
+        own = None if picked.failure is not None else send
+        told = explain_verdict(job, picked, verdict, own)
         if picked.failure is not None:
             told = replace(told, difference=verdict.difference, line=told.line or verdict.line)
         send(told)
