@@ -30,17 +30,18 @@ from derive.ir.nodes import (
 )
 from derive.ir.walk import walk
 from derive.judge.evaluate import Evaluator
-from derive.judge.samples import (
-    find_domain,
-)
+from derive.judge.samples import find_domain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from derive.judge.samples import Domain
 
     Values = dict[str, Any]
 
 
 Way: TypeAlias = Callable[[Any], Any]  # what is made of the entries of a tensor
+Change: TypeAlias = Callable[[Draw, dict[str, Any]], dict[str, Any]]  # of the inputs of a draw
 SCALES = (20.0, 1e3, 1e6)  # factors of the inputs at which clamps and caps have a say
 MOST_NUMBERS = 16  # of code and formula that are tried
 MOST_ALIKE = 80  # draws in which the entries of tensors have something in common
@@ -59,18 +60,20 @@ def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Dra
     if _find_steps(system) and not is_stepwise:
         yield replace(first, change=partial(_make_whole, 4), reason="inputs with halves, quarters")
     for draw in draws if not is_stepwise else ():
-        change = partial(_make_whole, 1)
-        yield replace(draw, change=change, reason="inputs that are whole numbers")
-        yield replace(draw, change=partial(_make_equal, 0.0), reason="inputs that are all 0")
-        yield replace(draw, change=partial(_make_equal, 1.0), reason="inputs that are all equal")
+        reason = "inputs that are whole numbers"
+        yield replace(draw, change=partial(_make_whole, 1), reason=reason)
+        yield replace(draw, change=_make_equal(0.0), reason="inputs that are all 0")
+        yield replace(draw, change=_make_equal(1.0), reason="inputs that are all equal")
     for factor in SCALES:
         yield scale(first, factor)
     for sign, what in ((-1, "negative"), (1, "positive")):
         for draw in draws:
-            change = partial(set_signs, sign, 0.0)
-            yield replace(draw, change=change, reason=f"inputs that are all {what}")
+            reason = f"inputs that are all {what}"
+            yield replace(draw, change=set_signs(sign, 0.0), reason=reason)
     if not is_stepwise:
-        yield replace(first, change=_make_zero, reason="a slice of zeros in every input")
+        yield replace(
+            first, change=_alter("real", _make_zero), reason="a slice of zeros in every input"
+        )
         yield from _spread(first, _find_edges, "inputs at the ends of their domains and 0")
         for tiny in _spread(first, _find_tiny, "inputs above 0 that float32 does not hold"):
             yield replace(tiny, is_remark=True)
@@ -82,7 +85,7 @@ def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Dra
     for draw in draws if any(getattr(e, "kind", "") == "bool" for e in system.inputs) else ():
         for truth in (True, False)[: 1 if _has_rows(system) else 2]:
             reason = f"truth values that are all {str(truth).lower()}"
-            yield replace(draw, change=partial(_make_truth, truth), reason=reason)
+            yield replace(draw, change=_make_truth(truth), reason=reason)
     yield from _make_alike(first)
     yield from _vary_scalars(first, numbers)
     for number in select_numbers((*numbers, *find_numbers(system))):
@@ -90,8 +93,8 @@ def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Dra
             pool = partial(_surround, number)
             yield from _spread(first, pool, f"inputs at and around {number:g}")
         for sign, what in ((-1, "below"), (1, "above")):
-            change = partial(set_signs, sign, abs(number))
-            yield replace(first, change=change, reason=f"inputs all {what} {sign * abs(number):g}")
+            reason = f"inputs all {what} {sign * abs(number):g}"
+            yield replace(first, change=set_signs(sign, abs(number)), reason=reason)
         for factor in _find_factors(first, number) if abs(number) >= _NEAR else ():
             yield scale(first, factor)
 
@@ -106,20 +109,17 @@ def _vary_scalars(draw: Draw, numbers: Sequence[float]) -> Iterator[Draw]:
         if not isinstance(entry, ScalarInput) or entry.name in draw.defaulted:
             continue
         for value in values:
-            change = partial(_set_scalar, entry.name, value)
+            change = partial(lambda own, _, values: values | own, {entry.name: value})
             reason = f"{entry.name} = {value:g}"
             yield replace(draw, change=change, reason=reason, is_limit=True)
-
-
-def _set_scalar(name: str, value: float, draw: Draw, values: Values) -> Values:
-    return values | {name: value}
 
 
 def scale(draw: Draw, factor: float) -> Draw:
     """The draw with its real inputs that have no domain so many times as large."""
     if factor == 1:
         return draw
-    return replace(draw, change=partial(_scale, factor), reason=f"inputs {factor:g} times as large")
+    change = _alter("real", lambda _, domain, v: v * factor if domain.is_everything else v)
+    return replace(draw, change=change, reason=f"inputs {factor:g} times as large")
 
 
 def select_numbers(numbers: Iterable[float]) -> list[float]:
@@ -193,52 +193,49 @@ def _make_whole(parts: int, draw: Draw, values: Values) -> Values:
     return values
 
 
-def _make_equal(number: float, draw: Draw, values: Values) -> Values:
+def _alter(kind: str, act: Callable[[Tensor, Domain, Any], Any]) -> Change:
+    """The change that makes something of what each tensor of a kind holds."""
+
+    def change(draw: Draw, values: Values) -> Values:
+        for entry in draw.system.inputs:
+            if isinstance(entry, Tensor) and entry.kind == kind:
+                domain = find_domain(entry, draw.sizes)
+                values[entry.name] = act(entry, domain, values[entry.name])
+        return values
+
+    return change
+
+
+def _make_equal(number: float) -> Change:
     """One number in every real input that may hold it."""
-    for entry, value in _list_reals(draw, values):
-        if find_domain(entry, draw.sizes).holds(number):
-            values[entry.name] = value * 0 + number
-    return values
+    return _alter("real", lambda _, domain, v: v * 0 + number if domain.holds(number) else v)
 
 
-def set_signs(signs: Mapping[str, int] | int, least: float, draw: Draw, values: Values) -> Values:
+def set_signs(signs: Mapping[str, int] | int, least: float) -> Change:
     """Each of these tensors on its side of 0, and so far from it, where it has no domain."""
-    for entry, value in _list_reals(draw, values):
-        if find_domain(entry, draw.sizes).is_everything:
-            beyond = least * (1.5 + value.abs()) if least else value.abs()
-            sign = signs if isinstance(signs, int) else signs[entry.name]
-            values[entry.name] = sign * beyond
-    return values
+
+    def act(entry: Tensor, domain: Domain, value: Any) -> Any:
+        sign = signs if isinstance(signs, int) else signs[entry.name]
+        beyond = least * (1.5 + value.abs()) if least else value.abs()
+        return sign * beyond if domain.is_everything else value
+
+    return _alter("real", act)
 
 
-def _make_zero(draw: Draw, values: Values) -> Values:
-    """Zeros in the first slice of every tensor that may hold them."""
-    for entry, value in _list_reals(draw, values):
-        if find_domain(entry, draw.sizes).holds(0):
-            value[:1] = 0 if value.dim() else value
-            values[entry.name] = value if value.dim() else value * 0
-    return values
-
-
-def _scale(factor: float, draw: Draw, values: Values) -> Values:
-    for entry, value in _list_reals(draw, values):
-        if find_domain(entry, draw.sizes).is_everything:
-            values[entry.name] = value * factor
-    return values
+def _make_zero(_: Tensor, domain: Domain, value: Any) -> Any:
+    """Zeros in the first slice of a tensor that may hold them."""
+    if domain.holds(0):
+        value[slice(1) if value.dim() else ...] = 0
+    return value
 
 
 def _make_end(end: int, draw: Draw, values: Values) -> Values:
     """Every integer at one end of its range."""
-    for entry in draw.system.inputs:
-        if isinstance(entry, Tensor) and entry.kind == "int":
-            pool = find_ends(draw, entry)
-            values[entry.name] = values[entry.name] * 0 + pool[end]
-    return values
+    return _alter("int", lambda entry, _, v: v * 0 + find_ends(draw, entry)[end])(draw, values)
 
 
-def _make_truth(truth: bool, draw: Draw, values: Values) -> Values:
-    masks = [e.name for e in draw.system.inputs if getattr(e, "kind", "") == "bool"]
-    return values | {name: (values[name] & False) | truth for name in masks}
+def _make_truth(truth: bool) -> Change:
+    return _alter("bool", lambda _, __, value: (value & False) | truth)
 
 
 def _make_pairs(draw: Draw, values: Values) -> Values:
@@ -278,17 +275,13 @@ def _make_alike(draw: Draw) -> Iterator[Draw]:
             plan.append(({name: turn[k % 2] for k, name in enumerate(reals)}, 1))
     plan += [(dict.fromkeys(reals, "zeros"), 2)] if reals else []
     if not _has_rows(draw.system):
-        ways["false"] = partial(_fill, False)
+        ways["false"] = lambda value: value & False
         plan += [({name: "false"}, step) for name in masks for step in (1, 2)]
     for given, step in plan[:MOST_ALIKE]:
         words = " and ".join(dict.fromkeys(given.values()))
         whose = f"{', '.join(given)} all" if step == 1 else "every second row"
         change = partial(_change_alike, {name: ways[way] for name, way in given.items()}, step)
         yield replace(draw, change=change, reason=f"inputs with {whose} {words}", is_defined=True)
-
-
-def _fill(value: bool, mask: Any) -> Any:
-    return (mask & False) | value
 
 
 def _change_alike(ways: Mapping[str, Way], step: int, draw: Draw, values: Values) -> Values:
@@ -412,6 +405,6 @@ def fill(draw: Draw) -> Draw | None:
         return None
 
     def change(draw: Draw, values: Values) -> Values:
-        return _make_end(1, draw, _make_truth(True, draw, values))
+        return _make_end(1, draw, _make_truth(True)(draw, values))
 
     return replace(draw, change=change, reason=f"{draw.reason}, truth values and integers alike")

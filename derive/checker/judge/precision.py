@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from derive.checker.runs import How
 from derive.checker.runs.modes import Lowering, find_limit
 from derive.checker.source.load import CannotRunError
 from derive.errors import Diagnostic
-from derive.ir.nodes import Along, Call, Expr, Reduce, Tensor
+from derive.ir.nodes import Along, Call, Reduce, Tensor
 from derive.ir.walk import walk
 from derive.judge.evaluate import Evaluator, evaluate_system
 
@@ -92,7 +91,13 @@ def judge_short(picked: Picked, formula: Formula) -> Further:
         for each in _name_lowerings(answer.lowered, worst):
             findings.setdefault(f"{each.code} {each.says}", each)
         if where and not answer.lowered:
-            findings.setdefault("rounding", _say_rounding(where, worst))
+            rounding = Diagnostic(
+                "rounding",
+                f"{where}, more than the formula loses there",
+                facts=() if worst < _LOST else ("hardly a digit is left",),
+                help="another order of the same operations may keep more digits",
+            )
+            findings.setdefault("rounding", rounding)
     for dtype in usual.cuts_to:
         far = cut_beyond(first, find_limit(getattr(torch, dtype)))
         further = judge_further(program, formula, far)
@@ -334,19 +339,15 @@ def _measure(found: Any, wanted: Any) -> float:
 
 def _is_same_way(usual: Answer, answer: Answer) -> bool:
     """Do two runs make the same calls at the same lines, with the same numbers?"""
-    return usual.calls == answer.calls and all(
-        _is_end(one) and _is_end(other) and (one > 0) == (other > 0)
-        if abs(one - other) > _NEAR_NUMBER * max(abs(one), abs(other))  # nan is near anything
-        else True
-        for one, other in zip(usual.numbers, answer.numbers, strict=True)
-    )
-
-
-def _is_end(number: float) -> bool:
-    """Is it the least or the largest number of a type, as masks have it?"""
     import torch
 
-    return abs(number) in {torch.finfo(getattr(torch, t)).max for t in (*_TYPES, "float64")}
+    # The least and the largest number of a type, as masks have them, are alike.
+    ends = {torch.finfo(getattr(torch, t)).max for t in (*_TYPES, "float64")}
+    return usual.calls == answer.calls and not any(
+        abs(one - other) > _NEAR_NUMBER * max(abs(one), abs(other))  # nan is near anything
+        and not (abs(one) in ends and abs(other) in ends and (one > 0) == (other > 0))
+        for one, other in zip(usual.numbers, answer.numbers, strict=True)
+    )
 
 
 def _is_float(lowering: Lowering) -> bool:
@@ -370,15 +371,6 @@ def _name_lowerings(
                 f"{at}{each.call} makes {each.dtype}, which begins again where it is full",
                 help="use torch.int64" if each.dtype != "int64" else "use real numbers",
             )
-
-
-def _say_rounding(where: str, off: float) -> Diagnostic:
-    return Diagnostic(
-        "rounding",
-        f"{where}, more than the formula loses there",
-        facts=() if off < _LOST else ("hardly a digit is left",),
-        help="another order of the same operations may keep more digits",
-    )
 
 
 LARGE = 1e4  # the size of a logit that float32 holds easily and whose exponential it does not
@@ -408,46 +400,36 @@ def find_unstable(program: Program, draw: Draw) -> tuple[Diagnostic, ...]:
 def _sink(draw: Draw, factor: float) -> Iterator[Draw]:
     """The draw whose logits are all far below 0, where signs of its inputs make them so."""
     names = [e.name for e in draw.system.inputs if isinstance(e, Tensor) and e.kind == "real"]
-    bodies = list(_find_logits(draw))
     for signs in islice(product((-1, 1), repeat=len(names)), _MOST_SIGNS):
-        low = replace(draw, change=partial(set_signs, dict(zip(names, signs, strict=True)), factor))
-        evaluator = Evaluator(low.make_inputs(), draw.sizes, draw.system.empty_row)
-        for equation in draw.system.equations:
-            evaluator.define(equation)
-        tensors = [evaluator.find(body).tensor for body in bodies]
-        if any(each.numel() and float(each.max()) <= -LARGE / 10 for each in tensors):
+        low = replace(draw, change=set_signs(dict(zip(names, signs, strict=True)), factor))
+        if any(v.numel() and float(v.max()) <= -LARGE / 10 for v in _find_logits(low)):
             yield low
             return
 
 
 def _find_scale(draw: Draw) -> float:
     """The factor of the inputs at which the logits reach 1e4; 1 where there are none."""
-    bodies = list(_find_logits(draw))
-    if not bodies:
-        return 1.0
     for factor in _SCALES:
-        evaluator = Evaluator(scale(draw, factor).make_inputs(), draw.sizes, draw.system.empty_row)
-        largest = 0.0
-        for equation in draw.system.equations:
-            evaluator.define(equation)
-        for body in bodies:
-            values = evaluator.find(body).tensor
+        for values in _find_logits(scale(draw, factor)):
             finite = values[values.isfinite()] if values.numel() else values
-            largest = max(largest, float(finite.abs().max()) if finite.numel() else 0.0)
-        if largest >= LARGE:
-            return factor
+            if finite.numel() and float(finite.abs().max()) >= LARGE:
+                return factor
     return 1.0
 
 
-def _find_logits(draw: Draw) -> Iterator[Expr]:
-    """What is exponentiated, as far as it is open to view."""
+def _find_logits(draw: Draw) -> Iterator[Any]:
+    """The values of what is exponentiated, as far as it is open to view."""
+    evaluator = Evaluator(draw.make_inputs(), draw.sizes, draw.system.empty_row)
     for equation in draw.system.equations:
-        for part in walk(equation.value):
-            match part:
-                case Along("softmax" | "log_softmax", _, _, body) | Reduce("logsumexp", _, _, body):
-                    yield body
-                case Call("exp", (body,)):
-                    yield body
+        evaluator.define(equation)
+    for part in (part for equation in draw.system.equations for part in walk(equation.value)):
+        match part:
+            case (
+                Along("softmax" | "log_softmax", _, _, body)
+                | Reduce("logsumexp", _, _, body)
+                | Call("exp", (body,))
+            ):
+                yield evaluator.find(body).tensor
 
 
 def find_loss(program: Program, draw: Draw, at: str, dtype: Any = None) -> Diagnostic | None:
