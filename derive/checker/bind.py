@@ -481,7 +481,7 @@ def find_holders(
 ) -> list[Holder]:
     """The slots that hold a tensor of the formula; `orders` are those that are assumed, by slot."""
     by_name = {tensor.name: tensor for tensor in find_tensors(system)}
-    given = {**program.arguments, **program.parameters}
+    given = program.sources
     holders = []
     for slot in slots:
         source = given.get(slot.name, "")

@@ -220,6 +220,11 @@ class Program:
     optional: tuple[str, ...] = ()  # of the constructor's arguments, those with a default
     assumed: tuple[str, ...] = ()  # what nobody has said, "W=W.T"; no verdict of "same" rests on it
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """What arguments and parameters are given."""
+        return {**self.arguments, **self.parameters}
+
     def run(
         self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How | None = None
     ) -> Answer:
@@ -227,11 +232,8 @@ class Program:
 
         CannotRunError with the line where the code stops.
         """
-        return self._ask(values, sizes, how or How())
-
-    def _ask(self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How) -> Answer:
-        given = self.find_own(values, sizes)
-        found = run_target(self.code.target, given, replace(how, names=self.names), self.code.path)
+        given, how = self.find_own(values, sizes), replace(how or How(), names=self.names)
+        found = run_target(self.code.target, given, how, self.code.path)
         check_answer(found)
         return found
 
@@ -246,7 +248,7 @@ class Program:
         import torch
 
         given = self.find_given(values, sizes)
-        answer = self._ask(values, sizes, how)
+        answer = self.run(values, sizes, how)
         by_name = {**given.arguments, **given.parameters}
         told = {n: g for n, g in answer.gradients.items() if g is not None}
         made = [name for name in told if by_name[name].requires_grad]
@@ -301,7 +303,7 @@ class Program:
 
     def describe(self) -> tuple[str, ...]:
         """The arguments whose source is not their own name, as reports say them."""
-        everything = {**self.constructor, **self.arguments, **self.parameters}
+        everything = {**self.constructor, **self.sources}
         said = [f"{name} = {source}" for name, source in everything.items() if name != source]
         return tuple(said + [f"{name} as {source}" for name, source in self.results.items()])
 

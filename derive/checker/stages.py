@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from derive.checker.draws import (
     MOST_ELEMENTS,
@@ -17,7 +17,6 @@ from derive.checker.draws import (
 from derive.checker.inputs import vary_inputs
 from derive.checker.judge import (
     CLEAR,
-    Exactness,
     Outcome,
     judge_fields,
     judge_floats,
@@ -63,8 +62,7 @@ if TYPE_CHECKING:
 def find_remarks(system: System, picked: Picked) -> Iterator[Diagnostic]:
     """What a reader of the verdict has to know about the call that was judged."""
     program = picked.program
-    sources = {**program.arguments, **program.parameters}
-    taken = {name for source in sources.values() for name in find_names(source)}
+    taken = {name for source in program.sources.values() for name in find_names(source)}
     read = {each.tensor for equation in system.equations for each in find_accesses(equation.value)}
     for tensor in find_tensors(system):
         if tensor.name not in taken and tensor in read:
@@ -109,8 +107,7 @@ def find_stop(picked: Picked) -> str:
 
 def find_loose_ends(system: System, program: Program, draw: Draw) -> str:
     """Why a difference may be one of bindings alone: both sides have names that nothing binds."""
-    sources = {**program.arguments, **program.parameters}
-    taken = {name for source in sources.values() for name in find_names(source)}
+    taken = {name for source in program.sources.values() for name in find_names(source)}
     tensors = [tensor.name for tensor in find_tensors(system) if tensor.name not in taken]
     slots = [slot.name for slot in find_unbound(program, draw)]
     if not tensors or not slots:
@@ -137,11 +134,7 @@ def find_unbound(program: Program, draw: Draw) -> list[Slot]:
     free = [slot for slot in arguments if slot.default is None and not slot.is_number]
     if kind != "module":
         parameters = []
-    return [
-        slot
-        for slot in (*free, *parameters)
-        if slot.name not in program.arguments and slot.name not in program.parameters
-    ]
+    return [slot for slot in (*free, *parameters) if slot.name not in program.sources]
 
 
 def _find_undefined(program: Program) -> Iterator[Diagnostic]:
@@ -247,25 +240,17 @@ def judge_exactly(job: Job, picked: Picked, verdict: Verdict, floats: Outcome) -
     if exactness.soft_mask:
         verdict = add_findings(verdict, [FINITE_MASK])
     if exactness.same:
-        return _say_identical(verdict, exactness, floats.off)
+        reasons = [f"whatever {', '.join(exactness.opaque)} may be"] if exactness.opaque else []
+        findings = verdict.findings
+        if not verdict.same:
+            says = f"exact arithmetic agrees, float64 is off by {floats.off:.1e}"
+            findings = (*findings, Diagnostic("rounding", says, facts=verdict.reasons))
+        return replace(
+            verdict, same=True, grade="identical", reasons=tuple(reasons), findings=findings
+        )
     if exactness.same is None:
         return replace(verdict, reasons=(*verdict.reasons, exactness.reason))
-    return _say_other(verdict, exactness, floats)
-
-
-def _say_identical(verdict: Verdict, exactness: Exactness, off: float) -> Verdict:
-    reasons: tuple[str, ...] = ()
-    if exactness.opaque:
-        reasons = (f"whatever {', '.join(exactness.opaque)} may be",)
-    findings = verdict.findings
-    if not verdict.same:
-        says = f"exact arithmetic agrees, float64 is off by {off:.1e}"
-        findings = (*findings, Diagnostic("rounding", says, facts=verdict.reasons))
-    return replace(verdict, same=True, grade="identical", reasons=reasons, findings=findings)
-
-
-def _say_other(verdict: Verdict, exactness: Exactness, floats: Outcome) -> Verdict:
-    """Another value over fields: a difference, unless chance or a hash may have made it."""
+    # Another value over fields is a difference, unless chance or a hash may have made it.
     if exactness.opaque or exactness.is_chancy or exactness.soft_mask:
         what = ", ".join(exactness.opaque) or "the order or the sign of values"
         reason = f"not told over random fields, where {what} is left to chance"
@@ -321,7 +306,11 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
         random = calls.chance or _say_random(picked.program.code, picked.program)
         return picked, _say(verdict, send, None, "unknown", random)
     floats = _judge_all_floats(job, picked)
-    verdict = _add_changes(verdict, floats)
+    changes = [
+        Diagnostic("changes-argument", f"the code {reason}, which it was given")
+        for reason in floats.reasons
+    ]
+    verdict = replace(verdict, findings=(*verdict.findings, *changes))
     if floats.same is False and floats.off > CLEAR:
         verdict = replace(verdict, difference=floats.difference)
         loose = find_loose_ends(job.system, picked.program, picked.draws[0])
@@ -342,7 +331,7 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
         verdict = replace(verdict, difference=calls.difference, line=calls.line)
         picked = replace(picked, in_circumstance=True)
         return picked, _say(verdict, send, False, "different")
-    outside = _find_outside(picked)
+    outside = _find_outside(picked.program.code.target)
     verdict = replace(verdict, findings=(*verdict.findings, *calls.findings, *outside))
     send.begin("further inputs and sizes")
     verdict = replace(verdict, same=True, grade="agrees", reasons=())
@@ -427,7 +416,16 @@ def _judge_draws(
     """
     program, agreed = picked.program, []
     usual: set[Lowering] | None = None
-    for draw, answer in _run_in_parts(program, draws):
+    left = iter(draws)
+    parts = iter(lambda: list(islice(left, _AT_ONCE)), [])
+    calls = (
+        (draw, call.get_answer())
+        for part in parts
+        for draw, call in zip(
+            part, run_all(program, [(each, How(), "") for each in part]), strict=True
+        )
+    )
+    for draw, answer in calls:
         outcome = judge_further(program, job.formula, draw, least, answer)
         verdict = add_findings(verdict, outcome.findings)
         difference = outcome.difference if outcome.same is False else ""
@@ -531,24 +529,11 @@ def _find_least(
     return high, difference
 
 
-def _find_outside(picked: Picked) -> list[Diagnostic]:
+def _find_outside(target: Any) -> list[Diagnostic]:
     """What the code reads beside its arguments, so that no run tells of all others."""
-    target = picked.program.code.target
-    names = find_outside(target) if target is not None else ()
-    if not names:
-        return []
-    says = f"the code reads {', '.join(names)}: what it gives may be another at another time"
-    return [Diagnostic("outside", says)]
-
-
-def _run_in_parts(
-    program: Program, draws: Iterable[Draw]
-) -> Iterator[tuple[Draw, Answer | CannotRunError]]:
-    """What the code gives at each draw; it is asked for some of them at once."""
-    left = iter(draws)
-    while part := list(islice(left, _AT_ONCE)):
-        found = run_all(program, [(draw, How(), "") for draw in part])
-        yield from zip(part, (each.get_answer() for each in found), strict=True)
+    read = ", ".join(find_outside(target)) if target is not None else ""
+    says = f"the code reads {read}: what it gives may be another at another time"
+    return [Diagnostic("outside", says)] if read else []
 
 
 def _say(verdict: Verdict, send: Report, same: bool | None, grade: str, *reasons: str) -> Verdict:
@@ -570,14 +555,6 @@ def _judge_all_floats(job: Job, picked: Picked) -> Outcome:
     return total
 
 
-def _add_changes(verdict: Verdict, outcome: Outcome) -> Verdict:
-    said = tuple(
-        Diagnostic("changes-argument", f"the code {reason}, which it was given")
-        for reason in outcome.reasons
-    )
-    return replace(verdict, findings=(*verdict.findings, *said))
-
-
 def _say_random(code: Code, program: Program) -> str:
     """Why the code gives something else at each call."""
     if code.script is not None:
@@ -594,7 +571,10 @@ def _say_random(code: Code, program: Program) -> str:
 def refine(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
     """What comes after the judgement: findings and a proof, or an explanation."""
     if verdict.same:
-        verdict = _add_findings(job, picked, verdict, send)
+        send.begin("the runs in short floats")
+        found = (*find_unstable(picked.program, picked.draws[0]), *_find_empty_rows(job, picked))
+        verdict = replace(verdict, findings=(*verdict.findings, *found))
+        send(verdict)
         send.begin("the sizes far beyond")
         picked, verdict, untried = _judge_far(job, picked, verdict)
         send(verdict)
@@ -609,15 +589,6 @@ def refine(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
         _explain(job, picked, verdict, send)
 
 
-def _add_findings(job: Job, picked: Picked, verdict: Verdict, send: Report) -> Verdict:
-    send.begin("the runs in short floats")
-    found = list(find_unstable(picked.program, picked.draws[0]))
-    found += _find_empty_rows(job, picked)
-    verdict = replace(verdict, findings=(*verdict.findings, *found))
-    send(verdict)
-    return verdict
-
-
 def _prove(job: Job, picked: Picked, verdict: Verdict, send: Report) -> tuple[Picked, Verdict]:
     """Proved, if the code can be lifted and both sides have one normal form.
 
@@ -626,13 +597,13 @@ def _prove(job: Job, picked: Picked, verdict: Verdict, send: Report) -> tuple[Pi
     if job.backward or not _may_be_exact(verdict):
         return picked, verdict
     send.begin("the proof")
+    proof = None
     try:
         proof = find_proof(job, picked)
     except (CannotRunError, DeriveError):
-        return picked, verdict
+        pass
     except Exception as error:  # a mistake of ours takes nothing from what is known already
         log_error(error)
-        return picked, verdict
     if proof is None:
         return picked, verdict
     verdict = replace(verdict, grade="proved", reasons=(proof.words,))

@@ -99,8 +99,7 @@ def judge_floats(
     values = draw.make_inputs(empty_row=empty_row)
     answer = program.run(values, draw.sizes)
     outcome = compare_results(program, answer.results, find_wanted(formula, draw, values))
-    sources = {**program.arguments, **program.parameters}
-    given = [name for slot in answer.changed for name in find_names(sources[slot])]
+    given = [n for slot in answer.changed for n in find_names(program.sources[slot])]
     changed = [name for name in given if name in values]
     outcome.reasons = [f"changes {name}" for name in dict.fromkeys(changed)]
     if outcome.difference:
