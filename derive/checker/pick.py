@@ -138,12 +138,21 @@ class _Search:
         if best is not None and best.fits and best.agrees:
             return self._pick(best)
         if not self._is_incurable():
-            guess = self._find_guess(best)
+            guess: Trial | None = None
+            for trial in self._guess(best):  # the first that agrees, else the nearest
+                guess = _choose(guess, trial)
+                if trial.agrees:
+                    guess = trial
+                    break
             if best is None and guess is not None and guess.is_open:
                 return self._pick(guess)
             if best is None and guess is not None:
-                failure = error or _say_misfit(guess)
-                guess = guess if guess.agrees else _say_it_runs(guess)
+                needs = guess.same_if.says if guess.same_if is not None else "other shapes"
+                lacks = "its parameters have other shapes than the formula's tensors"
+                if not guess.agrees and guess.same_if is not None:  # enough to run, no more
+                    says = f"{needs.replace('the same', 'it runs', 1)}, and is still not the same"
+                    guess = replace(guess, same_if=replace(guess.same_if, says=says))
+                failure = error or CannotRunError(f"{lacks}: {needs}")
                 return replace(self._pick(guess), failure=failure, failed_at=self.failed_at)
             if best is not None and guess is not None and guess.agrees:
                 best = guess if guess.is_open else replace(best, same_if=guess.same_if)
@@ -252,16 +261,8 @@ class _Search:
                 continue
             yield Trial(ran, draws, first, fits, agrees)
 
-    def _find_guess(self, best: Trial | None) -> Trial | None:
-        """A trial that rests on what nobody has said; first one that agrees."""
-        found: Trial | None = None
-        for trial in self._guess(best):
-            found = _choose(found, trial)
-            if trial.agrees:
-                return trial
-        return found
-
     def _guess(self, best: Trial | None) -> Iterator[Trial]:
+        """Trials that rest on what nobody has said."""
         kept = list(self.errors)
         for subject in find_subjects(self.task, {}):
             yield from self._guess_numbers(subject)
@@ -284,19 +285,18 @@ class _Search:
                     yield _ask(trial, said)
 
     def _guess_layouts(self, subject: Subject) -> Iterator[Trial]:
-        for base in [base for group in subject.groups for base in group][:1]:
-            draws = self.tried or make_draws(self.task.system, base)
-            if draws is None:
-                return
-            programs = list(islice(subject.make(draws.first, []), MOST_AT_GUESSES))
-            moved = (
-                new
-                for program in programs
-                if not program.code.is_einsum
-                for new in find_layouts(program, self.task.system, program.told)
-            )
-            for trial in self._try_programs(islice(moved, MOST_GUESSED), draws, []):
-                yield replace(trial, same_if=_say_bind(trial.program.assumed))
+        base = subject.find_base()
+        draws = None if base is None else self.tried or make_draws(self.task.system, base)
+        if draws is None:
+            return
+        moved = (
+            new
+            for program in islice(subject.make(draws.first, []), MOST_AT_GUESSES)
+            if not program.code.is_einsum
+            for new in find_layouts(program, self.task.system, program.told)
+        )
+        for trial in self._try_programs(islice(moved, MOST_GUESSED), draws, []):
+            yield replace(trial, same_if=_say_bind(trial.program.assumed))
 
     def _guess_orders(self, subject: Subject) -> Iterator[Trial]:
         """Parameters in another order than is stated: one of them, or all of a shape."""
@@ -314,36 +314,35 @@ class _Search:
                             yield replace(trial, same_if=_say_bind(assumed))
 
     def _guess_coincidences(self, subject: Subject) -> Iterator[Trial]:
-        system = self.task.system
-        for base in [base for group in subject.groups for base in group][:1]:
-            stated = self.tried.first.ties if self.tried is not None else ()
-            tied = {*base, *(name for name, _ in stated)}
-            names = [name for name in find_sizes(system) if name not in tied]
-            for ties in islice(find_coincidences(names, find_merged(system)), MOST_GUESSED):
-                draws = make_draws(system, base, (*stated, *ties))
-                if draws is None:
-                    continue
-                programs = islice(subject.make(draws.first, []), MOST_AT_GUESSES)
-                said = " and ".join(f"{name} = {'*'.join(map(str, made))}" for name, made in ties)
-                for trial in self._try_programs(programs, draws, []):
-                    yield replace(trial, same_if=_say_where(said))
+        system, base = self.task.system, subject.find_base()
+        stated = self.tried.first.ties if self.tried is not None else ()
+        tied = {*(base or ()), *(name for name, _ in stated)}
+        names = [name for name in find_sizes(system) if name not in tied]
+        for ties in islice(find_coincidences(names, find_merged(system)), MOST_GUESSED):
+            draws = None if base is None else make_draws(system, base, (*stated, *ties))
+            if draws is None:
+                continue
+            programs = islice(subject.make(draws.first, []), MOST_AT_GUESSES)
+            said = " and ".join(f"{name} = {'*'.join(map(str, made))}" for name, made in ties)
+            same_if = Diagnostic(
+                "same-if",
+                f"the same only where {said}, which the code does not say",
+                help=f"assert {said.replace(' = ', ' == ')} in the code if that is meant",
+            )
+            for trial in self._try_programs(programs, draws, []):
+                yield replace(trial, same_if=same_if)
 
     def _guess_sizes(self, subject: Subject) -> Iterator[Trial]:
         """One of the numbers that a module was made with as a size that its name does not say."""
         if find_kind(self.task.code.target) != "module" or self.task.code.script is not None:
             return
         names = find_sizes(self.task.system)
-        bases = [base for group in subject.groups for base in group][:1]
-        tries = (
-            (base, name, value)
-            for base in bases
-            for name in names
-            if name not in base
-            for value in dict.fromkeys(subject.numbers.values())
-        )
-        for base, name, value in islice(tries, MOST_FIXED):
-            for trial in self._try_stated(subject, {**base, name: value}):
-                yield replace(trial, same_if=_say_sizes({name: value}))
+        base = subject.find_base() or {}
+        numbers = dict.fromkeys(subject.numbers.values())
+        sizes = ({name: value} for name in names if name not in base for value in numbers)
+        for one in islice(sizes if subject.groups else (), MOST_FIXED):
+            for trial in self._try_stated(subject, {**base, **one}):
+                yield replace(trial, same_if=_say_sizes(one))
 
     def _widen(self, subject: Subject, own: Trial) -> Trial:
         """A script at other sizes too than its own, if it is the same there as it is at its own.
@@ -469,27 +468,6 @@ def _say_bind(binds: Sequence[str]) -> Diagnostic:
 def _say_sizes(sizes: Mapping[str, int]) -> Diagnostic:
     said = ", ".join(f"{name}={size}" for name, size in sizes.items())
     return Diagnostic("same-if", f"the same for {said}", help=f"say --sizes {said}")
-
-
-def _say_where(said: str) -> Diagnostic:
-    return Diagnostic(
-        "same-if",
-        f"the same only where {said}, which the code does not say",
-        help=f"assert {said.replace(' = ', ' == ')} in the code if that is meant",
-    )
-
-
-def _say_it_runs(trial: Trial) -> Trial:
-    """The trial, with what it says to be enough for the code to run, though not to be the same."""
-    if trial.same_if is None:
-        return trial
-    says = f"{trial.same_if.says.replace('the same', 'it runs', 1)}, and is still not the same"
-    return replace(trial, same_if=replace(trial.same_if, says=says))
-
-
-def _say_misfit(trial: Trial) -> CannotRunError:
-    says = trial.same_if.says if trial.same_if is not None else "other shapes"
-    return CannotRunError(f"its parameters have other shapes than the formula's tensors: {says}")
 
 
 def _explain_sizes(draw: Draw, task: Task) -> Iterator[Diagnostic]:

@@ -342,8 +342,7 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
     short = judge_short(picked, job.formula)
     verdict = replace(verdict, findings=(*verdict.findings, *short.findings))
     if short.same is False:
-        verdict = replace(verdict, difference=short.difference)
-        return picked, _say(verdict, send, False, "different")
+        return picked, _say(replace(verdict, difference=short.difference), send, False, "different")
     known = _require_numbers(verdict, floats)
     send(known)  # all its draws are done
     send.begin("random fields")

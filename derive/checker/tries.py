@@ -42,7 +42,7 @@ from derive.ir.nodes import ScalarInput, System
 from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from derive.checker.draws import Draw
     from derive.checker.source.script import Script
@@ -92,6 +92,10 @@ class Subject:
     make_unsaid: Make | None = None
     guessed: tuple[str, ...] = ()
 
+    def find_base(self) -> Mapping[str, int] | None:
+        """The first of the sizes that it fixes."""
+        return next((base for group in self.groups for base in group), None)
+
 
 def find_subjects(task: Task, orders: Orders) -> Iterator[Subject]:
     """The code as a function of the formula's tensors; parameters of some orders are assumed."""
@@ -134,17 +138,14 @@ def _find_module(task: Task, orders: Orders) -> Subject:
     own, literals = find_own_numbers(task.code)
     numbers = {**own, **find_attributes(task.code.target)}
     solved = list(islice(solve_sizes(holders, [*numbers.values()], fixed), MOST_SIZES))
-    names = [name for holder in holders for name in _name_extents(holder.tensor)]
-    groups: dict[tuple[int, int], list[Mapping[str, int]]] = defaultdict(list)
-    for sizes in solved:
-        groups[_count_said({n: s for n, s in sizes.items() if n in names}, numbers)].append(sizes)
+    names = {name for holder in holders for name in _name_extents(holder.tensor)}
 
     def make(draw: Draw, _: list[list[Statement]]) -> Iterator[Program]:
         sources = find_sources(holders, draw.sizes)
         for program in programs if sources is not None else ():
             yield replace(program, parameters={**program.parameters, **(sources or {})})
 
-    ordered = [groups[key] for key in sorted(groups, reverse=True)]
+    ordered = _group_sizes(solved, numbers, names)
     held = {holder.slot.name: holder.tensor.name for holder in holders if not holder.told}
     return Subject(ordered, make, numbers, literals, held)
 
@@ -166,15 +167,21 @@ def _name_extents(tensor: Any) -> Iterator[str]:
     return (p.name for extent in tensor.shape for p in walk(extent) if isinstance(p, Size))
 
 
-def _count_said(sizes: Mapping[str, int], numbers: Mapping[str, int]) -> tuple[int, int]:
-    """How many of a module's numbers are sizes, and of how many the names say so."""
-    said = sum(
-        UNSAID - rank_size(called.rpartition(".")[2], name)
-        for called, number in numbers.items()
-        for name, size in sizes.items()
-        if number == size
-    )
-    return len({*sizes.values()} & {*numbers.values()}), said
+def _group_sizes(
+    solved: Sequence[Mapping[str, int]], numbers: Mapping[str, int], names: Collection[str]
+) -> list[list[Mapping[str, int]]]:
+    """The assignments, those first of which the code's numbers and their names say most."""
+    groups: dict[tuple[int, int], list[Mapping[str, int]]] = defaultdict(list)
+    for sizes in solved:
+        own = {name: size for name, size in sizes.items() if name in names}
+        said = sum(
+            UNSAID - rank_size(called.rpartition(".")[2], name)
+            for called, number in numbers.items()
+            for name, size in own.items()
+            if number == size
+        )
+        groups[len({*own.values()} & {*numbers.values()}), said].append(sizes)
+    return [groups[key] for key in sorted(groups, reverse=True)]
 
 
 def find_own_numbers(code: Code) -> tuple[dict[str, int], list[int]]:
@@ -556,7 +563,9 @@ def _match_script(task: Task, script: Script, result: str) -> tuple[Match, list[
     made_from |= {name for name, _ in script.unused}  # it may have been meant to be read
     names = [name for name in script.arguments if name in made_from and name not in told]
     names = [name for name in names if name not in (*script.filled, *script.called)]
-    slots = [_to_slot(task.code, name, name not in script.made) for name in names]
+    values = {name: getattr(task.code.names.get(name), "shape", None) for name in names}
+    shapes = {n: tuple(shape) for n, shape in values.items() if shape is not None}
+    slots = [Slot(n, required=n not in script.made, shape=shapes.get(n)) for n in names]
     bound = {name for source in told.values() for name in find_names(source)}
     left = [tensor for tensor in find_tensors(task.system) if tensor.name not in bound]
     match = Match(told, left, [])
@@ -619,10 +628,7 @@ def _find_script(task: Task, match: Match, slots: list[Slot], result: str) -> Su
     numbers, literals = find_own_numbers(code)
     holders = find_holders(system, program, shaped, {})
     solved = list(islice(solve_sizes(holders, [*numbers.values()], fixed), MOST_SIZES))
-    groups: dict[tuple[int, int], list[Mapping[str, int]]] = defaultdict(list)
-    for each in solved:
-        groups[_count_said(each, numbers)].append(each)
-    ordered = [groups[key] for key in sorted(groups, reverse=True)] or [[fixed]]
+    ordered = _group_sizes(solved, numbers, {*find_sizes(system)}) or [[fixed]]
     sizes = _find_number_sizes(script, match, system, script.numbers)
     wider = [program]
     if sizes:
@@ -652,12 +658,6 @@ def _find_number_sizes(
     plain = find_sizes(system)
     sizes = {name: min(extents) for name, extents in found.items() if len(extents) == 1}
     return {name: size for name, size in sizes.items() if size in plain}
-
-
-def _to_slot(code: Code, name: str, required: bool) -> Slot:
-    value: Any = code.names.get(name)
-    shape = tuple(value.shape) if hasattr(value, "shape") else None
-    return Slot(name, required=required, shape=shape)
 
 
 def _find_results(code: Code, system: System) -> list[str]:
