@@ -212,10 +212,17 @@ def _solve(
         if left == right:
             yield from _solve(rest, names, told, extents, ties)
             continue
-        if stated.is_multiple:
-            tie = _make_multiple(one, other, told, extents)
-        else:
-            tie = _make_tie((*(left - right).elements(),), (*(right - left).elements(),), told)
+        tie: Tie | None = None
+        if stated.is_multiple:  # the one size as the other times a third, or twice
+            if len(one) == len(other) == 1 and one != other and one[0] not in told:
+                third = [names for names in extents if other[0] in names and one[0] not in names]
+                tie = str(one[0]), (third or [(other[0], _FACTOR)])[0]
+        else:  # with one size on its left
+            mine, yours = (*(left - right).elements(),), (*(right - left).elements(),)
+            for a, b in ((yours, mine), (mine, yours)):
+                is_single = len(a) == 1 and b and isinstance(a[0], str)
+                if tie is None and is_single and a[0] not in told and a[0] not in b:
+                    tie = str(a[0]), b
         if tie is not None and len(tie[1]) > stated.is_product:
             made = ((name, _expand(whole, (tie,))) for name, whole in ties)
             yield from _solve(rest, names, told, extents, (*made, tie))
@@ -224,24 +231,6 @@ def _solve(
 def _expand(names: Names, ties: Ties) -> Names:
     known = dict(ties)
     return tuple(n for name in names for n in (known.get(str(name)) or (name,)))
-
-
-def _make_tie(one: Names, other: Names, told: Collection[str]) -> Tie | None:
-    """The tie under which two products agree; None if there is none with one size on its left."""
-    for a, b in ((other, one), (one, other)):
-        if len(a) == 1 and b and isinstance(a[0], str) and a[0] not in told and a[0] not in b:
-            return a[0], b
-    return None
-
-
-def _make_multiple(
-    one: Names, other: Names, told: Collection[str], extents: Sequence[Names]
-) -> Tie | None:
-    """The one size as the other times a third: as the formula has it, or twice."""
-    if len(one) != 1 or len(other) != 1 or one == other or one[0] in told:
-        return None
-    products = [names for names in extents if other[0] in names and one[0] not in names]
-    return str(one[0]), (products or [(other[0], _FACTOR)])[0]
 
 
 def set_sizes(sizes: Mapping[str, int], ties: Ties) -> dict[str, int]:
@@ -311,11 +300,14 @@ class Draw:
 
     def make_inputs(self, dtype: Any = None, *, empty_row: bool = False) -> dict[str, Any]:
         """Inputs of the formula by name, new ones at every call."""
+        import torch
+
         values = draw_inputs(self.system, self.sizes, self.seed, dtype, empty_row=empty_row)
         plain = draw_inputs(self.system, self.sizes) if self.defaulted else {}
         values |= {name: plain[name] for name in self.defaulted}
-        if not empty_row:
-            values = {name: _keep_rows(value) for name, value in values.items()}
+        for name, value in () if empty_row else values.items():
+            if getattr(value, "dtype", None) is torch.bool and 1 in value.shape:
+                values[name] = torch.ones_like(value)  # else a row along that index were empty
         scalars = [entry for entry in self.system.inputs if isinstance(entry, ScalarInput)]
         for number, entry in enumerate(scalars):
             if entry.name not in self.defaulted and (entry.default is None or self.seed):
@@ -326,15 +318,6 @@ class Draw:
         """What is special about it, and its sizes."""
         sizes = " ".join(f"{name}={size}" for name, size in self.sizes.items())
         return ", ".join(filter(None, (self.reason, f"at {sizes}" if sizes else "")))
-
-
-def _keep_rows(value: Any) -> Any:
-    """A mask with an index of extent 1 is all true: else a row along that index would be empty."""
-    import torch
-
-    if isinstance(value, torch.Tensor) and value.dtype is torch.bool and 1 in value.shape:
-        return torch.ones_like(value)
-    return value
 
 
 @dataclass(frozen=True)
@@ -435,7 +418,7 @@ def pass_limits(draw: Draw, *, has_loops: bool) -> Iterator[tuple[str, list[Draw
 
     What rounds of a loop, an alphabet or a table bound stands in the code as no number.
     """
-    for name in _find_free(draw):
+    for name in find_free_sizes(draw):
         fars = (lengthen(draw, name, far) for far in _FAR[: -1 if has_loops else None])
         yield name, [far for far in fars if far is not None and count(far) <= MOST_ELEMENTS]
 
@@ -445,23 +428,25 @@ def lengthen(draw: Draw, name: str, size: int) -> Draw | None:
 
     Integers that look up are at both ends of their range.
     """
-    small = {other: min(draw.sizes[other], 2 + k % 2) for k, other in enumerate(_find_free(draw))}
+    small = {
+        other: min(draw.sizes[other], 2 + k % 2) for k, other in enumerate(find_free_sizes(draw))
+    }
     tries = (draw.resize(**{**rest, name: size}) for rest in (small, {}))
     far = next((each for each in tries if each is not None), None)
     if far is None:
         return None
     is_whole = any(getattr(entry, "kind", "") == "int" for entry in draw.system.inputs)
-    change = partial(put, _find_integer_ends, 0) if is_whole else None
+
+    def find_pool(draw: Draw, entry: Tensor) -> list[float]:
+        return list(find_ends(draw, entry)) if entry.kind == "int" else []
+
+    change = partial(put, find_pool, 0) if is_whole else None
     return replace(far, change=change, reason=f"{name} is {size}", is_limit=True)
 
 
-def _find_free(draw: Draw) -> list[str]:
+def find_free_sizes(draw: Draw) -> list[str]:
     """The sizes that may be otherwise."""
     return [name for name in draw.sizes if name not in {*draw.fixed, *dict(draw.ties)}]
-
-
-def _find_integer_ends(draw: Draw, entry: Tensor) -> list[float]:
-    return list(find_ends(draw, entry)) if entry.kind == "int" else []
 
 
 def pass_bounds(draw: Draw, most: int = MOST_ELEMENTS) -> tuple[list[Draw], list[int]]:
@@ -548,7 +533,7 @@ def count(draw: Draw) -> int:
 
 
 def _list_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[tuple[dict[str, int], str]]:
-    names = _find_free(draw)
+    names = find_free_sizes(draw)
     for size, name in itertools.product((1, 2), names):
         yield {name: size}, f"{name} is {size}"
     for one, other in combinations(names, 2):
@@ -568,8 +553,13 @@ def _list_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[tuple[dict[str
         for name in names:
             for size in (number - 1, number, number + 1):
                 yield {name: size}, f"{name} is {size}, for the {number} of {whose}"
+    # Products that code may compare with a number: of two sizes, and of a whole tensor.
+    tensors = [entry for entry in draw.system.inputs if isinstance(entry, Tensor)]
+    inside = [{getattr(p, "name", "") for x in e.shape for p in walk(x)} for e in tensors]
+    shapes = (tuple(name for name in names if name in own) for own in inside)
+    products = [p for p in dict.fromkeys((*combinations(names, 2), *shapes)) if len(p) > 1]
     for number, whose in sorted(owners.items()):
-        for others in _list_products(draw, names):
+        for others in products:
             for name in others:
                 rest = prod(draw.sizes[other] for other in others if other != name)
                 size = number // max(rest, 1) + 1
@@ -580,14 +570,6 @@ def _list_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[tuple[dict[str
 
 def _find_lengths(numbers: Iterable[float]) -> set[int]:
     return {abs(int(n)) for n in numbers if math.isfinite(n) and n == int(n) and abs(n) > 2}
-
-
-def _list_products(draw: Draw, names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Products of sizes that code may compare with a number: of two, and of a whole tensor."""
-    tensors = [entry for entry in draw.system.inputs if isinstance(entry, Tensor)]
-    parts = [{getattr(part, "name", "") for x in e.shape for part in walk(x)} for e in tensors]
-    whole = [tuple(name for name in names if name in inside) for inside in parts]
-    return [each for each in dict.fromkeys((*combinations(names, 2), *whole)) if len(each) > 1]
 
 
 def find_numbers(system: System) -> list[float]:

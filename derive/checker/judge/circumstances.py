@@ -18,13 +18,14 @@ import struct
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, zip_longest
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.draws import find_free_sizes
 from derive.checker.judge import judge_at
 from derive.checker.program import check_answer, find_names
 from derive.checker.runs import Answer, Given, How, make_module, precisely, run_target
@@ -301,17 +302,13 @@ def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
             code = inner.__code__
             defaults = inner.__defaults__ or ()
             own = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
-            kept = dict(zip(own, defaults, strict=True))
-            cells = zip(code.co_freevars, inner.__closure__ or (), strict=True)
-            kept |= inner.__kwdefaults__ or {}
-            kept |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+            kept = dict(zip(own, defaults, strict=True)) | (inner.__kwdefaults__ or {})
+            for name, cell in zip(code.co_freevars, inner.__closure__ or (), strict=True):
+                with suppress(ValueError):  # a cell that is empty yet
+                    kept[name] = cell.cell_contents
             kept |= inner.__dict__
-            known = inner.__globals__
-            kept |= {
-                n: known[n]
-                for n in code.co_names
-                if n in known and not isinstance(known[n], ModuleType)
-            }
+            read = {n: inner.__globals__[n] for n in code.co_names if n in inner.__globals__}
+            kept |= {n: each for n, each in read.items() if not isinstance(each, ModuleType)}
             yield from ((name, tell(each)) for name, each in kept.items())
             return
         kind = value if isinstance(value, type) else type(value)
@@ -330,13 +327,6 @@ def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
                 yield from look(method)
 
     return look(target)
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True)
@@ -382,13 +372,26 @@ def judge_circumstances(program: Program, draws: Sequence[Draw]) -> Circumstance
     values = first.make_inputs()
     read = {n for each in program.parameters.values() for n in find_names(each)}
     own = {name: value for name, value in values.items() if name in read}
+    free = find_free_sizes(first)
+    larger = first.resize(**{name: 1 + max(d.sizes[name] for d in draws) for name in free})
+
+    def keep(_: Draw, values: dict[str, Any]) -> dict[str, Any]:
+        """The inputs with the parameters of a module as they are, where they fit."""
+        shapes = {name: getattr(value, "shape", ()) for name, value in values.items()}
+        return values | {n: v for n, v in own.items() if getattr(v, "shape", ()) == shapes[n]}
+
     others = [
-        replace(draw, seed=draw.seed + _SEED, change=partial(_keep, own))
-        for draw in (*draws, *_enlarge(draws))
+        replace(draw, seed=draw.seed + _SEED, change=keep)
+        for draw in (*draws, *(() if larger is None or not free else (larger,)))
     ]
-    if program.constructor:
+    if program.constructor:  # called again where a class is made with the same numbers
         made = program.find_given(values, first.sizes).constructor
-        others = [draw for draw in others if _is_alike(made, program, draw)]
+        found = (program.find_given(d.make_inputs(), d.sizes).constructor for d in others)
+        others = [
+            draw
+            for draw, given in zip(others, found, strict=True)
+            if all(type(v) is type(given[n]) and (v == given[n]) is True for n, v in made.items())
+        ]
     plan = [(first, How(seed=seed), "") for seed in (1, 2)]
     plan += [(draw, How(), "again") for draw in others]
     plan += [(first, How(), at) for at in PROMISED]
@@ -398,12 +401,22 @@ def judge_circumstances(program: Program, draws: Sequence[Draw]) -> Circumstance
     plan += [(first, How(), "noted")] * 2
     calls = run_all(program, plan, once=True)
     usual, again = (call.get_results() for call in calls[:2])
-    if len(usual) != len(again) or not all(map(_is_equal, usual, again)):
+    if len(usual) != len(again) or not all(
+        one.shape == other.shape and bool(((one == other) | (one != one)).all())
+        for one, other in zip(usual, again, strict=True)
+    ):
         return Circumstances(is_random=True)
     chance = _find_chance(program, first, calls[-1].asked)
     if chance:
         return Circumstances(chance=chance)
-    findings = [_say_asked(what) for what in calls[-1].asked]
+    findings = [
+        Diagnostic(
+            "asks-chance",
+            f"the code asks for {what}; at the values that were tried its results do not depend "
+            "on it",
+        )
+        for what in calls[-1].asked
+    ]
     both = sorted(zip(plan[2:], calls[2:], strict=True), key=lambda each: each[0][2] not in _CALLED)
     for (draw, _, at), call in both:  # a state that goes wrong is no fault of a circumstance
         if at == "other mode":
@@ -445,37 +458,6 @@ def _compare(program: Program, usual: Sequence[Any], found: Sequence[Any]) -> st
     return next(filter(None, said), "").replace("the formula says", "and usually")
 
 
-def _is_equal(one: Any, other: Any) -> bool:
-    return one.shape == other.shape and bool(((one == other) | (one != one)).all())
-
-
-def _is_alike(made: Mapping[str, Any], program: Program, draw: Draw) -> bool:
-    """Is a class made with the same numbers at a draw?"""
-    found = program.find_given(draw.make_inputs(), draw.sizes).constructor
-    return all(type(v) is type(found[n]) and bool((v == found[n]) is True) for n, v in made.items())
-
-
-def _enlarge(draws: Sequence[Draw]) -> Iterator[Draw]:
-    """The first draw with every size that is free beyond all that were."""
-    first = draws[0]
-    free = [n for n in first.sizes if n not in first.fixed and n not in dict(first.ties)]
-    larger = first.resize(**{name: 1 + max(d.sizes[name] for d in draws) for name in free})
-    if larger is not None and free:
-        yield larger
-
-
-def _keep(own: Values, draw: Draw, values: dict[str, Any]) -> dict[str, Any]:
-    """The inputs with the parameters of a module as they are, where they fit."""
-    import torch
-
-    fits = {
-        n: v
-        for n, v in own.items()
-        if not isinstance(v, torch.Tensor) or v.shape == values[n].shape
-    }
-    return values | fits
-
-
 def _repeat(draw: Draw, values: dict[str, Any]) -> dict[str, Any]:
     """The inputs with what stands first in each of them all along."""
     return {
@@ -498,13 +480,6 @@ def _find_chance(program: Program, draw: Draw, asked: Sequence[str]) -> str:
                 return "the code gives something else at another time"
             return "the code gives something else with other random numbers"
     return ""
-
-
-def _say_asked(what: str) -> Diagnostic:
-    return Diagnostic(
-        "asks-chance",
-        f"the code asks for {what}; at the values that were tried its results do not depend on it",
-    )
 
 
 def _name_mode(program: Program, usual: Sequence[Any], call: Called) -> Iterator[Diagnostic]:
