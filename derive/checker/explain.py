@@ -30,7 +30,7 @@ from derive.checker.edits import ERRORS, Judge, Keeping, Run, Search, is_close
 from derive.checker.edits.sites import World
 from derive.checker.inputs import SCALES, scale, vary_inputs
 from derive.checker.judge import judge_at
-from derive.checker.lines import Lines, find_changed_line, find_lines, find_result_line
+from derive.checker.lines import Lines, find_changed_line, find_lines
 from derive.checker.source.load import CannotRunError, find_literals
 from derive.checker.source.reading import say_line
 from derive.checker.trace import Node, Trace, find_match, is_condition, record_program
@@ -225,7 +225,7 @@ class _Inquiry:
         if self.budget.left <= 0:
             return plain
         words = find_result_edit(case.system, judge)
-        line = plain.line or find_result_line(self.trace)
+        line = plain.line or lines.result_line
         found, suspects = replace(plain, line=line, edit=words, placed=line), {line or 0}
         if not words:
             found, suspects = self.edit_formula(plain, _FORMULA)
@@ -252,7 +252,7 @@ class _Inquiry:
             found = replace(plain, line=line, edit=words, placed=line) if words else plain
             return found, {found.line or 0}
         placed = find_changed_line(lines, edit.system, judge)
-        line = placed or plain.line or find_result_line(self.trace)
+        line = placed or plain.line or lines.result_line
         if edit.system.results != judge.system.results:  # only what is returned is another
             placed = line
         if edit.about == "a place" and plain.line is not None:  # it is laid out before it is read

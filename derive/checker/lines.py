@@ -35,6 +35,11 @@ class Lines:
     matches: dict[Event, Match] = field(default_factory=dict)
     good: set[int] = field(default_factory=set)  # events that are nodes or lead to one
 
+    @property
+    def result_line(self) -> int | None:
+        """The line that makes the result."""
+        return self.trace.events[-1].line if self.trace.events else None
+
     @cached_property
     def forms(self) -> frozenset[Expr]:
         """All that the formula's nodes are, and what code may have for them."""
@@ -121,7 +126,10 @@ class Lines:
             if match is None:
                 continue
             number, whole = match.node.equation, match.node.whole
-            if self._is_turned(match):
+            kept = find_kept(self.system.equations[number]) if number >= 0 else ()
+            order = [(match.node.indices[at], match.node.value.shape[at]) for at in match.order]
+            ranks = [(kept.index(index), extent) for index, extent in order if index in kept]
+            if any(a > b and one == two > 1 for (a, one), (b, two) in combinations(ranks, 2)):
                 found[line] = "turned"
             elif match.factor and whole and number not in self.made:
                 found[line] = "a multiple"
@@ -129,15 +137,6 @@ class Lines:
                 alone = whole and number >= 0 and len(self.made[number]) == 1
                 found[line] = "an equation" if alone else "a part"
         return found
-
-    def _is_turned(self, match: Match) -> bool:
-        """Have two indices of one extent another order than in the equation?"""
-        if match.node.equation < 0:
-            return False
-        kept = find_kept(self.system.equations[match.node.equation])
-        order = [(match.node.indices[at], match.node.value.shape[at]) for at in match.order]
-        ranks = [(kept.index(index), extent) for index, extent in order if index in kept]
-        return any(a > b and one == two > 1 for (a, one), (b, two) in combinations(ranks, 2))
 
     def count_met(self, prints: Sequence[Print]) -> int:
         """How many nodes have one of these fingerprints; equations count twice."""
@@ -156,8 +155,7 @@ class Lines:
     def find_first_wrong(self) -> int | None:
         """The first line whose value is no node and leads to none, though what it reads does."""
         for event in self.told:
-            reads = (number in self.good for number in event.reads)
-            if event.number not in self.good and all(reads):
+            if event.number not in self.good and self.good.issuperset(event.reads):
                 return event.line
         return None
 
@@ -174,8 +172,9 @@ class Lines:
         for event in self.told:
             found = find_match(event.value, nodes, self.sizes, self.prints[event])
             lost[event.line] = found is None
-            if found is not None and found.node.whole:
-                met |= {n.equation for n in nodes if n.whole and n.print and _is_like(n, found)}
+            if found is not None and found.node.whole and (own := found.node.print):
+                whole = (n for n in nodes if n.whole and n.print)
+                met |= {n.equation for n in whole if n.print and n.print.is_like(own)}
         missed = sum(number not in met for number in range(len(edited.equations)))
         return sum(lost.values()) + missed
 
@@ -193,12 +192,6 @@ def find_all_nodes(edited: System, judge: Judge) -> list[Node]:
         return list(find_nodes(edited, judge.evaluate(edited)))
     except ERRORS:
         return []
-
-
-def _is_like(node: Node, match: Match) -> bool:
-    assert node.print is not None
-    assert match.node.print is not None
-    return node.print.is_like(match.node.print)
 
 
 def find_lines(system: System, evaluator: Any, trace: Trace, sizes: Mapping[str, int]) -> Lines:
@@ -227,7 +220,13 @@ def find_lines(system: System, evaluator: Any, trace: Trace, sizes: Mapping[str,
 def find_changed_line(lines: Lines, edited: System, judge: Judge) -> int | None:
     """The first line whose value is what the edit changes; else, one that is new with it."""
     nodes = find_all_nodes(edited, judge)
-    changed = find_changed_forms(lines, edited)
+    before = {e.target.tensor.name: e.value for e in lines.system.equations}
+    apart = {  # what the edit puts in and what is around it, and what code may have for these
+        node
+        for each in edited.equations
+        for node in _find_path(before.get(each.target.tensor.name, each.value), each.value)
+    }
+    changed = ({form for expr in apart for form in find_forms(expr)} - lines.forms) | apart
     names = {e.target.tensor.name for e in edited.equations if e not in lines.system.equations}
     mine = [n for n in nodes if n.of in names and (n.whole or n.expr in changed)]
     events = _find_origins(lines, mine)
@@ -237,12 +236,6 @@ def find_changed_line(lines: Lines, edited: System, judge: Judge) -> int | None:
         if event not in lines.matches and _is_one(lines, event, nodes):
             return event.line
     return None
-
-
-def find_changed_forms(lines: Lines, edited: System) -> set[Expr]:
-    """What the edit puts in, what is around it, and what code may have for these."""
-    apart = tuple(find_changed_nodes(lines.system, edited))
-    return ({form for expr in apart for form in find_forms(expr)} - lines.forms) | {*apart}
 
 
 def _is_one(lines: Lines, event: Event, nodes: Sequence[Node]) -> bool:
@@ -266,28 +259,16 @@ def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
         if not same:
             found.append(event)
     mine = {node.equation for node in nodes if node.whole}
-    twins = dict.fromkeys(event.line for event in found if _is_twin(lines, event, mine))
+    exact = {event: lines.matches[event].node for event in lines.exact}
+    twins = dict.fromkeys(  # that are the whole of another equation of the formula itself
+        event.line
+        for event in found
+        if event in exact and exact[event].whole and exact[event].equation not in mine
+    )
     if len(twins) > 1:
         first = next(iter(twins))
         return [event for event in found if event.line != first]
     return found
-
-
-def _is_twin(lines: Lines, event: Event, mine: set[int]) -> bool:
-    """Is it the whole of another equation of the formula itself?"""
-    match = lines.matches.get(event)
-    if match is None or match.factor:
-        return False
-    return match.node.whole and match.node.equation not in mine
-
-
-def find_changed_nodes(old: System, edited: System) -> Iterator[Expr]:
-    """The nodes that the edit puts in, and those around them."""
-    before = {equation.target.tensor.name: equation for equation in old.equations}
-    for equation in edited.equations:
-        was = before.get(equation.target.tensor.name)
-        if was is not None and was is not equation:
-            yield from _find_path(was.value, equation.value)
 
 
 def _find_path(old: Expr, new: Expr) -> Iterator[Expr]:
@@ -299,8 +280,3 @@ def _find_path(old: Expr, new: Expr) -> Iterator[Expr]:
     if type(old) is type(new) and len(one) == len(two):
         apart = [pair for pair in zip(one, two, strict=True) if pair[0] is not pair[1]]
         yield from chain.from_iterable(_find_path(*pair) for pair in apart)
-
-
-def find_result_line(trace: Trace) -> int | None:
-    """The line that makes the result."""
-    return trace.events[-1].line if trace.events else None

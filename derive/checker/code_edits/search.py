@@ -198,14 +198,18 @@ class Mender:
 
     def _choose(self, right: list[Correction]) -> Correction | None:
         """The best of edits that pass the trials which is right beyond them."""
-        ranked = sorted(right, key=self._rate) if len(right) > 1 else right
-        return next((each for each in ranked if self.is_confirmed(each)), None)
 
-    def _rate(self, correction: Correction) -> tuple[int, int, int, float]:
-        """How contrived an edit is, how much it leaves without a meaning, what it costs."""
-        with exchange(self.program.code, correction.source, correction.line):
-            ends, others = self.count_parts()
-        return count_contrived(correction.source), -ends, -others, correction.rewrite.cost
+        def rate(correction: Correction) -> tuple[int, int, int, float]:
+            """How contrived an edit is, how much it leaves without a meaning, what it costs."""
+            with exchange(self.program.code, correction.source, correction.line):
+                ends, others = self.count_parts()
+            return count_contrived(correction.source), -ends, -others, correction.rewrite.cost
+
+        for each in sorted(right, key=rate) if len(right) > 1 else right:
+            with suppress(Exception), exchange(self.program.code, each.source, each.line):
+                if self.confirm(each.source):
+                    return each
+        return None
 
     def _take_batches(
         self, rewrites: Sequence[Rewrite], weight: int, budget: Budget
@@ -247,21 +251,10 @@ class Mender:
         with suppress(Exception), exchange(self.program.code, correction.source, correction.line):
             found = [self.program.run(each.values, each.sizes).results for each in self.trials]
             pairs = zip(found, self.trials, strict=True)
-            passed = all(are_close(one, trial.results, finite=False) for one, trial in pairs)
-            return passed and self._runs_as_much()
+            if not all(are_close(one, trial.results, finite=False) for one, trial in pairs):
+                return False
+            # To avoid a branch, or to go through a loop only once, is to hide what is wrong in it.
+            (lines, repeated), trial = self.ran, self.trials[0]
+            lines_now, repeated_now = watch_program(self.program, trial.values, trial.sizes)
+            return lines.keys() <= lines_now.keys() and {*repeated} <= {*repeated_now}
         return False
-
-    def is_confirmed(self, correction: Correction) -> bool:
-        """Is it right beyond them?"""
-        with suppress(Exception), exchange(self.program.code, correction.source, correction.line):
-            return self.confirm(correction.source)
-        return False
-
-    def _runs_as_much(self) -> bool:
-        """Do all lines run that ran before, and those repeatedly that did?
-
-        To avoid a branch, or to go through a loop only once, is to hide what is wrong in it.
-        """
-        (lines, repeated), trial = self.ran, self.trials[0]
-        lines_now, repeated_now = watch_program(self.program, trial.values, trial.sizes)
-        return lines.keys() <= lines_now.keys() and {*repeated} <= {*repeated_now}

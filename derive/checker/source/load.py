@@ -14,7 +14,7 @@ import inspect
 import linecache
 import re
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import add, lshift, mul, sub, truediv
@@ -163,45 +163,26 @@ def _from_object(code: Any) -> Code:
     import torch
 
     code = getattr(code, "_torchdynamo_orig_callable", getattr(code, "_orig_mod", code))
-    if isinstance(code, torch.nn.Module) or callable(code):
-        is_module = isinstance(code, torch.nn.Module) or hasattr(code, "forward")
-        inner = code.forward if is_module else inspect.unwrap(code)
-        inner = getattr(inner, "__func__", inner)
-        path, source = _find_source(inner)
-        named = code if hasattr(code, "__name__") else type(code)
-        names = getattr(inner, "__globals__", {})
-        findings = _find_unused_names(inner)
-        return Code(
-            getattr(named, "__name__", "the code"),
-            code,
-            path,
-            source,
-            None,
-            findings,
-            {**names, **_find_closure(inner)},
+    if not isinstance(code, torch.nn.Module) and not callable(code):
+        raise refuse(
+            "code-kind",
+            f"{type(code).__name__} is no code",
+            help="give a function, a torch module, a path file.py:name, or the code as a text",
         )
-    raise refuse(
-        "code-kind",
-        f"{type(code).__name__} is no code",
-        help="give a function, a torch module, a path file.py:name, or the code as a text",
-    )
-
-
-def _find_closure(function: Any) -> dict[str, Any]:
-    try:
-        return dict(inspect.getclosurevars(function).nonlocals)
-    except (TypeError, ValueError):
-        return {}
-
-
-def _find_source(function: Any) -> tuple[str, str]:
-    path = getattr(getattr(function, "__code__", None), "co_filename", "")
+    is_module = isinstance(code, torch.nn.Module) or hasattr(code, "forward")
+    inner = code.forward if is_module else inspect.unwrap(code)
+    inner = getattr(inner, "__func__", inner)
+    path, source = getattr(getattr(inner, "__code__", None), "co_filename", ""), ""
     if path and Path(path).is_file():
-        return path, Path(path).read_text(encoding="utf-8", errors="replace")
-    try:
-        return path, "".join(inspect.findsource(function)[0])
-    except (OSError, TypeError):
-        return path, ""
+        source = Path(path).read_text(encoding="utf-8", errors="replace")
+    else:
+        with suppress(OSError, TypeError):
+            source = "".join(inspect.findsource(inner)[0])
+    names = dict(getattr(inner, "__globals__", {}))
+    with suppress(TypeError, ValueError):
+        names |= inspect.getclosurevars(inner).nonlocals
+    named = getattr(code if hasattr(code, "__name__") else type(code), "__name__", "the code")
+    return Code(named, code, path, source, None, _find_unused_names(inner), names)
 
 
 def _find_unused_names(function: Any, places: tuple[str, ...] = ()) -> tuple[Diagnostic, ...]:
@@ -216,24 +197,17 @@ def _unused(name: str, line: int, places: tuple[str, ...]) -> Diagnostic:
 
 
 def _read_path(path: Path) -> Reading:
-    if path.suffix != ".ipynb":
-        return read_python(read_code(path))
+    """What a file says; DeriveError where it cannot be read."""
     try:
-        return read_notebook(path.read_bytes())
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise refuse("file-unreadable", f"cannot read {path}: {reason}") from error
-
-
-def read_code(path: Path) -> str:
-    """The text of a file; DeriveError where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".ipynb":
+            return read_notebook(path.read_bytes())
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise refuse("file-unreadable", f"{path} is not UTF-8 text") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise refuse("file-unreadable", f"cannot read {path}: {reason}") from error
+    return read_python(text)
 
 
 def _from_text(source: _Source, wish: _Wish) -> Code:
@@ -440,29 +414,24 @@ def finish_alone(code: Code) -> tuple[Code, str, dict[str, int]]:
         raise refuse("code-missing", says)
     result = script.chosen or next(iter(script.results), "")
     sources = script.sources.get(result, script.made)
-    tensors = {n: code.names[n] for n in script.made if n in sources and _has_shape(code.names[n])}
-    own = {n: code.names[n] for n in _find_unpacked(script.tree) if type(code.names[n]) is int}
+    made = {name: code.names[name] for name in script.made if name in sources}
+    tensors = {n: v for n, v in made.items() if hasattr(v, "shape") and hasattr(v, "dtype")}
+    lengths: list[ast.expr] = []
+    for node in ast.walk(script.tree):
+        match node:
+            case ast.Assign(
+                targets=[ast.Tuple(elts=parts)],
+                value=ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size")),
+            ):
+                lengths += parts
+    unpacked = [each.id for each in lengths if isinstance(each, ast.Name)]
+    own = {name: code.names[name] for name in unpacked if type(code.names[name]) is int}
     names = {length: name for name, length in own.items()}
     shapes = [
         f"{name}[{', '.join(names.get(int(n), str(int(n))) for n in tensor.shape)}]"
         for name, tensor in tensors.items()
     ]
     return finish_script(code, tuple(tensors), result), "; ".join(shapes), own
-
-
-def _has_shape(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype")
-
-
-def _find_unpacked(tree: ast.Module) -> Iterator[str]:
-    """The names that take the lengths of a tensor."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Assign(
-                targets=[ast.Tuple(elts=names)],
-                value=ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size")),
-            ):
-                yield from (each.id for each in names if isinstance(each, ast.Name))
 
 
 def compile_script(code: Code, text: str) -> CodeType:
