@@ -13,6 +13,7 @@ import os
 import re
 import tokenize
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from io import BytesIO, StringIO
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 _KEPT_BY_TOOLS = ("__pycache__", "node_modules")
 _SUFFIXES = (".py", ".ipynb")
-_MENTIONS = re.compile(rb"einsum|einops")
+_MENTIONS = re.compile(rb"einsum|einops")  # by its import or its call a file says the word
 
 
 class UnreadableError(Exception):
@@ -70,7 +71,12 @@ class Source:
             except ValueError as error:
                 raise UnreadableError(str(error)) from error
             return Source(path, cells.text, tuple(cells.text.split("\n")), cells)
-        text = _decode(data)
+        try:  # as Python reads it: by its mark or its coding line, UTF-8 without
+            encoding, _ = detect_encoding(BytesIO(data).readline)
+            text = data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+        except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+            says = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+            raise UnreadableError(says) from error
         return Source(path, text, tuple(text.split("\n")))
 
     def parse(self) -> ast.Module:
@@ -85,11 +91,6 @@ class Source:
             raise UnparsableError(error.msg, error.lineno or 0, error.offset or 0) from error
         except (ValueError, RecursionError, MemoryError) as error:
             raise UnparsableError(str(error) or "it is nested too deeply") from error
-
-
-def mentions_einsum(data: bytes) -> bool:
-    """Whether a file's bytes may hold an einsum: its import or its call says the word."""
-    return _MENTIONS.search(data) is not None
 
 
 def find_files(paths: Sequence[str], exclude: Sequence[str]) -> Iterator[tuple[str, bool]]:
@@ -126,7 +127,12 @@ def read(path: str) -> bytes:
 def _walk(folder: str) -> Iterator[str]:
     refused: list[str] = []
     for here, folders, files in os.walk(folder, onerror=lambda e: refused.append(str(e.filename))):
-        folders[:] = sorted(f for f in folders if not _is_left_out(here, f))
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not (name.startswith(".") or name in _KEPT_BY_TOOLS)
+            if not os.path.exists(os.path.join(here, name, "pyvenv.cfg"))
+        )
         for name in sorted(files):
             path = os.path.join(here, name)
             # sockets and pipes are no sources; a broken link is told of
@@ -134,12 +140,6 @@ def _walk(folder: str) -> Iterator[str]:
             if name.endswith(_SUFFIXES) and not name.startswith(".") and is_file:
                 yield path
     yield from refused
-
-
-def _is_left_out(here: str, folder: str) -> bool:
-    if folder.startswith(".") or folder in _KEPT_BY_TOOLS:
-        return True
-    return os.path.exists(os.path.join(here, folder, "pyvenv.cfg"))
 
 
 def _is_excluded(shown: str, exclude: Sequence[str]) -> bool:
@@ -151,17 +151,6 @@ def _is_excluded(shown: str, exclude: Sequence[str]) -> bool:
         if any(fnmatch(name, wanted) for name in (*parts, *wholes)):
             return True
     return False
-
-
-def _decode(data: bytes) -> str:
-    """The text as Python reads it: by its mark or its coding line, UTF-8 without."""
-    try:
-        encoding, _ = detect_encoding(BytesIO(data).readline)
-        text = data.decode(encoding)
-    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
-        says = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise UnreadableError(says) from error
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 _COMMENT = re.compile(r"#\s*derive:\s*ignore\b(?:\s*\[([^\]]*)\])?")
@@ -188,7 +177,7 @@ def lint(paths: Sequence[str], exclude: Sequence[str] = ()) -> Report:
         except UnreadableError as error:
             findings.append(_judge_file(UNREADABLE, path, str(error)))
             continue
-        if is_named or mentions_einsum(data):
+        if is_named or _MENTIONS.search(data):
             report = lint_bytes(path, data)
             findings += report.findings
             calls += report.calls
@@ -211,7 +200,11 @@ def lint_bytes(path: str, data: bytes) -> Report:
 
 
 def _lint_source(source: Source) -> Report:
-    calls = [_show(call, source) for call in read_calls(source.parse())]
+    shown = source.cells.shown if source.cells is not None else ()  # by a notebook: that is a use
+    calls = [
+        replace(call, is_bare=False) if call.node.lineno in shown else call
+        for call in read_calls(source.parse())
+    ]
     ignores = read_ignores(source.text)
     # both strings of a conditional may have the same finding
     found = dict.fromkeys(f for call in calls for f in _judge(call, source, ignores))
@@ -219,12 +212,6 @@ def _lint_source(source: Source) -> Report:
     findings = sorted([*_judge_cells(source), *found, *unused], key=lambda f: f.order)
     places = {(call.node.lineno, call.node.col_offset) for call in calls}
     return Report(tuple(findings), 1, len(places))
-
-
-def _show(call: Call, source: Source) -> Call:
-    """The call; where a notebook shows its value, that is a use."""
-    is_shown = source.cells is not None and call.node.lineno in source.cells.shown
-    return replace(call, is_bare=False) if is_shown else call
 
 
 def _judge(call: Call, source: Source, ignores: Sequence[Ignore]) -> Iterator[Finding]:
@@ -281,25 +268,14 @@ def _build(
 ) -> Finding:
     """The finding at line, column (from 0), end line, end column of the source."""
     line, start, end_line, end = span
-    return Finding(
-        rule.code,
-        rule.name,
-        rule.severity,
-        _to_place(source, span),
-        remark.says,
-        remark.help,
-        tuple(facts),
-        _to_mark(source.lines[line - 1], start, end if end_line == line else None),
-    )
-
-
-def _to_place(source: Source, span: tuple[int, int, int, int]) -> Place:
-    line, start, end_line, end = span
+    mark = _to_mark(source.lines[line - 1], start, end if end_line == line else None)
     cell = 0
     if source.cells is not None:
         cell, line = source.cells.places[line - 1]
         end_line = source.cells.places[end_line - 1][1]
-    return Place(source.path, cell, line, start + 1, end_line, end + 1)
+    place = Place(source.path, cell, line, start + 1, end_line, end + 1)
+    severity, says, help = rule.severity, remark.says, remark.help
+    return Finding(rule.code, rule.name, severity, place, says, help, tuple(facts), mark)
 
 
 def _to_mark(line: str, start: int, end: int | None) -> Mark | None:
@@ -373,14 +349,11 @@ class Ignore:
 
 
 def read_ignores(text: str) -> list[Ignore]:
-    """The comments of a file in order."""
+    """The comments of a file in order; what can be parsed and not tokenized has none for us."""
+    ignores: list[Ignore] = []
     if "derive:" not in text:
-        return []
-    return list(_read(text))
-
-
-def _read(text: str) -> Iterator[Ignore]:
-    try:
+        return ignores
+    with suppress(tokenize.TokenError, SyntaxError):
         for token in tokenize.generate_tokens(StringIO(text).readline):
             found = _COMMENT.search(token.string) if token.type == tokenize.COMMENT else None
             if found is None:
@@ -389,9 +362,9 @@ def _read(text: str) -> Iterator[Ignore]:
             codes = None
             if found[1] is not None:
                 codes = tuple(dict.fromkeys(w.strip() for w in found[1].split(",") if w.strip()))
-            yield Ignore(line, column + found.start(), column + found.end(), codes)
-    except (tokenize.TokenError, SyntaxError):
-        return  # what can be parsed and not tokenized has no comments for us
+            start, end = column + found.start(), column + found.end()
+            ignores.append(Ignore(line, start, end, codes))
+    return ignores
 
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -400,53 +373,47 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 
 def to_sarif(findings: Iterable[Finding]) -> dict[str, Any]:
     """The whole log."""
-    driver = {"name": "derive", "rules": [_to_rule(rule) for rule in RULES]}
+    rules = [
+        {
+            "id": rule.code,
+            "name": rule.name,
+            "shortDescription": {"text": rule.title},
+            "fullDescription": {"text": rule.why},
+            "help": {"text": f"Hurts:\n{rule.hurts}\n\nFine:\n{rule.fine}"},
+            "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+        }
+        for rule in RULES
+    ]
+    codes = [rule.code for rule in RULES]
+    results = []
+    for each in findings:
+        place, path = each.place, PurePath(each.place.path)
+        region = {
+            "startLine": place.line,
+            "startColumn": place.column,
+            "endLine": place.end_line,
+            "endColumn": place.end_column,
+        }
+        uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+        location: dict[str, Any] = {
+            "physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}
+        }
+        if place.cell:
+            # the region's lines are those of this cell
+            location["logicalLocations"] = [{"name": f"cell {place.cell}", "kind": "module"}]
+        says = "\n".join([each.says, *each.facts, *([each.help] if each.help else [])])
+        results.append(
+            {
+                "ruleId": each.code,
+                "ruleIndex": codes.index(each.code),
+                "level": _LEVELS[each.severity],
+                "message": {"text": says},
+                "locations": [location],
+            }
+        )
     run = {
-        "tool": {"driver": driver},
+        "tool": {"driver": {"name": "derive", "rules": rules}},
         "columnKind": "unicodeCodePoints",
-        "results": [_to_result(finding) for finding in findings],
+        "results": results,
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-
-
-def _to_rule(rule: Rule) -> dict[str, Any]:
-    return {
-        "id": rule.code,
-        "name": rule.name,
-        "shortDescription": {"text": rule.title},
-        "fullDescription": {"text": rule.why},
-        "help": {"text": f"Hurts:\n{rule.hurts}\n\nFine:\n{rule.fine}"},
-        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
-    }
-
-
-def _to_result(finding: Finding) -> dict[str, Any]:
-    says = "\n".join([finding.says, *finding.facts, *([finding.help] if finding.help else [])])
-    return {
-        "ruleId": finding.code,
-        "ruleIndex": [rule.code for rule in RULES].index(finding.code),
-        "level": _LEVELS[finding.severity],
-        "message": {"text": says},
-        "locations": [_to_location(finding.place)],
-    }
-
-
-def _to_location(place: Place) -> dict[str, Any]:
-    region = {
-        "startLine": place.line,
-        "startColumn": place.column,
-        "endLine": place.end_line,
-        "endColumn": place.end_column,
-    }
-    location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": {"uri": _to_uri(place.path)}, "region": region}
-    }
-    if place.cell:
-        # the region's lines are those of this cell
-        location["logicalLocations"] = [{"name": f"cell {place.cell}", "kind": "module"}]
-    return location
-
-
-def _to_uri(path: str) -> str:
-    pure = PurePath(path)
-    return pure.as_uri() if pure.is_absolute() else quote(pure.as_posix())

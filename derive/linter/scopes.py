@@ -115,16 +115,12 @@ def find_dotted(expr: ast.expr, scope: Scope, depth: int = 0) -> frozenset[str]:
                     found |= {bound}
                 elif bound is None:
                     found |= unknown
-                elif not _is_none(bound):
+                elif not (isinstance(bound, ast.Constant) and bound.value is None):
+                    # `einsum = None` where an import failed: such a name is not called
                     found |= find_dotted(bound, home, depth + 1)
             return found or unknown
         case _:
             return unknown
-
-
-def _is_none(value: ast.expr) -> bool:
-    """`einsum = None` where an import failed: such a name is not called."""
-    return isinstance(value, ast.Constant) and value.value is None
 
 
 class _Walk:
@@ -161,15 +157,11 @@ class _Walk:
                 self.seen.append(Seen(node, scope, node in self._bare and not fails, fails))
             case ast.With() | ast.AsyncWith():
                 fails = fails or any(map(_is_raises, node.items))
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                scope.bind(name, value)
-                self._push([value], scope, fails)
-                return
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                scope.bind(name, value)
-                self._push([value], scope, fails)
-                return
-            case ast.NamedExpr(target=ast.Name(id=name), value=value):
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                | ast.NamedExpr(target=ast.Name(id=name), value=value)
+            ):
                 scope.bind(name, value)
                 self._push([value], scope, fails)
                 return
