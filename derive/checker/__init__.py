@@ -1,7 +1,7 @@
 """The checker on one page: code against formula -> verdict.
 
     source      the code that a person means: read, mended, loaded
-    pick        which argument is which tensor, and at which sizes      slots, bind, tries, draws
+    pick        which argument is which tensor, and at which sizes      slots, bind, tries, samples
     stages      what is asked one after the other, up to the proof      judge, runs
     explain     where code departs from its formula, and the edit       edits, code_edits, trace
 
@@ -25,7 +25,7 @@ from derive.checker.runs.processes import log_error, make_folder, run_in_child
 from derive.checker.source.load import CannotRunError, split_member
 from derive.checker.source.reading import Rename, find_renames
 from derive.checker.stages import judge, refine
-from derive.checker.verdict import Job, Report, Verdict
+from derive.checker.verdict import Job, Progress, Verdict
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
 from derive.frontend.system import to_system
@@ -113,7 +113,7 @@ def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
     from derive.checker.runs.runner import start_runner
 
     torch.set_num_threads(1)
-    report = Report(send, job.start())
+    report = Progress(send, job.start())
     if not hasattr(os, "fork"):
         from derive.checker.source.load import load
 
@@ -132,14 +132,14 @@ def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
             report.end(f"derive itself failed, {type(error).__name__}: {error}")
 
 
-def judge_job(job: Job, load: Callable[..., Code], report: Report) -> None:
+def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:
     """All stages with the code, wherever it lives."""
     report(job.start())
     try:
         code = load()
         report.repaired = "is no Python" if code.broken is not None else ""
         report(_introduce(job, code))
-        picked, verdict = judge(job, code, report.verdict, report)
+        choice, verdict = judge(job, code, report.verdict, report)
     except CannotRunError as error:
         said = job.say_cannot_run(error, report.verdict)
         report(said)
@@ -151,8 +151,8 @@ def judge_job(job: Job, load: Callable[..., Code], report: Report) -> None:
         ((rename, code),) = named
         report.repaired = report.repaired or "does not run"
         report(replace(_introduce(job, code), line=code.broken or rename.line))
-        picked, verdict = judge(job, code, report.verdict, report)
-    refine(job, picked, verdict, report)
+        choice, verdict = judge(job, code, report.verdict, report)
+    refine(job, choice, verdict, report)
 
 
 def _introduce(job: Job, code: Code) -> Verdict:
@@ -168,7 +168,7 @@ def _introduce(job: Job, code: Code) -> Verdict:
 
 
 def _find_renamed(
-    job: Job, load: Callable[..., Code], error: CannotRunError, report: Report
+    job: Job, load: Callable[..., Code], error: CannotRunError, report: Progress
 ) -> list[tuple[Rename, Code]]:
     """What code may read instead of a name that nothing sets: what fits, else what runs.
 
@@ -180,11 +180,11 @@ def _find_renamed(
         report.begin(f"the search for what {rename.old} is")
         try:
             code = load(rename)
-            picked = pick_program(code, job.system, job.binds, job.sizes, job.making)
+            choice = pick_program(code, job.system, job.binds, job.sizes, job.making)
         except (CannotRunError, DeriveError):
             continue
-        if picked.fits and picked.failure is None:
+        if choice.fits and choice.failure is None:
             fitting.append((rename, code))
-        elif picked.fits and picked.failure is not None and picked.failure.line != error.line:
-            others.setdefault(len(picked.draws[0].ties), []).append((rename, code))
+        elif choice.fits and choice.failure is not None and choice.failure.line != error.line:
+            others.setdefault(len(choice.samples[0].relations), []).append((rename, code))
     return fitting or others.get(min(others, default=0), [])

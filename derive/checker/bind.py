@@ -26,7 +26,6 @@ from itertools import combinations, islice, permutations, product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws import Statement
 from derive.checker.program import (
     Program,
     check_source,
@@ -35,6 +34,7 @@ from derive.checker.program import (
     find_names,
     find_tensors,
 )
+from derive.checker.samples import Statement
 from derive.checker.slots import (
     SAID,
     UNSAID,

@@ -9,7 +9,7 @@
 The line is that of the edited code. Where only the formula could be edited, it is the first whose
 value is a part of the edited formula alone; else the first whose value is no part of the formula,
 though all that it reads is. Where no one edit is enough, one that makes a line right is made first,
-and what is then wrong is explained in turn. An edit is confirmed at every draw.
+and what is then wrong is explained in turn. An edit is confirmed at every sample.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.code_edits.operators import Stock
 from derive.checker.code_edits.running import exchange
 from derive.checker.code_edits.search import Budget, Correction, Mender
-from derive.checker.code_edits.sites import Source
-from derive.checker.draws import vary_sizes
-from derive.checker.edits import ERRORS, Judge, Keeping, Run, Search, is_close
-from derive.checker.edits.sites import World
+from derive.checker.code_edits.sites import SourceText
+from derive.checker.edits import ERRORS, BaseEvaluator, EditSearch, Example, Judge, is_close
+from derive.checker.edits.sites import SizedFormula
 from derive.checker.inputs import SCALES, scale, vary_inputs
 from derive.checker.judge import judge_at
 from derive.checker.lines import Lines, find_changed_line, find_lines
+from derive.checker.samples import vary_sizes
 from derive.checker.source.load import CannotRunError, find_literals
 from derive.checker.source.reading import say_line
 from derive.checker.trace import Node, Trace, find_match, is_condition, record_program
@@ -43,10 +43,10 @@ from derive.judge.evaluate import evaluate_system
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from derive.checker.draws import Draw
     from derive.checker.lines import Lines
-    from derive.checker.pick import Picked
+    from derive.checker.pick import Choice
     from derive.checker.program import Program
+    from derive.checker.samples import Sample
     from derive.checker.trace import Event
     from derive.checker.verdict import Job, Verdict
     from derive.ir.nodes import Index, System
@@ -70,14 +70,14 @@ _CALLS, _ELEMENTS = 40, 200_000
 class Case:
     """Code that differs from its formula, with everything bound.
 
-    `draw` gives inputs named as in the formula, by seed. `others` are the same at other sizes: what
-    holds at one size only is no edit. `confirm` says whether a formula is what the code computes
-    beyond all this, `confirm_text` whether the formula is what it computes with another text.
+    `sample` gives inputs named as in the formula, by seed. `others` are the same at other sizes:
+    what is true at one size only is no edit. `confirm` says whether a formula is what the code
+    computes beyond all this, `confirm_text` whether the formula is what another text computes.
     """
 
     system: System
     program: Program
-    draw: Callable[[int], Mapping[str, Any]]
+    sample: Callable[[int], Mapping[str, Any]]
     sizes: Mapping[str, int]
     others: tuple[Case, ...] = ()
     confirm: Callable[[System], bool] = lambda _: True
@@ -89,16 +89,16 @@ class Case:
         """The text of the code."""
         return self.program.code.source
 
-    def draw_all(self) -> Iterator[tuple[Case, Mapping[str, Any]]]:
-        """The inputs of all draws, each with the case at its sizes."""
+    def sample_all(self) -> Iterator[tuple[Case, Mapping[str, Any]]]:
+        """The inputs of all samples, each with the case at its sizes."""
         for seed in DRAWS:
-            yield self, self.draw(seed)
+            yield self, self.sample(seed)
         for other in self.others:
-            yield other, other.draw(DRAWS[1])
+            yield other, other.sample(DRAWS[1])
 
     def record(self, seed: int) -> Trace:
         """The trace of one run."""
-        return record_program(self.program, self.draw(seed), self.sizes)
+        return record_program(self.program, self.sample(seed), self.sizes)
 
     def with_source(self, source: str) -> Case:
         """The code with another text, which it has been given."""
@@ -159,11 +159,13 @@ class _Inquiry:
 
     @cached_property
     def judge(self) -> Judge:
-        """The code's results for each draw."""
+        """The code's results for each sample."""
         runs = []
-        for each, values in self.case.draw_all():
-            with suppress(Exception):  # a draw that the code does not bear says nothing
-                runs.append(Run(values, each.program.run(values, each.sizes).results, each.sizes))
+        for each, values in self.case.sample_all():
+            with suppress(Exception):  # a sample that the code does not bear says nothing
+                runs.append(
+                    Example(values, each.program.run(values, each.sizes).results, each.sizes)
+                )
         return Judge(self.case.system, runs)
 
     @cached_property
@@ -172,14 +174,14 @@ class _Inquiry:
         return find_lines(self.case.system, self.judge.bases[0], self.trace, self.case.sizes)
 
     @cached_property
-    def search(self) -> Search:
+    def search(self) -> EditSearch:
         """The search for an edit of the formula."""
-        return Search(
+        return EditSearch(
             self.judge,
             lambda system: self.lines.count_unexplained(system, self.judge),
             self.case.confirm,
             self.lines.order_equations(),
-            World(self.case.system, self.case.sizes),
+            SizedFormula(self.case.system, self.case.sizes),
         )
 
     @cached_property
@@ -189,11 +191,11 @@ class _Inquiry:
         if code.target is None or not code.source:
             return None
         trials = []
-        for each, values in case.draw_all():
+        for each, values in case.sample_all():
             with suppress(*ERRORS):
-                base = Keeping(case.system, values, each.sizes)
+                base = BaseEvaluator(case.system, values, each.sizes)
                 wanted = tuple(base.values[tensor.name] for tensor in case.system.results)
-                trials.append(Run(values, wanted, each.sizes))
+                trials.append(Example(values, wanted, each.sizes))
         if not trials:
             return None
         events = self.trace.events
@@ -214,7 +216,7 @@ class _Inquiry:
         case, judge = self.case, self.judge
         try:
             base = judge.bases[0]
-        except ERRORS:  # the formula has no value, or the code has none at any draw
+        except ERRORS:  # the formula has no value, or the code has none at any sample
             return Explanation()
         lines = self.lines
         difference = find_difference(case.system, base, judge.runs[0].results, case.sizes)
@@ -286,7 +288,7 @@ class _Inquiry:
         about, or has none; not where a part is missing that another name for one brings in.
         """
         source, told = self.case.source, {*self.lines.last}
-        here = Source(source).spread({correction.line})
+        here = SourceText(source).spread({correction.line})
         is_about = found.placed in here or (found.placed is None and not here & told)
         is_about &= not (found.about == "a part" and correction.rewrite.is_exchange)
         return replace(
@@ -332,7 +334,7 @@ def _find_lines_elsewhere(case: Case) -> Lines | None:
     """The lines at other sizes, where a number that only happens to be a size is another."""
     for other in (each for each in case.others if each.sizes != case.sizes):
         with suppress(*ERRORS):
-            base = Keeping(case.system, other.draw(DRAWS[1]), other.sizes)
+            base = BaseEvaluator(case.system, other.sample(DRAWS[1]), other.sizes)
             return find_lines(case.system, base, other.record(DRAWS[1]), other.sizes)
     return None
 
@@ -363,7 +365,7 @@ def _measure_conditions(case: Case) -> int:
 
 
 def find_difference(
-    system: System, base: Keeping, results: Sequence[Any], sizes: Mapping[str, int]
+    system: System, base: BaseEvaluator, results: Sequence[Any], sizes: Mapping[str, int]
 ) -> str:
     """The first element that differs, with both values, or the shapes with the indices."""
     if len(results) < len(system.results):
@@ -499,26 +501,26 @@ def _extent(index: Index, lines: Lines) -> int:
     return evaluate_extent(index.extent, lines.sizes)
 
 
-MOST_FAR = 40  # draws at other sizes that confirm a corrected line
+MOST_FAR = 40  # samples at other sizes that confirm a corrected line
 MOST_INPUTS = 16  # of special inputs that do
 
 
 def explain_verdict(
-    job: Job, picked: Picked, verdict: Verdict, send: Callable[[Verdict], None] | None = None
+    job: Job, choice: Choice, verdict: Verdict, send: Callable[[Verdict], None] | None = None
 ) -> Verdict:
-    """The verdict with its line, its annotations, and an edit that is confirmed at every draw.
+    """The verdict with its line, its annotations, and an edit that is confirmed at every sample.
 
-    What differs at a further draw alone is explained there. `send` takes what is known on the way.
+    What differs at a further sample alone is explained there. `send` takes what is known so far.
     """
-    program, first = picked.program, picked.draws[0]
+    program, first = choice.program, choice.samples[0]
     system = job.system
     results = program.run(first.make_inputs(), first.sizes).results
     if 0 < len(results) < len(system.results):  # the code does not return the others
         system = replace(system, results=system.results[: len(results)])
-    draws = (*(() if picked.shown is None else (picked.shown,)), *picked.draws)
+    samples = (*(() if choice.shown is None else (choice.shown,)), *choice.samples)
 
     def add(found: Explanation) -> Verdict:
-        kept = verdict.difference if picked.shown is not None else found.difference
+        kept = verdict.difference if choice.shown is not None else found.difference
         return replace(
             verdict,
             difference=kept or verdict.difference,
@@ -533,15 +535,15 @@ def explain_verdict(
         if send is not None:
             send(add(replace(found, difference=verdict.difference)))
 
-    def confirm(edited: System, draws: Sequence[Draw] = draws) -> bool:
-        """Does the edited formula give what the code gives, at every draw?"""
+    def confirm(edited: System, samples: Sequence[Sample] = samples) -> bool:
+        """Does the edited formula give what the code gives, at every sample?"""
         try:
-            moved = (replace(draw, system=edited) for draw in draws)
-            return not any(judge_at(program, draw).is_clear for draw in moved)
+            moved = (replace(sample, system=edited) for sample in samples)
+            return not any(judge_at(program, sample).is_clear for sample in moved)
         except ERRORS:  # it has no value at one of them
             return False
 
-    infinite = _count_infinite(picked)
+    infinite = _count_infinite(choice)
 
     def confirm_text(text: str) -> bool:
         """Also at special inputs and beyond the numbers of the text, with no new overflow."""
@@ -550,29 +552,31 @@ def explain_verdict(
         numbers = find_literals(replace(program.code, source=text))
         inputs = [each for each in vary_inputs([start], numbers) if each.reason not in larger]
         far = (*inputs[:MOST_INPUTS], *islice(vary_sizes(start, numbers), MOST_FAR))
-        return confirm(system, (*draws, *far)) and _count_infinite(picked) <= infinite
+        return confirm(system, (*samples, *far)) and _count_infinite(choice) <= infinite
 
-    def make_case(draw: Draw) -> Case:
-        own = replace(draw, system=system)
-        return Case(system, program, lambda seed: replace(own, seed=seed).make_inputs(), draw.sizes)
+    def make_case(sample: Sample) -> Case:
+        own = replace(sample, system=system)
+        return Case(
+            system, program, lambda seed: replace(own, seed=seed).make_inputs(), sample.sizes
+        )
 
-    case, *others = map(make_case, draws)
+    case, *others = map(make_case, samples)
     case = replace(
         case, others=tuple(others), confirm=confirm, confirm_text=confirm_text, report=report
     )
     return add(explain(case))
 
 
-def _count_infinite(picked: Picked) -> int:
+def _count_infinite(choice: Choice) -> int:
     """How many results are no finite numbers, though the formula's are, where inputs are large."""
-    draw = scale(picked.draws[0], SCALES[0])
-    values = draw.make_inputs()
+    sample = scale(choice.samples[0], SCALES[0])
+    values = sample.make_inputs()
     try:
-        wanted = evaluate_system(draw.system, values, draw.sizes)
-        results = picked.program.run(values, draw.sizes).results
+        wanted = evaluate_system(sample.system, values, sample.sizes)
+        results = choice.program.run(values, sample.sizes).results
     except (CannotRunError, *ERRORS):
         return 0
-    pairs = zip(results, (wanted[t.name] for t in draw.system.results), strict=False)
+    pairs = zip(results, (wanted[t.name] for t in sample.system.results), strict=False)
     return sum(
         int((~found.isfinite() & other.isfinite()).sum())
         for found, other in pairs

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from derive.checker.draws import Draw, find_ends, find_numbers, put
+from derive.checker.samples import Sample, find_ends, find_numbers, place_values
 from derive.ir.nodes import (
     TRUE,
     Access,
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 
 Way: TypeAlias = Callable[[Any], Any]  # what is made of the entries of a tensor
-Change: TypeAlias = Callable[[Draw, dict[str, Any]], dict[str, Any]]  # of the inputs of a draw
+Change: TypeAlias = Callable[[Sample, dict[str, Any]], dict[str, Any]]  # of the inputs of a sample
 SCALES = (20.0, 1e3, 1e6)  # factors of the inputs at which clamps and caps have a say
 MOST_NUMBERS = 16  # of code and formula that are tried
-MOST_ALIKE = 80  # draws in which the entries of tensors have something in common
-MOST_PLACES = 6  # draws that spread a few values over tensors with fewer elements
+MOST_ALIKE = 80  # samples in which the entries of tensors have something in common
+MOST_PLACES = 6  # samples that spread a few values over tensors with fewer elements
 MOST_FACTORS = 4  # of the inputs, that make parts of the formula reach a number
 _NEAR = 1e-6  # how far below and above a number is just beside it
 _ALTERNATIONS = 4  # of two integers in a tensor
@@ -53,23 +53,23 @@ _LEAST_FLOAT = 1e-37  # about the least that float32 holds
 _STEPWISE = {"floor", "ceiling", "mod", "floordiv"}
 
 
-def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Draw]:
-    """Draws with inputs that are special; `numbers` are those of the code."""
-    first, system = draws[0], draws[0].system
+def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator[Sample]:
+    """Samples with inputs that are special; `numbers` are those of the code."""
+    first, system = samples[0], samples[0].system
     is_stepwise = _is_stepwise(system)
     if _find_steps(system) and not is_stepwise:
         yield replace(first, change=partial(_make_whole, 4), reason="inputs with halves, quarters")
-    for draw in draws if not is_stepwise else ():
+    for sample in samples if not is_stepwise else ():
         reason = "inputs that are whole numbers"
-        yield replace(draw, change=partial(_make_whole, 1), reason=reason)
-        yield replace(draw, change=_make_equal(0.0), reason="inputs that are all 0")
-        yield replace(draw, change=_make_equal(1.0), reason="inputs that are all equal")
+        yield replace(sample, change=partial(_make_whole, 1), reason=reason)
+        yield replace(sample, change=_make_equal(0.0), reason="inputs that are all 0")
+        yield replace(sample, change=_make_equal(1.0), reason="inputs that are all equal")
     for factor in SCALES:
         yield scale(first, factor)
     for sign, what in ((-1, "negative"), (1, "positive")):
-        for draw in draws:
+        for sample in samples:
             reason = f"inputs that are all {what}"
-            yield replace(draw, change=set_signs(sign, 0.0), reason=reason)
+            yield replace(sample, change=set_signs(sign, 0.0), reason=reason)
     if not is_stepwise:
         yield replace(
             first, change=_alter("real", _make_zero), reason="a slice of zeros in every input"
@@ -82,10 +82,10 @@ def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Dra
     for end, what in ((0, "smallest"), (1, "largest")):
         if any(getattr(entry, "kind", "") == "int" for entry in system.inputs):
             yield replace(first, change=partial(_make_end, end), reason=f"integers at their {what}")
-    for draw in draws if any(getattr(e, "kind", "") == "bool" for e in system.inputs) else ():
+    for sample in samples if any(getattr(e, "kind", "") == "bool" for e in system.inputs) else ():
         for truth in (True, False)[: 1 if _has_rows(system) else 2]:
             reason = f"truth values that are all {str(truth).lower()}"
-            yield replace(draw, change=_make_truth(truth), reason=reason)
+            yield replace(sample, change=_make_truth(truth), reason=reason)
     yield from _make_alike(first)
     yield from _vary_scalars(first, numbers)
     for number in select_numbers((*numbers, *find_numbers(system))):
@@ -99,27 +99,27 @@ def vary_inputs(draws: Sequence[Draw], numbers: Sequence[float]) -> Iterator[Dra
             yield scale(first, factor)
 
 
-def _vary_scalars(draw: Draw, numbers: Sequence[float]) -> Iterator[Draw]:
+def _vary_scalars(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
     """Each scalar in turn at 0 and 1, negative, small and large, and at numbers of either sign."""
-    told = (*numbers, *find_numbers(draw.system))
+    told = (*numbers, *find_numbers(sample.system))
     near = [each for n in select_numbers(told) for each in (n, 1.5 * n + 0.375)]
     near += [-each for each in near]
     values = dict.fromkeys((0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near))
-    for entry in draw.system.inputs:
-        if not isinstance(entry, ScalarInput) or entry.name in draw.defaulted:
+    for entry in sample.system.inputs:
+        if not isinstance(entry, ScalarInput) or entry.name in sample.defaulted:
             continue
         for value in values:
             change = partial(lambda own, _, values: values | own, {entry.name: value})
             reason = f"{entry.name} = {value:g}"
-            yield replace(draw, change=change, reason=reason, is_limit=True)
+            yield replace(sample, change=change, reason=reason, is_limit=True)
 
 
-def scale(draw: Draw, factor: float) -> Draw:
-    """The draw with its real inputs that have no domain so many times as large."""
+def scale(sample: Sample, factor: float) -> Sample:
+    """The sample with its real inputs that have no domain so many times as large."""
     if factor == 1:
-        return draw
+        return sample
     change = _alter("real", lambda _, domain, v: v * factor if domain.is_everything else v)
-    return replace(draw, change=change, reason=f"inputs {factor:g} times as large")
+    return replace(sample, change=change, reason=f"inputs {factor:g} times as large")
 
 
 def select_numbers(numbers: Iterable[float]) -> list[float]:
@@ -173,19 +173,19 @@ def _is_rounded(part: Expr) -> bool:
     return False
 
 
-def _list_reals(draw: Draw, values: Values) -> list[tuple[Tensor, Any]]:
+def _list_reals(sample: Sample, values: Values) -> list[tuple[Tensor, Any]]:
     """The real tensors with what they hold."""
-    tensors = [entry for entry in draw.system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry for entry in sample.system.inputs if isinstance(entry, Tensor)]
     return [(entry, values[entry.name]) for entry in tensors if entry.kind == "real"]
 
 
-def _make_whole(parts: int, draw: Draw, values: Values) -> Values:
+def _make_whole(parts: int, sample: Sample, values: Values) -> Values:
     """Small whole numbers or such parts of 1, as far as a domain has them: zeros, equal values."""
     import torch
 
-    generator = torch.Generator().manual_seed(draw.seed)
-    for entry, value in _list_reals(draw, values):
-        domain = find_domain(entry, draw.sizes)
+    generator = torch.Generator().manual_seed(sample.seed)
+    for entry, value in _list_reals(sample, values):
+        domain = find_domain(entry, sample.sizes)
         pool = [n / parts for n in range(-2 * parts, 2 * parts + 1) if domain.holds(n / parts)]
         if pool:
             place = torch.randint(len(pool), value.shape, generator=generator)
@@ -196,10 +196,10 @@ def _make_whole(parts: int, draw: Draw, values: Values) -> Values:
 def _alter(kind: str, act: Callable[[Tensor, Domain, Any], Any]) -> Change:
     """The change that makes something of what each tensor of a kind holds."""
 
-    def change(draw: Draw, values: Values) -> Values:
-        for entry in draw.system.inputs:
+    def change(sample: Sample, values: Values) -> Values:
+        for entry in sample.system.inputs:
             if isinstance(entry, Tensor) and entry.kind == kind:
-                domain = find_domain(entry, draw.sizes)
+                domain = find_domain(entry, sample.sizes)
                 values[entry.name] = act(entry, domain, values[entry.name])
         return values
 
@@ -229,22 +229,22 @@ def _make_zero(_: Tensor, domain: Domain, value: Any) -> Any:
     return value
 
 
-def _make_end(end: int, draw: Draw, values: Values) -> Values:
+def _make_end(end: int, sample: Sample, values: Values) -> Values:
     """Every integer at one end of its range."""
-    return _alter("int", lambda entry, _, v: v * 0 + find_ends(draw, entry)[end])(draw, values)
+    return _alter("int", lambda entry, _, v: v * 0 + find_ends(sample, entry)[end])(sample, values)
 
 
 def _make_truth(truth: bool) -> Change:
     return _alter("bool", lambda _, __, value: (value & False) | truth)
 
 
-def _make_pairs(draw: Draw, values: Values) -> Values:
+def _make_pairs(sample: Sample, values: Values) -> Values:
     """Whole numbers, the same at every two places along every index: equals, and no rounding."""
     import torch
 
-    generator = torch.Generator().manual_seed(draw.seed)
-    for entry, value in _list_reals(draw, values):
-        domain = find_domain(entry, draw.sizes)
+    generator = torch.Generator().manual_seed(sample.seed)
+    for entry, value in _list_reals(sample, values):
+        domain = find_domain(entry, sample.sizes)
         pool = [n for n in range(-40, 41) if domain.holds(n)]
         if len(pool) > 2:
             made = torch.tensor(pool, dtype=value.dtype)
@@ -255,12 +255,12 @@ def _make_pairs(draw: Draw, values: Values) -> Values:
     return values
 
 
-def _make_alike(draw: Draw) -> Iterator[Draw]:
+def _make_alike(sample: Sample) -> Iterator[Sample]:
     """Each tensor in turn with entries that have something in common; so have every second row's.
 
-    That all tensors have it together is tried at every draw.
+    That all tensors have it together is tried at every sample.
     """
-    tensors = [entry for entry in draw.system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry for entry in sample.system.inputs if isinstance(entry, Tensor)]
     reals, masks = ([e.name for e in tensors if e.kind == kind] for kind in ("real", "bool"))
     ways: dict[str, Way] = {
         "zeros": lambda value: value * 0,
@@ -274,24 +274,24 @@ def _make_alike(draw: Draw) -> Iterator[Draw]:
         for turn in (("negative", "positive"), ("positive", "negative")):
             plan.append(({name: turn[k % 2] for k, name in enumerate(reals)}, 1))
     plan += [(dict.fromkeys(reals, "zeros"), 2)] if reals else []
-    if not _has_rows(draw.system):
+    if not _has_rows(sample.system):
         ways["false"] = lambda value: value & False
         plan += [({name: "false"}, step) for name in masks for step in (1, 2)]
     for given, step in plan[:MOST_ALIKE]:
         words = " and ".join(dict.fromkeys(given.values()))
         whose = f"{', '.join(given)} all" if step == 1 else "every second row"
         change = partial(_change_alike, {name: ways[way] for name, way in given.items()}, step)
-        yield replace(draw, change=change, reason=f"inputs with {whose} {words}", is_defined=True)
+        yield replace(sample, change=change, reason=f"inputs with {whose} {words}", is_defined=True)
 
 
-def _change_alike(ways: Mapping[str, Way], step: int, draw: Draw, values: Values) -> Values:
+def _change_alike(ways: Mapping[str, Way], step: int, sample: Sample, values: Values) -> Values:
     """The inputs with these tensors so, or every so many rows of them, where a domain has it."""
     found = dict(values)
-    for entry in draw.system.inputs:
+    for entry in sample.system.inputs:
         if isinstance(entry, Tensor) and entry.name in ways:
             value = values[entry.name]
             made = ways[entry.name](value)
-            domain = find_domain(entry, draw.sizes)
+            domain = find_domain(entry, sample.sizes)
             if made.numel() and domain.holds(float(made.min())) and domain.holds(float(made.max())):
                 found[entry.name] = made
                 if step > 1 and value.dim():
@@ -300,22 +300,24 @@ def _change_alike(ways: Mapping[str, Way], step: int, draw: Draw, values: Values
     return found
 
 
-def _spread(draw: Draw, pool: Callable[[Draw, Tensor], list[float]], reason: str) -> Iterator[Draw]:
-    """Draws in which each tensor holds each value of its pool somewhere."""
-    tensors = [e for e in draw.system.inputs if isinstance(e, Tensor) and e.kind != "bool"]
-    if not any(pool(draw, entry) for entry in tensors):
+def _spread(
+    sample: Sample, pool: Callable[[Sample, Tensor], list[float]], reason: str
+) -> Iterator[Sample]:
+    """Samples in which each tensor holds each value of its pool somewhere."""
+    tensors = [e for e in sample.system.inputs if isinstance(e, Tensor) and e.kind != "bool"]
+    if not any(pool(sample, entry) for entry in tensors):
         return
-    values = draw.make_inputs()
-    turns = max(-(-len(pool(draw, e)) // max(1, values[e.name].numel())) for e in tensors)
+    values = sample.make_inputs()
+    turns = max(-(-len(pool(sample, e)) // max(1, values[e.name].numel())) for e in tensors)
     for turn in range(min(turns, MOST_PLACES)):
-        yield replace(draw, change=partial(put, pool, turn), reason=reason)
+        yield replace(sample, change=partial(place_values, pool, turn), reason=reason)
 
 
-def _find_edges(draw: Draw, entry: Tensor) -> list[float]:
+def _find_edges(sample: Sample, entry: Tensor) -> list[float]:
     """The ends of a domain and what is near them; without ends large values, zeros and equals."""
-    domain = find_domain(entry, draw.sizes)
+    domain = find_domain(entry, sample.sizes)
     if entry.kind == "int":
-        return list(find_ends(draw, entry))
+        return list(find_ends(sample, entry))
     if entry.kind == "bool":
         return []
     steps = [0.0, _LEAST_FLOAT, 1e-20, 1e-12, _NEAR, 1e-4, 1e-2]
@@ -334,30 +336,30 @@ def _find_edges(draw: Draw, entry: Tensor) -> list[float]:
     return [value for value in pool if domain.holds(value)]
 
 
-def _find_tiny(draw: Draw, entry: Tensor) -> list[float]:
+def _find_tiny(sample: Sample, entry: Tensor) -> list[float]:
     """Numbers above 0 that float64 holds and float32 does not, where a domain begins at 0."""
-    is_above = entry.kind == "real" and find_domain(entry, draw.sizes).low == 0
+    is_above = entry.kind == "real" and find_domain(entry, sample.sizes).low == 0
     return [1e-50, 1e-100, 1e-300] if is_above else []
 
 
-def pass_whole(draw: Draw, limit: float) -> Iterator[Draw]:
-    """The draw with integers about a number, where they have no bound."""
+def pass_whole(sample: Sample, limit: float) -> Iterator[Sample]:
+    """The sample with integers about a number, where they have no bound."""
 
-    def list_near(draw: Draw, entry: Tensor) -> list[float]:
-        is_free = entry.kind == "int" and find_domain(entry, draw.sizes).is_everything
+    def list_near(sample: Sample, entry: Tensor) -> list[float]:
+        is_free = entry.kind == "int" and find_domain(entry, sample.sizes).is_everything
         return [limit, limit + 1] * _ALTERNATIONS if is_free else []
 
-    yield from islice(_spread(draw, list_near, f"integers about {limit:.0f}"), 1)
+    yield from islice(_spread(sample, list_near, f"integers about {limit:.0f}"), 1)
 
 
-def cut_beyond(draw: Draw, limit: float) -> Draw:
-    """The draw with real inputs beyond a number."""
-    return replace(scale(draw, 4.0 * limit), reason=f"inputs beyond {limit:g}")
+def cut_beyond(sample: Sample, limit: float) -> Sample:
+    """The sample with real inputs beyond a number."""
+    return replace(scale(sample, 4.0 * limit), reason=f"inputs beyond {limit:g}")
 
 
-def _surround(number: float, draw: Draw, entry: Tensor) -> list[float]:
+def _surround(number: float, sample: Sample, entry: Tensor) -> list[float]:
     """A number, what is just below and above it and beyond it, as far as a domain has them."""
-    domain = find_domain(entry, draw.sizes)
+    domain = find_domain(entry, sample.sizes)
     if entry.kind == "bool":
         return []
     if entry.kind == "int":
@@ -368,9 +370,9 @@ def _surround(number: float, draw: Draw, entry: Tensor) -> list[float]:
     return [value for value in (*near, *far) if domain.holds(value)]
 
 
-def _find_factors(draw: Draw, number: float) -> list[float]:
+def _find_factors(sample: Sample, number: float) -> list[float]:
     """Factors of the inputs that make parts of the formula as large as a number."""
-    one, two = (find_magnitudes(scale(draw, factor)) for factor in (1.0, 2.0))
+    one, two = (find_magnitudes(scale(sample, factor)) for factor in (1.0, 2.0))
     found: dict[int, float] = {}
     for here, there in zip(one, two, strict=True):
         if not (0 < here < math.inf and 0 < there < math.inf):
@@ -383,11 +385,11 @@ def _find_factors(draw: Draw, number: float) -> list[float]:
     return sorted(found.values())[:MOST_FACTORS]
 
 
-def find_magnitudes(draw: Draw) -> list[float]:
+def find_magnitudes(sample: Sample) -> list[float]:
     """The largest size of each part of the formula."""
-    evaluator = Evaluator(draw.make_inputs(), draw.sizes, draw.system.empty_row)
+    evaluator = Evaluator(sample.make_inputs(), sample.sizes, sample.system.empty_row)
     found = []
-    for equation in draw.system.equations:
+    for equation in sample.system.equations:
         evaluator.define(equation)
         for part in walk(equation.value):
             tensor = evaluator.recall(part)
@@ -398,13 +400,15 @@ def find_magnitudes(draw: Draw) -> list[float]:
     return found
 
 
-def fill(draw: Draw) -> Draw | None:
-    """The draw with all truth values true and all integers at their largest; None without them."""
-    kinds = {getattr(entry, "kind", "") for entry in draw.system.inputs}
+def fill(sample: Sample) -> Sample | None:
+    """The sample with truth values true and integers at their largest; None without them."""
+    kinds = {getattr(entry, "kind", "") for entry in sample.system.inputs}
     if not kinds & {"bool", "int"}:
         return None
 
-    def change(draw: Draw, values: Values) -> Values:
-        return _make_end(1, draw, _make_truth(True)(draw, values))
+    def change(sample: Sample, values: Values) -> Values:
+        return _make_end(1, sample, _make_truth(True)(sample, values))
 
-    return replace(draw, change=change, reason=f"{draw.reason}, truth values and integers alike")
+    return replace(
+        sample, change=change, reason=f"{sample.reason}, truth values and integers alike"
+    )

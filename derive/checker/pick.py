@@ -20,21 +20,21 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from derive.checker.bind import find_layouts, find_orders, write_order
-from derive.checker.draws import (
-    Draw,
-    Draws,
-    Statement,
-    Ties,
-    find_coincidences,
-    find_merged,
-    guess_ties,
-    make_draws,
-)
 from derive.checker.judge import MOST_STEPS, count_steps, find_expected
 from derive.checker.runs import is_undefined
 from derive.checker.runs.processes import find_kind
+from derive.checker.samples import (
+    Relations,
+    Sample,
+    Samples,
+    Statement,
+    find_coincidences,
+    find_merged,
+    guess_relations,
+    make_samples,
+)
 from derive.checker.source.load import CannotRunError
-from derive.checker.tries import Subject, Task, find_sizes_by_name, find_subjects
+from derive.checker.subjects import Subject, Task, find_sizes_by_name, find_subjects
 from derive.errors import DeriveError, Diagnostic, refuse
 from derive.ir.nodes import ScalarInput, System
 from derive.judge.compare import compare_values
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
     from derive.checker.program import Program
     from derive.checker.source.load import Code
 
-MOST_TIES = 3  # that follow one from the other
-MOST_STATED = 16  # draws at sizes that the code states
+MOST_RELATIONS = 3  # that follow one from the other
+MOST_STATED = 16  # samples at sizes that the code states
 MOST_FIXED = 60  # sizes that are set to literals
 MOST_GUESSED = 100  # layouts, and as many coincidences of sizes, that are looked at to name them
 MOST_AT_GUESSES = 4  # programs that are looked at with each
 
 
 @dataclass(frozen=True)
-class Picked:
-    """A program that runs at these draws, and what has to be said of it.
+class Choice:
+    """A program that runs at these samples, and what has to be said of it.
 
     Its results have the formula's shapes where it `fits`. `failure` is what the code raised at the
     sizes `failed_at`, where it runs at others only or with other arguments. `same_if` is what
@@ -64,10 +64,10 @@ class Picked:
     """
 
     program: Program
-    draws: tuple[Draw, ...]
+    samples: tuple[Sample, ...]
     findings: tuple[Diagnostic, ...] = ()
-    stops: tuple[tuple[Draw, CannotRunError], ...] = ()  # draws at which the code does not run
-    shown: Draw | None = None  # a further draw, at which code and formula differ
+    stops: tuple[tuple[Sample, CannotRunError], ...] = ()  # samples at which the code does not run
+    shown: Sample | None = None  # a further sample, at which code and formula differ
     in_circumstance: bool = False  # do they differ as the code is called, or at large sizes alone
     failure: CannotRunError | None = None
     failed_at: Mapping[str, int] = field(default_factory=dict)
@@ -78,17 +78,17 @@ class Picked:
 
 @dataclass(frozen=True)
 class Trial:
-    """A program that ran at the first of some draws, and how near it came."""
+    """A program that ran at the first of some samples, and how near it came."""
 
     program: Program
-    draws: Draws
-    first: Draw
+    samples: Samples
+    first: Sample
     fits: bool  # its results have the formula's shapes
     agrees: bool  # and its values
     same_if: Diagnostic | None = None
     is_open: bool = False
-    is_chance: bool = False  # do the sizes that it ties agree at its first draw alone
-    own: Draw | None = None  # a script at its own sizes, where these are others
+    is_chance: bool = False  # do its related sizes agree at its first sample alone
+    own: Sample | None = None  # a script at its own sizes, where these are others
 
 
 def pick_program(
@@ -97,8 +97,8 @@ def pick_program(
     binds: Mapping[str, str],
     sizes: Mapping[str, int],
     init: str = "",
-) -> Picked:
-    """The program that is meant, at draws at which it runs; CannotRunError if there is none."""
+) -> Choice:
+    """The program that is meant, at samples at which it runs; CannotRunError if there is none."""
     if init and find_kind(code.target) != "class":
         raise refuse("init-class", f"{code.name} is no class, so --init makes nothing")
     return _Search(Task(code, system, binds, sizes, init)).find()
@@ -110,10 +110,10 @@ class _Search:
 
     task: Task
     errors: list[CannotRunError] = field(default_factory=list)
-    tried: Draws | None = None  # the first at which a program had parameters that fit
+    tried: Samples | None = None  # the first at which a program had parameters that fit
     failed_at: Mapping[str, int] = field(default_factory=dict)  # sizes, of the first error
 
-    def find(self) -> Picked:
+    def find(self) -> Choice:
         """The certain program; else one that runs where nobody has said that it should."""
         best: Trial | None = None
         guessed: list[tuple[Trial, tuple[str, ...]]] = []
@@ -126,7 +126,7 @@ class _Search:
             best = _choose(best, found)
             if best is not None and best.fits and not subject.guessed:
                 break
-        bound = [len(trial.first.ties) + len(trial.first.fixed) for trial, _ in guessed]
+        bound = [len(trial.first.relations) + len(trial.first.fixed) for trial, _ in guessed]
         guessed = [g for g, count in zip(guessed, bound, strict=True) if count == min(bound)]
         good = [(trial, said) for trial, said in guessed if trial.agrees]
         if good:
@@ -194,30 +194,30 @@ class _Search:
 
     def _try_stated(self, subject: Subject, fixed: Mapping[str, int]) -> list[Trial]:
         """Trials at free sizes, then at those that the code states where it fails."""
-        pending: list[Ties] = [()]
+        pending: list[Relations] = [()]
         unsure: list[Trial] = []
         extents = find_merged(self.task.system)
         for _ in range(MOST_STATED):
             if not pending:
                 break
-            ties = pending.pop(0)
-            draws = make_draws(self.task.system, fixed, ties)
-            if draws is None:
+            relations = pending.pop(0)
+            samples = make_samples(self.task.system, fixed, relations)
+            if samples is None:
                 continue
             statements: list[list[Statement]] = []
-            trials = self._try_draws(subject, draws, statements)
+            trials = self._try_samples(subject, samples, statements)
             trials = [replace(trial, is_chance=_is_chance(trial)) for trial in trials]
             if any(not trial.is_open and not trial.is_chance for trial in trials):
                 return trials
             if any(map(is_undefined, self.errors)):
                 break  # at whatever sizes
             unsure = unsure or trials
-            found = guess_ties(statements, draws.first.sizes, ties, fixed, extents)
-            pending += [each for each in found if len(each) <= MOST_TIES]
+            found = guess_relations(statements, samples.first.sizes, relations, fixed, extents)
+            pending += [each for each in found if len(each) <= MOST_RELATIONS]
         return unsure
 
-    def _try_draws(
-        self, subject: Subject, draws: Draws, statements: list[list[Statement]]
+    def _try_samples(
+        self, subject: Subject, samples: Samples, statements: list[list[Statement]]
     ) -> list[Trial]:
         """The trials with the fewest doubts that fit; else all that run.
 
@@ -228,29 +228,29 @@ class _Search:
         likely: Program | None = None
         try:
             for _, group in groupby(
-                subject.make(draws.first, statements), key=lambda program: program.doubt
+                subject.make(samples.first, statements), key=lambda program: program.doubt
             ):
                 programs = list(group)
-                self.tried = self.tried or draws
-                found = list(self._try_programs(programs, draws, statements))
+                self.tried = self.tried or samples
+                found = list(self._try_programs(programs, samples, statements))
                 fits = [trial for trial in found if trial.fits]
                 if fits:
                     return fits if likely is None else [_ask(trial, likely) for trial in fits]
                 ran += found
                 likely = likely or programs[0]
         except CannotRunError as error:  # a class of which no module can be made
-            self._add(error, draws.first)
+            self._add(error, samples.first)
         return ran
 
-    def _add(self, error: CannotRunError, draw: Draw) -> None:
-        self.failed_at = self.failed_at if self.errors else draw.sizes
+    def _add(self, error: CannotRunError, sample: Sample) -> None:
+        self.failed_at = self.failed_at if self.errors else sample.sizes
         self.errors.append(error)
 
     def _try_programs(
-        self, programs: Iterable[Program], draws: Draws, statements: list[list[Statement]]
+        self, programs: Iterable[Program], samples: Samples, statements: list[list[Statement]]
     ) -> Iterator[Trial]:
         for program in programs:
-            first = _fix_scalars(program, draws.first)
+            first = _fix_scalars(program, samples.first)
             try:
                 ran, fits, agrees = _try_program(program, first)
             except CannotRunError as error:
@@ -259,7 +259,7 @@ class _Search:
                 if is_undefined(error):
                     return  # whatever it is given
                 continue
-            yield Trial(ran, draws, first, fits, agrees)
+            yield Trial(ran, samples, first, fits, agrees)
 
     def _guess(self, best: Trial | None) -> Iterator[Trial]:
         """Trials that rest on what nobody has said."""
@@ -275,27 +275,27 @@ class _Search:
 
     def _guess_numbers(self, subject: Subject) -> Iterator[Trial]:
         """Numbers that a class is made with as sizes that neither a name nor a shape says."""
-        draws = self.tried
-        if subject.make_unsaid is None or draws is None:
+        samples = self.tried
+        if subject.make_unsaid is None or samples is None:
             return
-        said = next(subject.make(draws.first, []), None)
+        said = next(subject.make(samples.first, []), None)
         with suppress(CannotRunError, DeriveError):
-            for trial in self._try_programs(subject.make_unsaid(draws.first, []), draws, []):
+            for trial in self._try_programs(subject.make_unsaid(samples.first, []), samples, []):
                 if said is not None and trial.agrees:
                     yield _ask(trial, said)
 
     def _guess_layouts(self, subject: Subject) -> Iterator[Trial]:
         base = subject.find_base()
-        draws = None if base is None else self.tried or make_draws(self.task.system, base)
-        if draws is None:
+        samples = None if base is None else self.tried or make_samples(self.task.system, base)
+        if samples is None:
             return
         moved = (
             new
-            for program in islice(subject.make(draws.first, []), MOST_AT_GUESSES)
+            for program in islice(subject.make(samples.first, []), MOST_AT_GUESSES)
             if not program.code.is_einsum
             for new in find_layouts(program, self.task.system, program.told)
         )
-        for trial in self._try_programs(islice(moved, MOST_GUESSED), draws, []):
+        for trial in self._try_programs(islice(moved, MOST_GUESSED), samples, []):
             yield replace(trial, same_if=_say_bind(trial.program.assumed))
 
     def _guess_orders(self, subject: Subject) -> Iterator[Trial]:
@@ -315,21 +315,21 @@ class _Search:
 
     def _guess_coincidences(self, subject: Subject) -> Iterator[Trial]:
         system, base = self.task.system, subject.find_base()
-        stated = self.tried.first.ties if self.tried is not None else ()
-        tied = {*(base or ()), *(name for name, _ in stated)}
-        names = [name for name in find_sizes(system) if name not in tied]
-        for ties in islice(find_coincidences(names, find_merged(system)), MOST_GUESSED):
-            draws = None if base is None else make_draws(system, base, (*stated, *ties))
-            if draws is None:
+        stated = self.tried.first.relations if self.tried is not None else ()
+        dependent = {*(base or ()), *(name for name, _ in stated)}
+        names = [name for name in find_sizes(system) if name not in dependent]
+        for relations in islice(find_coincidences(names, find_merged(system)), MOST_GUESSED):
+            samples = None if base is None else make_samples(system, base, (*stated, *relations))
+            if samples is None:
                 continue
-            programs = islice(subject.make(draws.first, []), MOST_AT_GUESSES)
-            said = " and ".join(f"{name} = {'*'.join(map(str, made))}" for name, made in ties)
+            programs = islice(subject.make(samples.first, []), MOST_AT_GUESSES)
+            said = " and ".join(f"{name} = {'*'.join(map(str, made))}" for name, made in relations)
             same_if = Diagnostic(
                 "same-if",
                 f"the same only where {said}, which the code does not say",
                 help=f"assert {said.replace(' = ', ' == ')} in the code if that is meant",
             )
-            for trial in self._try_programs(programs, draws, []):
+            for trial in self._try_programs(programs, samples, []):
                 yield replace(trial, same_if=same_if)
 
     def _guess_sizes(self, subject: Subject) -> Iterator[Trial]:
@@ -353,28 +353,28 @@ class _Search:
         is_long = count_steps(own.first) > MOST_STEPS
         if subject.wider is None or not own.fits or not (own.agrees or is_long):
             return own
-        draws = make_draws(self.task.system, subject.wider.groups[0][0])
-        programs = [] if draws is None else list(subject.wider.make(draws.first, []))
+        samples = make_samples(self.task.system, subject.wider.groups[0][0])
+        programs = [] if samples is None else list(subject.wider.make(samples.first, []))
         for program in programs:
-            for trial in self._try_programs([program], draws or own.draws, []):
+            for trial in self._try_programs([program], samples or own.samples, []):
                 if (trial.fits, trial.agrees) == (True, own.agrees):
                     return replace(trial, own=own.first)
         return own
 
-    def _pick(self, trial: Trial) -> Picked:
-        """The program with the draws at which it runs, the first of which it does."""
+    def _pick(self, trial: Trial) -> Choice:
+        """The program with the samples at which it runs, the first of which it does."""
         kept, stops = [trial.first], []
         is_long = count_steps(trial.first) > MOST_STEPS  # then once at the same sizes is enough
-        for draw in trial.draws.make_others():
-            if is_long and draw.sizes == trial.first.sizes:
+        for sample in trial.samples.make_others():
+            if is_long and sample.sizes == trial.first.sizes:
                 continue
-            fixed = _fix_scalars(trial.program, draw)
+            fixed = _fix_scalars(trial.program, sample)
             try:
                 trial.program.run(fixed.make_inputs(), fixed.sizes)
                 kept.append(fixed)
             except CannotRunError as error:
                 stops.append((fixed, error))
-        findings = [*explain_draws(kept, [draw for draw, _ in stops], trial.draws.told)]
+        findings = [*explain_samples(kept, [sample for sample, _ in stops], trial.samples.told)]
         findings += _explain_sizes(trial.first, self.task)
         if trial.own is not None and count_steps(trial.own) <= MOST_STEPS:
             kept.insert(0, trial.own)
@@ -382,7 +382,7 @@ class _Search:
             at = " ".join(f"{name}={size}" for name, size in trial.own.sizes.items())
             says = f"what is said holds at the script's own sizes too, {at}"
             findings.append(Diagnostic("own-sizes", says))
-        return Picked(
+        return Choice(
             trial.program,
             tuple(kept),
             tuple(findings),
@@ -401,17 +401,17 @@ def _choose(one: Trial | None, other: Trial | None) -> Trial | None:
 
 
 def _is_chance(trial: Trial) -> bool:
-    """Does it stop wherever the sizes in its ties are others? Then they were a coincidence."""
+    """Does it stop wherever the sizes in its relations are others? Then they were a coincidence."""
     first = trial.first
-    names = {name for _, made in first.ties for name in made if isinstance(name, str)}
+    names = {name for _, made in first.relations for name in made if isinstance(name, str)}
     others = [
-        draw
-        for draw in (trial.draws.make_others() if names else ())
-        if all(draw.sizes[name] != first.sizes[name] for name in names)
+        sample
+        for sample in (trial.samples.make_others() if names else ())
+        if all(sample.sizes[name] != first.sizes[name] for name in names)
     ]
-    for draw in others:
+    for sample in others:
         with suppress(CannotRunError):
-            fixed = _fix_scalars(trial.program, draw)
+            fixed = _fix_scalars(trial.program, sample)
             trial.program.run(fixed.make_inputs(), fixed.sizes)
             return False
     return bool(others)
@@ -470,48 +470,48 @@ def _say_sizes(sizes: Mapping[str, int]) -> Diagnostic:
     return Diagnostic("same-if", f"the same for {said}", help=f"say --sizes {said}")
 
 
-def _explain_sizes(draw: Draw, task: Task) -> Iterator[Diagnostic]:
-    """Sizes that the code fixes or ties by itself."""
+def _explain_sizes(sample: Sample, task: Task) -> Iterator[Diagnostic]:
+    """Sizes that the code fixes or relations by itself."""
     defaults = {entry.name: entry.default for entry in task.system.sizes}
     own = {
         name: size
-        for name, size in draw.fixed.items()
+        for name, size in sample.fixed.items()
         if name not in task.sizes and defaults.get(name) != size
     }
     if own:
         said = ", ".join(f"{name} = {size}" for name, size in own.items())
         yield Diagnostic("fixed-sizes", f"judged for {said}, which the code fixes")
-    made = [f"{name} = {'*'.join(map(str, p))}" for name, p in draw.ties if len(p) > 1]
+    made = [f"{name} = {'*'.join(map(str, p))}" for name, p in sample.relations if len(p) > 1]
     if made:
         yield Diagnostic("stated-sizes", f"judged where {', '.join(made)}, as the code says itself")
 
 
-def _fix_scalars(program: Program, draw: Draw) -> Draw:
-    """The draw with the default of each scalar that the code does not take."""
+def _fix_scalars(program: Program, sample: Sample) -> Sample:
+    """The sample with the default of each scalar that the code does not take."""
     taken = program.find_taken()
-    scalars = [entry for entry in draw.system.inputs if isinstance(entry, ScalarInput)]
+    scalars = [entry for entry in sample.system.inputs if isinstance(entry, ScalarInput)]
     untaken = [s.name for s in scalars if s.default is not None and s.name not in taken]
-    return replace(draw, defaulted=tuple(untaken)) if untaken else draw
+    return replace(sample, defaulted=tuple(untaken)) if untaken else sample
 
 
-def _try_program(program: Program, draw: Draw) -> tuple[Program, bool, bool]:
+def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]:
     """Do the results have the formula's shapes, and its values?
 
     A scalar is a tensor of one number for code that stops because it is none.
     """
-    values = draw.make_inputs()
+    values = sample.make_inputs()
     try:
-        results = program.run(values, draw.sizes).results
+        results = program.run(values, sample.sizes).results
     except CannotRunError as error:
-        scalars = {entry.name for entry in draw.system.inputs if isinstance(entry, ScalarInput)}
+        scalars = {entry.name for entry in sample.system.inputs if isinstance(entry, ScalarInput)}
         tensors = program.take_tensors(scalars)
         if tensors == program or not error.is_incurable:
             raise
         with suppress(CannotRunError):
-            return _try_program(tensors, draw)
+            return _try_program(tensors, sample)
         raise
-    found = evaluate_system(draw.system, values, draw.sizes)
-    wanted = find_expected(program, {t.name: found[t.name] for t in draw.system.results})
+    found = evaluate_system(sample.system, values, sample.sizes)
+    wanted = find_expected(program, {t.name: found[t.name] for t in sample.system.results})
     if not results:
         return program, False, False
     pairs = list(zip(wanted, results, strict=False))
@@ -520,12 +520,12 @@ def _try_program(program: Program, draw: Draw) -> tuple[Program, bool, bool]:
     return program, fits, agrees
 
 
-def explain_draws(
-    kept: Sequence[Draw], lost: Sequence[Draw], told: frozenset[str]
+def explain_samples(
+    kept: Sequence[Sample], lost: Sequence[Sample], told: frozenset[str]
 ) -> Iterator[Diagnostic]:
-    """What the draws do not show."""
-    for draw in lost:
-        ones = [n for n, size in draw.sizes.items() if size == 1 != kept[0].sizes[n]]
+    """What the samples do not show."""
+    for sample in lost:
+        ones = [n for n, size in sample.sizes.items() if size == 1 != kept[0].sizes[n]]
         if ones:
             yield Diagnostic("size-one", f"the code does not run where {', '.join(ones)} is 1")
             break
@@ -541,18 +541,18 @@ def explain_draws(
 
 
 def _find_equal(
-    kept: Sequence[Draw], lost: Sequence[Draw], told: frozenset[str]
+    kept: Sequence[Sample], lost: Sequence[Sample], told: frozenset[str]
 ) -> Iterator[list[str]]:
-    """Names of sizes that are equal in every draw, and not by chance alone.
+    """Names of sizes that are equal in every sample, and not by chance alone.
 
-    They are told, or tied, or the code does not run where they differ.
+    They are told, or dependent, or the code does not run where they differ.
     """
     classes: dict[tuple[int, ...], list[str]] = {}
     for name in kept[0].sizes:
-        classes.setdefault(tuple(draw.sizes[name] for draw in kept), []).append(name)
+        classes.setdefault(tuple(sample.sizes[name] for sample in kept), []).append(name)
     for names in classes.values():
         asked = [name for name in names if name in told]
-        apart = any(len({draw.sizes[name] for name in names}) > 1 for draw in lost)
+        apart = any(len({sample.sizes[name] for name in names}) > 1 for sample in lost)
         found = names if apart else asked
         if len(found) > 1:
             yield found

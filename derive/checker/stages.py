@@ -7,13 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws import (
-    MOST_ELEMENTS,
-    find_other_sides,
-    pass_bounds,
-    pass_limits,
-    vary_sizes,
-)
 from derive.checker.inputs import vary_inputs
 from derive.checker.judge import (
     CLEAR,
@@ -34,14 +27,21 @@ from derive.checker.judge.precision import (
     judge_short,
     pass_full,
 )
-from derive.checker.pick import Picked, pick_program
+from derive.checker.pick import Choice, pick_program
 from derive.checker.program import Program, evaluate_source, find_names, find_tensors, lift_program
 from derive.checker.runs import TOO_LONG, Answer, How, has_dropout
 from derive.checker.runs.processes import find_kind, log_error
+from derive.checker.samples import (
+    MOST_ELEMENTS,
+    find_other_sides,
+    pass_bounds,
+    pass_limits,
+    vary_sizes,
+)
 from derive.checker.slots import Slot, find_slots
 from derive.checker.source.load import CannotRunError, Code, find_literals, has_loops
 from derive.checker.source.reading import say_line
-from derive.checker.tries import construct, find_outside
+from derive.checker.subjects import construct, find_outside
 from derive.errors import DeriveError, Diagnostic
 from derive.ir.nodes import Expr, System
 from derive.ir.walk import find_accesses
@@ -53,15 +53,15 @@ from derive.prove import prove
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from derive.checker.draws import Draw
     from derive.checker.runs.modes import Lowering
-    from derive.checker.verdict import Job, Report, Verdict
+    from derive.checker.samples import Sample
+    from derive.checker.verdict import Job, Progress, Verdict
     from derive.frontend.torch.numbers import Condition
 
 
-def find_remarks(system: System, picked: Picked) -> Iterator[Diagnostic]:
+def find_remarks(system: System, choice: Choice) -> Iterator[Diagnostic]:
     """What a reader of the verdict has to know about the call that was judged."""
-    program = picked.program
+    program = choice.program
     taken = {name for source in program.sources.values() for name in find_names(source)}
     read = {each.tensor for equation in system.equations for each in find_accesses(equation.value)}
     for tensor in find_tensors(system):
@@ -71,7 +71,7 @@ def find_remarks(system: System, picked: Picked) -> Iterator[Diagnostic]:
                 f"{tensor.name} of the formula is given to nothing in the code",
                 help=f"bind it, as in --bind ARGUMENT={tensor.name}, if an argument stands for it",
             )
-    for slot in find_unbound(program, picked.draws[0]):
+    for slot in find_unbound(program, choice.samples[0]):
         if slot.shape is not None:
             says = f"the code's parameter {slot.name} stands for nothing in the formula"
             advice = f"bind it, --bind {slot.name}=NAME, if it does"
@@ -81,10 +81,10 @@ def find_remarks(system: System, picked: Picked) -> Iterator[Diagnostic]:
     yield from _find_undefined(program)
 
 
-def find_missing(system: System, picked: Picked) -> str:
+def find_missing(system: System, choice: Choice) -> str:
     """The results of the formula that the code does not return, in words."""
-    draw = picked.draws[0]
-    results = picked.program.run(draw.make_inputs(), draw.sizes).results
+    sample = choice.samples[0]
+    results = choice.program.run(sample.make_inputs(), sample.sizes).results
     missing = [tensor.name for tensor in system.results[len(results) :]]
     if not missing:
         return ""
@@ -94,22 +94,22 @@ def find_missing(system: System, picked: Picked) -> str:
     )
 
 
-def find_stop(picked: Picked) -> str:
+def find_stop(choice: Choice) -> str:
     """Sizes at which the code stops though the formula has a value there, in words."""
-    for draw, error in picked.stops:
-        found = evaluate_system(draw.system, draw.make_inputs(), draw.sizes)
-        wanted = (found[tensor.name] for tensor in draw.system.results)
+    for sample, error in choice.stops:
+        found = evaluate_system(sample.system, sample.make_inputs(), sample.sizes)
+        wanted = (found[tensor.name] for tensor in sample.system.results)
         if not any(bool((value != value).any()) for value in wanted):
-            at = " ".join(f"{name}={size}" for name, size in draw.sizes.items())
+            at = " ".join(f"{name}={size}" for name, size in sample.sizes.items())
             return f"at {at} the code stops, {error}, where the formula has a value"
     return ""
 
 
-def find_loose_ends(system: System, program: Program, draw: Draw) -> str:
+def find_loose_ends(system: System, program: Program, sample: Sample) -> str:
     """Why a difference may be one of bindings alone: both sides have names that nothing binds."""
     taken = {name for source in program.sources.values() for name in find_names(source)}
     tensors = [tensor.name for tensor in find_tensors(system) if tensor.name not in taken]
-    slots = [slot.name for slot in find_unbound(program, draw)]
+    slots = [slot.name for slot in find_unbound(program, sample)]
     if not tensors or not slots:
         return ""
     return (
@@ -118,7 +118,7 @@ def find_loose_ends(system: System, program: Program, draw: Draw) -> str:
     )
 
 
-def find_unbound(program: Program, draw: Draw) -> list[Slot]:
+def find_unbound(program: Program, sample: Sample) -> list[Slot]:
     """The parameters of a module, and the arguments without a number as default, left unbound."""
     target = program.code.target
     if target is None:
@@ -126,7 +126,7 @@ def find_unbound(program: Program, draw: Draw) -> list[Slot]:
     kind = find_kind(target)
     if kind == "class":
         made = {
-            name: evaluate_source(source, draw.make_inputs(), draw.sizes, {})
+            name: evaluate_source(source, sample.make_inputs(), sample.sizes, {})
             for name, source in program.constructor.items()
         }
         target, kind = construct(target, made, program.code.path), "module"
@@ -152,28 +152,28 @@ def _find_undefined(program: Program) -> Iterator[Diagnostic]:
 
 @dataclass(frozen=True)
 class Proof:
-    """What a proof holds for: in words, and by draw the conditions under which code was lifted."""
+    """What is proved: in words, and by sample the conditions under which code was lifted."""
 
     words: str
-    ways: tuple[tuple[Draw, tuple[Condition, ...]], ...] = ()
+    ways: tuple[tuple[Sample, tuple[Condition, ...]], ...] = ()
 
 
-def find_proof(job: Job, picked: Picked) -> Proof | None:
+def find_proof(job: Job, choice: Choice) -> Proof | None:
     """What the proof holds for; None where there is none.
 
     DeriveError for code that cannot be lifted.
     """
-    program = picked.program
+    program = choice.program
     if program.results:
         return None  # results in another layout than the formula's
     names = find_sizes(job.system)
     numbers: list[str] = []
-    ways: list[tuple[Draw, tuple[Condition, ...]]] = []
-    for draw in picked.draws[::2]:  # the one between has a size 1
-        lifted = lift_program(program, job.system.inputs, dict(draw.sizes))
+    ways: list[tuple[Sample, tuple[Condition, ...]]] = []
+    for sample in choice.samples[::2]:  # the one between has a size 1
+        lifted = lift_program(program, job.system.inputs, dict(sample.sizes))
         if prove(lifted.system, job.system, lifted.fixed) is None:
             return None
-        ways.append((draw, lifted.notes))
+        ways.append((sample, lifted.notes))
         given = f" with {' and '.join(map(str, lifted.notes))}" if lifted.notes else ""
         if not lifted.fixed:
             return Proof(f"for all sizes{given}", tuple(ways))
@@ -189,42 +189,42 @@ MOST_WAYS = 12  # that the code takes by its sizes, which are followed
 
 
 def judge_other_ways(
-    job: Job, picked: Picked, verdict: Verdict, proof: Proof
-) -> tuple[Picked, Verdict]:
+    job: Job, choice: Choice, verdict: Verdict, proof: Proof
+) -> tuple[Choice, Verdict]:
     """The verdict after the ways that code takes where the conditions of its proof do not hold.
 
     Each way has conditions of its own, on whose other side there may be another.
     """
     left = [(*way, frozenset[tuple[Expr, Expr]]()) for way in proof.ways]
     met: dict[str, dict[str, None]] = {}  # by condition, the sizes at which float64 agrees
-    seen = {(*draw.sizes.items(),) for draw, _ in proof.ways}
-    first = picked.draws[0].sizes
+    seen = {(*sample.sizes.items(),) for sample, _ in proof.ways}
+    first = choice.samples[0].sizes
     for _ in range(MOST_WAYS):
         if not left:
             break
-        draw, path, crossed = left.pop(0)
+        sample, path, crossed = left.pop(0)
         fresh = [
             (condition, other)
-            for condition, other in find_other_sides(draw, path)
+            for condition, other in find_other_sides(sample, path)
             if (*other.sizes.items(),) not in seen
             and (condition.left, condition.right) not in crossed  # back to where it came from
         ]
         seen |= {(*other.sizes.items(),) for _, other in fresh}
-        picked, verdict, agreed = _judge_draws(job, picked, verdict, [each for _, each in fresh])
+        choice, verdict, agreed = _judge_samples(job, choice, verdict, [each for _, each in fresh])
         if not verdict.same:
-            return picked, verdict
+            return choice, verdict
         for other in agreed:
             moved = (f"{name}={n}" for name, n in other.sizes.items() if n != first[name])
             met.setdefault(other.reason, {})[" ".join(moved)] = None
         for condition, other in dict(reversed(fresh)).items():  # one a condition
             with suppress(CannotRunError, DeriveError):
-                lifted = lift_program(picked.program, job.system.inputs, dict(other.sizes))
+                lifted = lift_program(choice.program, job.system.inputs, dict(other.sizes))
                 both = (condition.left, condition.right)
                 left.append((other, lifted.notes, crossed | {both}))
     if met:
         told = "; ".join(f"{where} at {', '.join(sizes)}" for where, sizes in met.items())
         verdict = replace(verdict, reasons=(f"{proof.words}; float64 agrees {told}",))
-    return picked, verdict
+    return choice, verdict
 
 
 def add_findings(verdict: Verdict, findings: Iterable[Diagnostic]) -> Verdict:
@@ -234,9 +234,9 @@ def add_findings(verdict: Verdict, findings: Iterable[Diagnostic]) -> Verdict:
     return replace(verdict, findings=(*verdict.findings, *reversed(new)))
 
 
-def judge_exactly(job: Job, picked: Picked, verdict: Verdict, floats: Outcome) -> Verdict:
+def judge_exactly(job: Job, choice: Choice, verdict: Verdict, floats: Outcome) -> Verdict:
     """The verdict after random fields; `floats` is what float64 says."""
-    exactness = judge_fields(picked.program, picked.draws, backward=job.backward)
+    exactness = judge_fields(choice.program, choice.samples, backward=job.backward)
     if exactness.soft_mask:
         verdict = add_findings(verdict, [FINITE_MASK])
     if exactness.same:
@@ -272,40 +272,40 @@ _NOTHING = (
 )
 
 
-def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked, Verdict]:
-    """The verdict by values: float64 against the loops, then further draws."""
+def judge(job: Job, code: Code, verdict: Verdict, send: Progress) -> tuple[Choice, Verdict]:
+    """The verdict by values: float64 against the loops, then further samples."""
     send.begin("the first run")
-    picked = pick_program(code, job.system, job.binds, job.sizes, job.making)
+    choice = pick_program(code, job.system, job.binds, job.sizes, job.making)
     code_findings = verdict.findings
     verdict = replace(
         verdict,
-        bindings=picked.program.describe(),
-        sizes=tuple(dict(draw.sizes) for draw in picked.draws),
-        findings=(*verdict.findings, *picked.findings, *find_remarks(job.system, picked)),
-        source=picked.program.code.source,
+        bindings=choice.program.describe(),
+        sizes=tuple(dict(sample.sizes) for sample in choice.samples),
+        findings=(*verdict.findings, *choice.findings, *find_remarks(job.system, choice)),
+        source=choice.program.code.source,
     )
-    if picked.same_if is not None:
-        verdict = replace(verdict, findings=(picked.same_if, *verdict.findings))
-    if picked.failure is not None:
+    if choice.same_if is not None:
+        verdict = replace(verdict, findings=(choice.same_if, *verdict.findings))
+    if choice.failure is not None:
         verdict = replace(
             verdict,
             bindings=(),
-            sizes=(dict(picked.failed_at),),
-            difference=f"the code stops where the formula has a value: {picked.failure}",
-            line=picked.failure.line,
+            sizes=(dict(choice.failed_at),),
+            difference=f"the code stops where the formula has a value: {choice.failure}",
+            line=choice.failure.line,
             findings=tuple(
-                filter(None, (picked.same_if, *code_findings, *_find_undefined(picked.program)))
+                filter(None, (choice.same_if, *code_findings, *_find_undefined(choice.program)))
             ),
         )
-        return picked, _say(verdict, send, False, "different")
-    if picked.is_open:
-        return picked, _say(verdict, send, None, "unknown", "nobody has said which sizes are meant")
+        return choice, _say(verdict, send, False, "different")
+    if choice.is_open:
+        return choice, _say(verdict, send, None, "unknown", "nobody has said which sizes are meant")
     send.begin("the runs in float64")
-    calls = judge_circumstances(picked.program, picked.draws)
+    calls = judge_circumstances(choice.program, choice.samples)
     if calls.is_random or calls.chance:
-        random = calls.chance or _say_random(picked.program.code, picked.program)
-        return picked, _say(verdict, send, None, "unknown", random)
-    floats = _judge_all_floats(job, picked)
+        random = calls.chance or _say_random(choice.program.code, choice.program)
+        return choice, _say(verdict, send, None, "unknown", random)
+    floats = _judge_all_floats(job, choice)
     changes = [
         Diagnostic("changes-argument", f"the code {reason}, which it was given")
         for reason in floats.reasons
@@ -313,45 +313,45 @@ def judge(job: Job, code: Code, verdict: Verdict, send: Report) -> tuple[Picked,
     verdict = replace(verdict, findings=(*verdict.findings, *changes))
     if floats.same is False and floats.off > CLEAR:
         verdict = replace(verdict, difference=floats.difference)
-        loose = find_loose_ends(job.system, picked.program, picked.draws[0])
+        loose = find_loose_ends(job.system, choice.program, choice.samples[0])
         if loose:
-            return picked, _say(verdict, send, None, "unknown", loose)
-        return picked, _say(verdict, send, False, "different")
+            return choice, _say(verdict, send, None, "unknown", loose)
+        return choice, _say(verdict, send, False, "different")
     if not floats.same:  # in digits that rounding may have changed, or not
         verdict = _say(verdict, send, None, "unknown", f"float64: {floats.difference}")
-        picked, verdict, _ = _judge_draws(job, picked, verdict, picked.draws, TOLERANCE)
+        choice, verdict, _ = _judge_samples(job, choice, verdict, choice.samples, TOLERANCE)
         if verdict.same is False:
             send(verdict)
-            return picked, verdict
-    lacking = find_missing(job.system, picked) or find_stop(picked)
+            return choice, verdict
+    lacking = find_missing(job.system, choice) or find_stop(choice)
     if lacking:
         verdict = replace(verdict, difference=lacking)
-        return picked, _say(verdict, send, False, "different")
+        return choice, _say(verdict, send, False, "different")
     if calls.difference:
         verdict = replace(verdict, difference=calls.difference, line=calls.line)
-        picked = replace(picked, in_circumstance=True)
-        return picked, _say(verdict, send, False, "different")
-    outside = _find_outside(picked.program.code.target)
+        choice = replace(choice, in_circumstance=True)
+        return choice, _say(verdict, send, False, "different")
+    outside = _find_outside(choice.program.code.target)
     verdict = replace(verdict, findings=(*verdict.findings, *calls.findings, *outside))
     send.begin("further inputs and sizes")
     verdict = replace(verdict, same=True, grade="agrees", reasons=())
-    picked, verdict = _judge_further(job, picked, verdict, send)
+    choice, verdict = _judge_further(job, choice, verdict, send)
     if not verdict.same:
-        return picked, verdict
+        return choice, verdict
     send.begin("the runs in short floats")
-    short = judge_short(picked, job.formula)
+    short = judge_short(choice, job.formula)
     verdict = replace(verdict, findings=(*verdict.findings, *short.findings))
     if short.same is False:
-        return picked, _say(replace(verdict, difference=short.difference), send, False, "different")
+        return choice, _say(replace(verdict, difference=short.difference), send, False, "different")
     known = _require_numbers(verdict, floats)
-    send(known)  # all its draws are done
+    send(known)  # all its samples are done
     send.begin("random fields")
-    exact = judge_exactly(job, picked, verdict, floats)
+    exact = judge_exactly(job, choice, verdict, floats)
     if exact.grade == "identical" and not _may_be_exact(verdict):
         exact = replace(exact, grade="agrees", reasons=())
     verdict = _require_numbers(exact, floats)
     send(verdict)
-    return picked, verdict
+    return choice, verdict
 
 
 def _require_numbers(verdict: Verdict, floats: Outcome) -> Verdict:
@@ -368,85 +368,85 @@ def _may_be_exact(verdict: Verdict) -> bool:
 
 
 def _judge_further(
-    job: Job, picked: Picked, verdict: Verdict, send: Report
-) -> tuple[Picked, Verdict]:
+    job: Job, choice: Choice, verdict: Verdict, send: Progress
+) -> tuple[Choice, Verdict]:
     """Special inputs and sizes, then gradients if asked for."""
-    first = picked.draws[0]
-    numbers = find_literals(picked.program.code)
-    inputs = vary_inputs(picked.draws, numbers)
-    picked, verdict, _ = _judge_draws(job, picked, verdict, inputs)
+    first = choice.samples[0]
+    numbers = find_literals(choice.program.code)
+    inputs = vary_inputs(choice.samples, numbers)
+    choice, verdict, _ = _judge_samples(job, choice, verdict, inputs)
     if verdict.same:
         sizes = vary_sizes(first, numbers)
-        picked, verdict, _ = _judge_draws(job, picked, verdict, sizes)
+        choice, verdict, _ = _judge_samples(job, choice, verdict, sizes)
     if verdict.same:
-        loops = has_loops(picked.program.code)
+        loops = has_loops(choice.program.code)
         beyond, missed = pass_bounds(first, MOST_ELEMENTS * (1 if loops else 8))
-        picked, verdict, _ = _judge_draws(job, picked, verdict, beyond)
+        choice, verdict, _ = _judge_samples(job, choice, verdict, beyond)
         if not verdict.same:  # too large to be explained there
-            picked = replace(picked, shown=None, in_circumstance=True)
+            choice = replace(choice, shown=None, in_circumstance=True)
         says = "not tried beyond the {} of the formula, which takes sizes that are too large"
         found = tuple(Diagnostic("not-beyond", says.format(number)) for number in missed)
         verdict = replace(verdict, findings=(*verdict.findings, *found))
     if not verdict.same:
         send(verdict)
-    for draw in picked.draws if job.backward and verdict.same else ():
-        outcome = judge_gradients(picked.program, draw)
+    for sample in choice.samples if job.backward and verdict.same else ():
+        outcome = judge_gradients(choice.program, sample)
         if outcome.same is not True:
             verdict = replace(verdict, difference=outcome.difference)
             grade = "different" if outcome.same is False else "unknown"
-            return picked, _say(verdict, send, outcome.same, grade, *outcome.reasons)
-    return picked, verdict
+            return choice, _say(verdict, send, outcome.same, grade, *outcome.reasons)
+    return choice, verdict
 
 
 _AT_ONCE = 16  # runs that are asked for at once
 
 
-def _judge_draws(
+def _judge_samples(
     job: Job,
-    picked: Picked,
+    choice: Choice,
     verdict: Verdict,
-    draws: Iterable[Draw],
+    samples: Iterable[Sample],
     least: float = CLEAR,
-) -> tuple[Picked, Verdict, list[Draw]]:
-    """The verdict after these draws, and those at which the code agrees.
+) -> tuple[Choice, Verdict, list[Sample]]:
+    """The verdict after these samples, and those at which the code agrees.
 
     The first that shows a difference is kept. Where the code asks for shorter floats in a call that
     it does not make at ordinary inputs, it gets them there.
     """
-    program, agreed = picked.program, []
+    program, agreed = choice.program, []
     usual: set[Lowering] | None = None
-    left = iter(draws)
+    left = iter(samples)
     parts = iter(lambda: list(islice(left, _AT_ONCE)), [])
     calls = (
-        (draw, call.get_answer())
+        (sample, call.get_answer())
         for part in parts
-        for draw, call in zip(
+        for sample, call in zip(
             part, run_all(program, [(each, How(), "") for each in part]), strict=True
         )
     )
-    for draw, answer in calls:
-        outcome = judge_further(program, job.formula, draw, least, answer)
+    for sample, answer in calls:
+        outcome = judge_further(program, job.formula, sample, least, answer)
         verdict = add_findings(verdict, outcome.findings)
         difference = outcome.difference if outcome.same is False else ""
         if outcome.same:
-            agreed.append(draw)
+            agreed.append(sample)
             if isinstance(answer, Answer) and answer.shorter:
                 if usual is None:
-                    runs = (program.run(each.make_inputs(), each.sizes) for each in picked.draws)
+                    runs = (program.run(each.make_inputs(), each.sizes) for each in choice.samples)
                     usual = {each for run in runs for each in run.shorter}
                 if not usual.issuperset(answer.shorter):
                     usual |= {*answer.shorter}
-                    short = judge_lowered(program, draw)
+                    short = judge_lowered(program, sample)
                     verdict = add_findings(verdict, short.findings)
                     difference = short.difference
         if difference:
-            return replace(picked, shown=draw), _differ(verdict, draw, difference), agreed
-    return picked, verdict, agreed
+            return replace(choice, shown=sample), _differ(verdict, sample, difference), agreed
+    return choice, verdict, agreed
 
 
-def _differ(verdict: Verdict, draw: Draw, difference: str) -> Verdict:
+def _differ(verdict: Verdict, sample: Sample, difference: str) -> Verdict:
     """The verdict that the code is another function, with the sizes at which it is."""
-    sizes = dict(draw.sizes)
+    sizes = dict(sample.sizes)
     shown = () if sizes in verdict.sizes else (sizes,)
     verdict = replace(verdict, difference=difference, sizes=(*verdict.sizes, *shown), reasons=())
     return replace(verdict, same=False, grade="different")
@@ -456,32 +456,32 @@ MOST_LINES = 20_000  # of the code that run at a size far beyond the others
 _SURE = 300  # a size up to which the code is the formula, or the verdict says up to which
 
 
-def _judge_far(job: Job, picked: Picked, verdict: Verdict) -> tuple[Picked, Verdict, str]:
+def _judge_far(job: Job, choice: Choice, verdict: Verdict) -> tuple[Choice, Verdict, str]:
     """The verdict after each size was far larger than the others; beyond which none was tried.
 
     The farthest that the code reaches in so many lines counts, and those at which its types would
     be full if its numbers grow on. Where it differs, the smallest size at which it does is told.
     """
-    program, first = picked.program, picked.draws[0]
+    program, first = choice.program, choice.samples[0]
     how = How(is_watched=True, most_lines=MOST_LINES)
     near = program.run(first.make_inputs(), first.sizes, how)
     plan = dict(pass_limits(first, has_loops=has_loops(program.code)))
     reached = {name: first.sizes[name] for name in plan}
 
-    def run(draw: Draw) -> Answer | CannotRunError:
+    def run(sample: Sample) -> Answer | CannotRunError:
         try:
-            return program.run(draw.make_inputs(), draw.sizes, how)
+            return program.run(sample.make_inputs(), sample.sizes, how)
         except CannotRunError as error:
             return error
 
-    def judge_there(draw: Draw, answer: Answer | CannotRunError) -> Further:
-        found = judge_far(program, job.formula, draw, first, answer)
+    def judge_there(sample: Sample, answer: Answer | CannotRunError) -> Further:
+        found = judge_far(program, job.formula, sample, first, answer)
         grows = isinstance(answer, Answer) and is_growing(near, answer)
-        loss = find_loss(program, draw, draw.describe()) if grows and found.same else None
+        loss = find_loss(program, sample, sample.describe()) if grows and found.same else None
         return replace(found, findings=(*found.findings, loss)) if loss is not None else found
 
     for name, fars in plan.items():
-        farthest: tuple[Draw, Answer] | None = None
+        farthest: tuple[Sample, Answer] | None = None
         left, is_full = fars[::-1], False
         while left or (farthest is not None and not is_full):
             if not left:  # those at which its types would be full
@@ -489,31 +489,31 @@ def _judge_far(job: Job, picked: Picked, verdict: Verdict) -> tuple[Picked, Verd
                 left = pass_full(*farthest, name, near, first.sizes[name])
                 is_full = True
                 continue
-            draw = left.pop(0)
-            answer = run(draw)
+            sample = left.pop(0)
+            answer = run(sample)
             if isinstance(answer, CannotRunError) and str(answer) == TOO_LONG.format(MOST_LINES):
                 continue
-            found = judge_there(draw, answer)
+            found = judge_there(sample, answer)
             verdict = add_findings(verdict, found.findings)
             if found.same is False:
-                least, said = _find_least(picked, name, draw, lambda d: judge_there(d, run(d)))
+                least, said = _find_least(choice, name, sample, lambda d: judge_there(d, run(d)))
                 verdict = _differ(verdict, least, said or found.difference)
-                return replace(picked, in_circumstance=True), verdict, ""  # too far to be explained
+                return replace(choice, in_circumstance=True), verdict, ""  # too far to be explained
             if farthest is None and isinstance(answer, Answer):
-                farthest = draw, answer
+                farthest = sample, answer
             if bool(found.findings) is is_full:  # nearer ones may show more, farther ones do not
                 left.clear()
-            reached[name] = max(reached[name], draw.sizes[name])
+            reached[name] = max(reached[name], sample.sizes[name])
     untried = [f"{name}={size}" for name, size in reached.items() if size < _SURE]
     said = f"not tried beyond {', '.join(untried)}: too many steps, or no such size"
-    return picked, verdict, said if untried else ""
+    return choice, verdict, said if untried else ""
 
 
 def _find_least(
-    picked: Picked, name: str, high: Draw, judge_there: Callable[[Draw], Further]
-) -> tuple[Draw, str]:
+    choice: Choice, name: str, high: Sample, judge_there: Callable[[Sample], Further]
+) -> tuple[Sample, str]:
     """The smallest size that halving finds at which the code differs, and how it does there."""
-    one, other = picked.draws[0].sizes[name], high.sizes[name]
+    one, other = choice.samples[0].sizes[name], high.sizes[name]
     difference = ""
     while other - one > 1:
         middle = (one + other) // 2
@@ -535,17 +535,17 @@ def _find_outside(target: Any) -> list[Diagnostic]:
     return [Diagnostic("outside", says)] if read else []
 
 
-def _say(verdict: Verdict, send: Report, same: bool | None, grade: str, *reasons: str) -> Verdict:
+def _say(verdict: Verdict, send: Progress, same: bool | None, grade: str, *reasons: str) -> Verdict:
     verdict = replace(verdict, same=same, grade=grade, reasons=reasons)
     send(verdict)
     return verdict
 
 
-def _judge_all_floats(job: Job, picked: Picked) -> Outcome:
-    """Every draw; the first difference counts, the largest stands."""
+def _judge_all_floats(job: Job, choice: Choice) -> Outcome:
+    """Every sample; the first difference counts, the largest stands."""
     total = Outcome(True)
-    for number, draw in enumerate(picked.draws):
-        one = judge_floats(picked.program, job.formula, draw)
+    for number, sample in enumerate(choice.samples):
+        one = judge_floats(choice.program, job.formula, sample)
         total.always_nan = total.always_nan & one.always_nan if number else one.always_nan
         total.off = max(total.off, one.off)
         total.reasons += [reason for reason in one.reasons if reason not in total.reasons]
@@ -567,71 +567,71 @@ def _say_random(code: Code, program: Program) -> str:
     return "the code gives something else at each call: random numbers, or a state that it keeps"
 
 
-def refine(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
+def refine(job: Job, choice: Choice, verdict: Verdict, send: Progress) -> None:
     """What comes after the judgement: findings and a proof, or an explanation."""
     if verdict.same:
         send.begin("the runs in short floats")
-        found = (*find_unstable(picked.program, picked.draws[0]), *_find_empty_rows(job, picked))
+        found = (*find_unstable(choice.program, choice.samples[0]), *_find_empty_rows(job, choice))
         verdict = replace(verdict, findings=(*verdict.findings, *found))
         send(verdict)
         send.begin("the sizes far beyond")
-        picked, verdict, untried = _judge_far(job, picked, verdict)
+        choice, verdict, untried = _judge_far(job, choice, verdict)
         send(verdict)
         if verdict.same:
-            picked, verdict = _prove(job, picked, verdict, send)
+            choice, verdict = _prove(job, choice, verdict, send)
         if verdict.grade in {"proved", "identical"} and not _may_be_exact(verdict):
             verdict = replace(verdict, grade="agrees", reasons=())
         if verdict.same and verdict.grade != "proved" and untried:
             verdict = replace(verdict, reasons=(*verdict.reasons, untried))
         send(verdict)
     if verdict.same is False:
-        _explain(job, picked, verdict, send)
+        _explain(job, choice, verdict, send)
 
 
-def _prove(job: Job, picked: Picked, verdict: Verdict, send: Report) -> tuple[Picked, Verdict]:
+def _prove(job: Job, choice: Choice, verdict: Verdict, send: Progress) -> tuple[Choice, Verdict]:
     """Proved, if the code can be lifted and both sides have one normal form.
 
     Where the proof rests on conditions, code is run where they do not hold.
     """
     if job.backward or not _may_be_exact(verdict):
-        return picked, verdict
+        return choice, verdict
     send.begin("the proof")
     proof = None
     try:
-        proof = find_proof(job, picked)
+        proof = find_proof(job, choice)
     except (CannotRunError, DeriveError):
         pass
     except Exception as error:  # a mistake of ours takes nothing from what is known already
         log_error(error)
     if proof is None:
-        return picked, verdict
+        return choice, verdict
     verdict = replace(verdict, grade="proved", reasons=(proof.words,))
-    return judge_other_ways(job, picked, verdict, proof)
+    return judge_other_ways(job, choice, verdict, proof)
 
 
-def _find_empty_rows(job: Job, picked: Picked) -> list[Diagnostic]:
+def _find_empty_rows(job: Job, choice: Choice) -> list[Diagnostic]:
     """What happens on a row with every entry masked."""
     if not any(getattr(entry, "kind", "") == "bool" for entry in job.system.inputs):
         return []
-    draw = picked.draws[-1]
+    sample = choice.samples[-1]
     with suppress(CannotRunError, DeriveError):
-        outcome = judge_floats(picked.program, job.formula, draw, empty_row=True)
+        outcome = judge_floats(choice.program, job.formula, sample, empty_row=True)
         if not outcome.same:
             says = "a row with every entry masked is treated in another way"
             return [Diagnostic("empty-row", says, facts=(outcome.difference,))]
     return []
 
 
-def _explain(job: Job, picked: Picked, verdict: Verdict, send: Report) -> None:
+def _explain(job: Job, choice: Choice, verdict: Verdict, send: Progress) -> None:
     """The line and the edit of code that differs; where it raises, as it is where it runs."""
     from derive.checker.explain import explain_verdict
 
     send.begin("the explanation", has_own_runs=True)
-    if (picked.failure is not None and picked.same_if is not None) or picked.in_circumstance:
+    if (choice.failure is not None and choice.same_if is not None) or choice.in_circumstance:
         return
     with suppress(CannotRunError):
-        own = None if picked.failure is not None else send
-        told = explain_verdict(job, picked, verdict, own)
-        if picked.failure is not None:
+        own = None if choice.failure is not None else send
+        told = explain_verdict(job, choice, verdict, own)
+        if choice.failure is not None:
             told = replace(told, difference=verdict.difference, line=told.line or verdict.line)
         send(told)

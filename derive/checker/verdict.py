@@ -70,7 +70,7 @@ class Verdict:
             "corrected": [{"line": line, "text": text} for line, text in self.corrected],
             "difference": self.difference,
             "reasons": list(self.reasons),
-            "sizes": [dict(draw) for draw in self.sizes],
+            "sizes": [dict(sample) for sample in self.sizes],
             "bindings": list(self.bindings),
             "annotations": [{"line": line, "is": what} for line, what in self.annotations],
             "findings": [
@@ -133,7 +133,7 @@ def _annotate(verdict: Verdict) -> list[str]:
     return rows
 
 
-class Report:
+class Progress:
     """The verdict so far, which each stage sends when it has one, and the stage that is under way.
 
     What ends a stage costs what it would have found, never what is found already, and is told.
@@ -179,7 +179,7 @@ class Job:
     backward: bool
     seconds: float
     init: str = ""  # the constructor's arguments
-    making: str = ""  # those that read the formula's sizes, so that they are others at each draw
+    making: str = ""  # those that read the formula's sizes, so that they are others at each sample
 
     def start(self) -> Verdict:
         """What is known before anything has run."""

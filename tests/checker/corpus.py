@@ -213,10 +213,10 @@ def is_equal_by_loops(pair: Pair) -> bool | None:
 
 def _find_sizes(pair: Pair) -> Iterator[dict[str, int]]:
     told = pair.sizes | pair.read_sizes("shown at")
-    draws = choose_sizes(pair.system, 3, fixed=told)
-    yield from (draws[0], draws[2])
+    samples = choose_sizes(pair.system, 3, fixed=told)
+    yield from (samples[0], samples[2])
     if not pair.right:
-        yield dict.fromkeys(draws[0], 4) | told
+        yield dict.fromkeys(samples[0], 4) | told
 
 
 def find_distance(found: tuple[Any, ...], wanted: tuple[Any, ...]) -> float:

@@ -57,7 +57,7 @@ def return_nothing(x):
     print("I was here")
 
 
-def draw(x):
+def sample(x):
     return 2 * x + torch.rand(())
 
 
@@ -80,7 +80,7 @@ def test_what_does_not_end_is_stopped(code):
         (leave_at_once, "exit code 7"),
         (recurse, "calls itself without an end"),
         (allocate, "llocate"),
-        (draw, "random numbers"),
+        (sample, "random numbers"),
     ],
 )
 def test_what_stops_the_code_is_named(code, said):

@@ -80,10 +80,10 @@ return a, u, w
 
 def test_entries_with_many_digits_are_those_of_the_loops():
     formula = parse(TEXT)
-    draw = torch.Generator().manual_seed(0)
+    sample = torch.Generator().manual_seed(0)
     shapes = {"q": (2, 3), "k": (4, 3), "x": (2, 6)}
     values = {
-        name: torch.randn(shape, generator=draw, dtype=torch.float64)
+        name: torch.randn(shape, generator=sample, dtype=torch.float64)
         for name, shape in shapes.items()
     }
     values |= {"H": 2, "m": torch.tensor([True, False, True, True])}

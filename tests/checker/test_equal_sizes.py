@@ -1,18 +1,18 @@
-"""Equal sizes are named where every draw has them and they could not be otherwise."""
+"""Equal sizes are named where every sample has them and they could not be otherwise."""
 
 import torch
 
 from derive import parse
-from derive.checker.draws import Draw
-from derive.checker.pick import explain_draws, pick_program
+from derive.checker.pick import explain_samples, pick_program
+from derive.checker.samples import Sample
 from derive.checker.source.load import load
 from derive.frontend.system import to_system
 
 
 def find_said(code, text, sizes=None):
     """What is said of equal sizes."""
-    picked = pick_program(load(code), to_system(parse(text)), {}, sizes or {})
-    return [each.says for each in picked.findings if each.code == "equal-sizes"]
+    choice = pick_program(load(code), to_system(parse(text)), {}, sizes or {})
+    return [each.says for each in choice.findings if each.code == "equal-sizes"]
 
 
 PRODUCT = "A[I, J]; C[J, K]; x[B]; y[b, i, k] = sum[j](A[i, j] * C[j, k]) + x[b]"
@@ -36,11 +36,11 @@ def test_sizes_that_are_told_are_named_in_classes():
 
 def test_a_size_that_meets_another_by_chance_is_not_named():
     system = to_system(parse(PRODUCT))
-    fives, ones = (Draw(system, dict(I=3, J=1, K=2, B=b), 0) for b in (5, 1))
+    fives, ones = (Sample(system, dict(I=3, J=1, K=2, B=b), 0) for b in (5, 1))
     told = frozenset("J")
-    assert [each.code for each in explain_draws([fives, ones], [], told)] == []
-    assert [each.code for each in explain_draws([ones], [], told)] == []
-    runs_not = [each.code for each in explain_draws([ones], [fives], told)]
+    assert [each.code for each in explain_samples([fives, ones], [], told)] == []
+    assert [each.code for each in explain_samples([ones], [], told)] == []
+    runs_not = [each.code for each in explain_samples([ones], [fives], told)]
     assert runs_not == ["equal-sizes"]  # it was tried, and the code does not run elsewhere
 
 

@@ -40,7 +40,7 @@ def test_wrong_code_is_given_its_edit_and_its_line(wrong, tmp_path):
         assert found.corrected
         return
     for seed in (11, 12):
-        values = case.draw(seed)
+        values = case.sample(seed)
         judge = Judge(case.system, [Run(values, case.run(values), case.sizes)])
         assert judge.is_reproduced(found.edited)
         assert not judge.is_reproduced(case.system)
@@ -140,9 +140,9 @@ def test_code_that_raises_explains_nothing(tmp_path):
 
 def test_inputs_are_left_alone(tmp_path):
     case = make_case("x[N]; y[i] = x[i] + 1", "x.zero_()\nreturn x", tmp_path)
-    before = case.draw(0)["x"].clone()
+    before = case.sample(0)["x"].clone()
     explain(case)
-    torch.testing.assert_close(case.draw(0)["x"], before)
+    torch.testing.assert_close(case.sample(0)["x"], before)
 
 
 def test_a_difference_at_some_sizes_only_is_explained_there(tmp_path):

@@ -7,8 +7,8 @@ import pytest
 from texts import read_rows
 
 from derive import check, parse
-from derive.checker.draws import find_other_sides, make_draws, vary_sizes
 from derive.checker.inputs import SCALES, vary_inputs
+from derive.checker.samples import find_other_sides, make_samples, vary_sizes
 from derive.checker.source.load import find_literals, load
 from derive.frontend.system import to_system
 from derive.frontend.torch.numbers import Condition
@@ -66,18 +66,18 @@ def test_code_that_says_where_it_stops_is_the_same_elsewhere():
 
 
 def make_first(text):
-    return make_draws(to_system(parse(text)), {}).first
+    return make_samples(to_system(parse(text)), {}).first
 
 
 def test_inputs_stay_in_their_domain():
     first = make_first("x[N] > 0; 0 <= u[N] < 1; int t[N] < V; E[V]; y[n] = x[n]*u[n]*E[t[n]]")
     reasons = set()
-    for draw in vary_inputs([first], [0.25, -3.0, 7]):
-        values = draw.make_inputs()
+    for sample in vary_inputs([first], [0.25, -3.0, 7]):
+        values = sample.make_inputs()
         assert bool((values["x"] > 0).all())
         assert bool(((values["u"] >= 0) & (values["u"] < 1)).all())
-        assert bool(((values["t"] >= 0) & (values["t"] < draw.sizes["V"])).all())
-        reasons.add(draw.reason)
+        assert bool(((values["t"] >= 0) & (values["t"] < sample.sizes["V"])).all())
+        reasons.add(sample.reason)
     assert {f"inputs {factor:g} times as large" for factor in SCALES} <= reasons
     assert "inputs at and around 0.25" in reasons
     assert "integers at their largest" in reasons
@@ -85,7 +85,7 @@ def test_inputs_stay_in_their_domain():
 
 def test_every_size_is_one_and_every_two_are_equal():
     first = make_first("x[B, S, D]; y[b,s,d] = x[b,s,d]")
-    sizes = [draw.sizes for draw in vary_sizes(first, [100, 4096])]
+    sizes = [sample.sizes for sample in vary_sizes(first, [100, 4096])]
     assert all(any(each[name] == 1 for each in sizes) for name in "BSD")
     pairs = (("B", "S"), ("B", "D"), ("S", "D"))
     assert all(any(each[one] == each[two] for each in sizes) for one, two in pairs)
@@ -96,10 +96,10 @@ def test_every_size_is_one_and_every_two_are_equal():
 def test_the_other_side_of_a_condition():
     first = make_first(TWICE)
     remainder = Condition(Call("mod", (Size("S"), Number(24))), "!=", Number(0))
-    found = [draw for _, draw in find_other_sides(first, [remainder])]
+    found = [sample for _, sample in find_other_sides(first, [remainder])]
     assert found[0].sizes == {**first.sizes, "S": 24}
-    assert {24, 48, 72, 96} <= {draw.sizes["S"] for draw in found}
-    assert all(draw.sizes["S"] % 24 == 0 for draw in found)
+    assert {24, 48, 72, 96} <= {sample.sizes["S"] for sample in found}
+    assert all(sample.sizes["S"] % 24 == 0 for sample in found)
     never = Condition(Size("S"), ">=", Number(1))
     assert not list(find_other_sides(first, [never]))
 

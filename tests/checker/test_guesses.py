@@ -101,13 +101,13 @@ def pick(code, text, bind=None):
     return pick_program(load(code), to_system(parse(text)), bind or {}, {})
 
 
-def agrees(picked):
-    """Is the program that is judged certain, and right at its first draw?"""
-    if picked.failure is not None or picked.is_open:
+def agrees(choice):
+    """Is the program that is judged certain, and right at its first sample?"""
+    if choice.failure is not None or choice.is_open:
         return False
     from derive.checker.pick import _try_program
 
-    return _try_program(picked.program, picked.draws[0])[1:] == (True, True)
+    return _try_program(choice.program, choice.samples[0])[1:] == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ def agrees(picked):
     ],
 )
 def test_a_guess_is_named_and_not_judged(code, text, bind, if_):
-    picked = pick(code, text, bind)
-    assert not agrees(picked)
-    assert if_ in (picked.same_if.says if picked.same_if else "")
+    choice = pick(code, text, bind)
+    assert not agrees(choice)
+    assert if_ in (choice.same_if.says if choice.same_if else "")
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_a_guess_is_named_and_not_judged(code, text, bind, if_):
     ],
 )
 def test_what_is_stated_is_judged(code, text, bind):
-    picked = pick(code, text, bind)
-    assert agrees(picked), (picked.failure, picked.same_if)
+    choice = pick(code, text, bind)
+    assert agrees(choice), (choice.failure, choice.same_if)
 
 
 def test_sizes_that_the_code_fixes_are_said():
@@ -207,6 +207,6 @@ def test_numbers_that_nothing_tells_apart_are_asked_for():
 
 
 def test_a_scalar_that_is_a_tensor_is_judged_as_one():
-    picked = pick(lambda x, c: c.exp() * x, SCALED.replace("exp(c)", "exp(2*c)"))
-    assert not agrees(picked)
-    assert picked.program.describe() == ("c = tensor(c)",)
+    choice = pick(lambda x, c: c.exp() * x, SCALED.replace("exp(c)", "exp(2*c)"))
+    assert not agrees(choice)
+    assert choice.program.describe() == ("c = tensor(c)",)

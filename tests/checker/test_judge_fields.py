@@ -13,8 +13,8 @@ from derive.frontend.system import to_system
 def judge_code(code, formula, bind=None, sizes=None, backward=False):
     """What fields say, and nothing else."""
     system = to_system(formula)
-    picked = pick_program(load(code, system.name), system, dict(bind or {}), dict(sizes or {}))
-    return judge_fields(picked.program, picked.draws, backward=backward)
+    choice = pick_program(load(code, system.name), system, dict(bind or {}), dict(sizes or {}))
+    return judge_fields(choice.program, choice.samples, backward=backward)
 
 
 class Square(torch.autograd.Function):

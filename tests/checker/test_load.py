@@ -230,8 +230,8 @@ def test_arguments_that_hold_several_things_are_told_by_their_class_or_their_use
 def test_results_go_by_the_formulas_names():
     y, z = torch.zeros(2), torch.ones(3)
     for found in ({"z": z, "y": y}, SimpleNamespace(z=z, other=y), {"a": y, "Z": z}):
-        picked = pick_results(found, ("y", "z"))
-        assert [tuple(each.shape) for each in picked] == [(2,), (3,)]
+        choice = pick_results(found, ("y", "z"))
+        assert [tuple(each.shape) for each in choice] == [(2,), (3,)]
     assert pick_results((z, y), ("y", "z")) == (z, y)
     assert pick_results({"a": y, "b": z}, ("c",)) == {"a": y, "b": z}
 

@@ -63,18 +63,18 @@ def test_the_verdict_is_the_one_on_record(pair, tmp_path):
 def test_neither_fields_nor_a_proof_take_the_wrong_for_the_right(pair, tmp_path):
     path, system = pair.write(tmp_path), pair.system
     try:
-        picked = pick_program(load(path, system.name), system, pair.bind, pair.sizes)
+        choice = pick_program(load(path, system.name), system, pair.bind, pair.sizes)
     except CannotRunError:
         assert not pair.right
         return
-    found = judge_fields(picked.program, picked.draws)
+    found = judge_fields(choice.program, choice.samples)
     if pair.right:
         assert found.same or ("fields" in pair.entries and found.reason), found
         return
     assert (found.same is not False) is (pair.name in SHOWN_FAR)
     job = Job(path, pair.formula, system, pair.bind, pair.sizes, False, 30)
     try:
-        proof = find_proof(job, picked)
+        proof = find_proof(job, choice)
     except DeriveError:
         return
     assert bool(proof) is (pair.name in PROVED_AS_FAR), proof

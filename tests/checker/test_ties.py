@@ -8,10 +8,10 @@ from torch import nn
 
 from derive import parse
 from derive.checker import pick, tries
-from derive.checker.draws import Statement, guess_ties, set_sizes
 from derive.checker.pick import pick_program
 from derive.checker.runs import find_statements
 from derive.checker.runs.modes import make_failure_watch
+from derive.checker.samples import Statement, guess_relations, set_sizes
 from derive.checker.source.load import CannotRunError, load
 from derive.frontend.system import to_system
 
@@ -90,26 +90,26 @@ def test_operands_that_do_not_fit_state_nothing(act):
         ([Statement(13, 15), Statement(3, 2)], (), [("E", ("H", "D")), ("B", ("H",))]),
     ],
 )
-def test_statements_name_ties(together, told, ties):
-    found = guess_ties([together], SIZES, (), told)
-    assert [{*each} for each in found] == ([{*ties}] if ties else [])
+def test_statements_name_ties(together, told, relations):
+    found = guess_relations([together], SIZES, (), told)
+    assert [{*each} for each in found] == ([{*relations}] if relations else [])
 
 
 def test_a_multiple_is_one_of_a_size_or_of_the_number_itself():
-    found = guess_ties([[Statement(13, 3, is_multiple=True)]], SIZES, (), ())
+    found = guess_relations([[Statement(13, 3, is_multiple=True)]], SIZES, (), ())
     assert found == [(("E", ("H", 2)),), (("E", (3, 2)),)]
 
 
 def test_the_fewest_ties_come_first_and_products_are_those_of_the_formula():
     one, two = [Statement(3, 5)], [Statement(13, 15), Statement(7, 2)]
-    assert [len(ties) for ties in guess_ties([two, one], SIZES, (), ())] == [1, 2]
+    assert [len(relations) for relations in guess_relations([two, one], SIZES, (), ())] == [1, 2]
     multiple = [[Statement(13, 3, is_multiple=True)]]
-    assert guess_ties(multiple, SIZES, (), (), [("D", "H")])[0] == (("E", ("D", "H")),)
+    assert guess_relations(multiple, SIZES, (), (), [("D", "H")])[0] == (("E", ("D", "H")),)
 
 
 def test_a_tie_holds_after_another():
-    ties = (("E", ("H", "D")), ("D", ("S",)))
-    assert set_sizes(SIZES, ties) == {"B": 2, "S": 7, "E": 21, "H": 3, "D": 7}
+    relations = (("E", ("H", "D")), ("D", ("S",)))
+    assert set_sizes(SIZES, relations) == {"B": 2, "S": 7, "E": 21, "H": 3, "D": 7}
     assert set_sizes(SIZES, (("E", ("H", 2)),))["E"] == 6
 
 
@@ -147,12 +147,12 @@ y[b,i,e] = sum[h, d](sum[j](p[b,h,i,j] * v[b,h,j,d]) * W_o[h*D + d,e])
 
 def count_draws(monkeypatch, code, text, seen):
     """What is picked; the sizes at which it was tried are added."""
-    make_draws = pick.make_draws
+    make_samples = pick.make_samples
 
     def look(*arguments):
-        draws = make_draws(*arguments)
-        seen.append(draws.first.sizes)
-        return draws
+        samples = make_samples(*arguments)
+        seen.append(samples.first.sizes)
+        return samples
 
     monkeypatch.setattr(pick, "make_draws", look)
     return pick_program(load(code), to_system(parse(text)), {}, {})
@@ -160,10 +160,10 @@ def count_draws(monkeypatch, code, text, seen):
 
 def test_a_class_with_a_product_takes_few_draws(monkeypatch):
     seen = []
-    picked = count_draws(monkeypatch, Scrambled, HEADS, seen)
+    choice = count_draws(monkeypatch, Scrambled, HEADS, seen)
     assert len(seen) <= 6
-    assert all(d.sizes["E"] == d.sizes["H"] * d.sizes["D"] for d in picked.draws)
-    assert len(picked.draws) == 3
+    assert all(d.sizes["E"] == d.sizes["H"] * d.sizes["D"] for d in choice.samples)
+    assert len(choice.samples) == 3
 
 
 class Heads(nn.Module):
@@ -222,7 +222,7 @@ class Refusing(Named):
     ],
 )
 def test_numbers_of_a_class_are_told_by_names_and_by_shapes(monkeypatch, code, hint, raises):
-    """Those that neither tells are asked for, and no size is tied for their sake."""
+    """Those that neither tells are asked for, and no size is dependent for their sake."""
     made, ran = [], []
     make_all, run = tries.construct_all, pick._try_program
 
@@ -230,23 +230,23 @@ def test_numbers_of_a_class_are_told_by_names_and_by_shapes(monkeypatch, code, h
         made.extend(tuple(each.values()) for each in given)
         return make_all(target, given, path)
 
-    def try_program(program, draw):
-        ran.append(draw.ties)
-        return run(program, draw)
+    def try_program(program, sample):
+        ran.append(sample.relations)
+        return run(program, sample)
 
     monkeypatch.setattr(tries, "construct_all", construct_all)
     monkeypatch.setattr(pick, "_try_program", try_program)
-    picked = pick_program(load(code), to_system(parse(HEADS)), {}, {})
-    assert picked.is_open is bool(hint)
+    choice = pick_program(load(code), to_system(parse(HEADS)), {}, {})
+    assert choice.is_open is bool(hint)
     if hint:
-        assert f"--bind {hint}" in picked.same_if.help
+        assert f"--bind {hint}" in choice.same_if.help
     if raises:
-        assert raises in str(picked.failure)
-        assert "the same only where S = B" in picked.same_if.says
+        assert raises in str(choice.failure)
+        assert "the same only where S = B" in choice.same_if.says
     else:
-        assert picked.failure is None
-        assert {name for name, _ in picked.draws[0].ties} == {"E"}
-        assert next(iter(picked.program.constructor.values())) == "E"
+        assert choice.failure is None
+        assert {name for name, _ in choice.samples[0].relations} == {"E"}
+        assert next(iter(choice.program.constructor.values())) == "E"
     assert len(made) == len({*made})  # none twice
     assert len(ran) <= 200
 
@@ -258,10 +258,10 @@ def test_a_product_of_the_code_alone_is_found(monkeypatch):
 
     text = "x[B, S, E]; w[N, K, L]; size E\ny[b,s,l] = sum[n, k](x[b,s,(n*K + k) % E] * w[n,k,l])"
     seen = []
-    picked = count_draws(monkeypatch, merge, text, seen)
+    choice = count_draws(monkeypatch, merge, text, seen)
     assert len(seen) <= 3
-    assert all(d.sizes["E"] == d.sizes["N"] * d.sizes["K"] for d in picked.draws)
-    assert [finding.code for finding in picked.findings] == ["stated-sizes"]
+    assert all(d.sizes["E"] == d.sizes["N"] * d.sizes["K"] for d in choice.samples)
+    assert [finding.code for finding in choice.findings] == ["stated-sizes"]
 
 
 SQUARE = "x[N, M]; w[N]; index m < M\ny[n, m] = x[n, m] * w[n]"

@@ -11,8 +11,8 @@ import pytest
 import torch
 from texts import read_parts
 
-from derive.checker.draws import Draw
 from derive.checker.runs import precisely
+from derive.checker.samples import Draw
 from derive.compiler import build
 from derive.errors import DeriveError
 from derive.frontend.from_sympy import from_sympy

@@ -1,9 +1,10 @@
 """The likeliest edit of a text with which the code computes the formula.
 
-An edit counts only if the edited code gives the formula's results on every draw. They are tried in
-the order of their cost: how common the slip is, and how near its line is to where the values first
-part from the formula. Many are tried in one request, on one draw; of those that pass and are right
-on all draws, and cost about the same, the one is taken whose lines are most parts of the formula.
+An edit counts only if the edited code gives the formula's results on every sample. They are tried
+in the order of their cost: how common the slip is, and how near its line is to where the values
+first part from the formula. Many are tried in one request, on one sample; of those that pass and
+are right on all samples, and cost about the same, the one is taken whose lines are most parts of
+the formula.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from derive.checker.code_edits.running import (
 )
 from derive.checker.code_edits.sites import (
     Rewrite,
-    Source,
+    SourceText,
     count_contrived,
     find_closing,
     find_sites,
@@ -38,7 +39,7 @@ from derive.checker.runs.processes import EndedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from derive.checker.edits import Run
+    from derive.checker.edits import Example
     from derive.checker.program import Program
     from derive.checker.trace import Print
 
@@ -123,15 +124,15 @@ class Mender:
 
     program: Program
     stock: Stock
-    trials: Sequence[Run]  # inputs, and what the formula gives for them
+    trials: Sequence[Example]  # inputs, and what the formula gives for them
     confirm: Callable[[str], bool]
     count_parts: Callable[[], tuple[int, int]]
     weight: int  # steps that one run takes
 
     @cached_property
-    def source(self) -> Source:
+    def source(self) -> SourceText:
         """The text as it is."""
-        return Source(self.program.code.source)
+        return SourceText(self.program.code.source)
 
     @cached_property
     def ran(self) -> tuple[Lines, tuple[int, ...]]:
@@ -247,7 +248,7 @@ class Mender:
         return [Correction.of(each, text) for _, _, each in ranked[:most]]
 
     def is_right(self, correction: Correction) -> bool:
-        """Is the code right with an edit, on all draws?"""
+        """Is the code right with an edit, on all samples?"""
         with suppress(Exception), exchange(self.program.code, correction.source, correction.line):
             found = [self.program.run(each.values, each.sizes).results for each in self.trials]
             pairs = zip(found, self.trials, strict=True)

@@ -101,7 +101,7 @@ def is_same(one: ast.AST, other: ast.AST) -> bool:
     return ast.dump(one) == ast.dump(other)
 
 
-class Source:
+class SourceText:
     """A text, and where its nodes stand in it, in characters."""
 
     def __init__(self, text: str) -> None:
@@ -169,7 +169,7 @@ class Source:
 class Site:
     """One expression of the code that ran."""
 
-    source: Source
+    source: SourceText
     node: ast.expr
     parents: tuple[ast.AST, ...]  # the nearest last
     names: Mapping[str, Any]  # and their values when the line was reached
@@ -314,7 +314,7 @@ def find_spelt_sizes(site: Site) -> Iterator[tuple[str, int]]:
                 yield f"{name}.shape[{at}]", extent
 
 
-def find_sites(source: Source, lines: Mapping[int, Mapping[str, Any]]) -> Iterator[Site]:
+def find_sites(source: SourceText, lines: Mapping[int, Mapping[str, Any]]) -> Iterator[Site]:
     """The expressions of the statements that ran, outer ones first."""
     for statement, parents in _find_statements(source.tree, ()):
         line = next(
@@ -345,7 +345,7 @@ def _find_statements(node: ast.AST, parents: tuple[ast.AST, ...]) -> Iterator[An
 
 
 def _descend(
-    source: Source, node: ast.expr, parents: tuple[ast.AST, ...], names: Mapping[str, Any]
+    source: SourceText, node: ast.expr, parents: tuple[ast.AST, ...], names: Mapping[str, Any]
 ) -> Iterator[Site]:
     stored = isinstance(getattr(node, "ctx", None), ast.Store)
     if isinstance(node, (ast.JoinedStr, ast.Lambda)) or (

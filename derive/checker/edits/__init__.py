@@ -4,7 +4,7 @@
     Judge       does an edited formula give what the code gave, in float64
     Search      the change that reproduces the code's results and fits its lines best
 
-A change counts only if the changed formula gives the code's results on every draw. Of those that
+A change counts only if the changed formula gives the code's results on every sample. Of those that
 do, the cheapest is taken, and a line of the code that has no meaning with it makes it dearer. What
 an edit leaves alone is not evaluated again: nodes are interned, so a node of the formula that reads
 no tensor which the edit has changed has the value it had.
@@ -26,7 +26,7 @@ from derive.judge.evaluate import Evaluator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from derive.checker.edits.sites import Change, World
+    from derive.checker.edits.sites import Change, SizedFormula
     from derive.ir.nodes import Equation
     from derive.judge.evaluate import Grid
 
@@ -47,15 +47,15 @@ ERRORS = (
 
 
 @dataclass(frozen=True)
-class Run:
-    """The code's results for one draw of inputs."""
+class Example:
+    """The code's results for one sample of inputs."""
 
     values: Mapping[str, Any]
     results: tuple[Any, ...]
     sizes: Mapping[str, int]
 
 
-class Keeping(Evaluator):
+class BaseEvaluator(Evaluator):
     """An evaluator of the formula itself; what it has found is there for others."""
 
     def __init__(self, system: System, values: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
@@ -70,10 +70,10 @@ class Keeping(Evaluator):
         return grid
 
 
-class Changed(Evaluator):
+class EditEvaluator(Evaluator):
     """An evaluator of an edited formula: `names` are the tensors that have other values now."""
 
-    def __init__(self, base: Keeping, names: Names, system: System) -> None:
+    def __init__(self, base: BaseEvaluator, names: TensorNames, system: System) -> None:
         super().__init__(base.values, base.sizes, system.empty_row)
         self._base, self._names = base, names
         self.changed: set[str] = set()
@@ -92,7 +92,7 @@ class Changed(Evaluator):
         return self._base.extent(extent)
 
 
-class Names:
+class TensorNames:
     """The names of the tensors in each node."""
 
     def __init__(self) -> None:
@@ -108,27 +108,27 @@ class Names:
 
 
 class Judge:
-    """The formula, and what the code gave for some draws of its inputs."""
+    """The formula, and what the code gave for some samples of its inputs."""
 
-    def __init__(self, system: System, runs: Sequence[Run]) -> None:
+    def __init__(self, system: System, runs: Sequence[Example]) -> None:
         self.system, self.runs = system, runs
-        self.names = Names()
+        self.names = TensorNames()
         self.tried = 0
         self.steps = 0  # of evaluations: as many milliseconds, about
 
     @cached_property
-    def bases(self) -> tuple[Keeping, ...]:
-        """The formula's values for each draw."""
-        return tuple(Keeping(self.system, run.values, run.sizes) for run in self.runs)
+    def bases(self) -> tuple[BaseEvaluator, ...]:
+        """The formula's values for each sample."""
+        return tuple(BaseEvaluator(self.system, run.values, run.sizes) for run in self.runs)
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
-        """How many steps an evaluation is, for each draw."""
+        """How many steps an evaluation is, for each sample."""
         return tuple(1 + prod(run.sizes.values()) // LARGE for run in self.runs)
 
-    def evaluate(self, edited: System, draw: int = 0) -> Changed:
+    def evaluate(self, edited: System, sample: int = 0) -> EditEvaluator:
         """The values of an edited formula."""
-        found = Changed(self.bases[draw], self.names, edited)
+        found = EditEvaluator(self.bases[sample], self.names, edited)
         old = {equation.target.tensor.name: equation for equation in self.system.equations}
         counts: dict[str, int] = {}
         for equation in edited.equations:
@@ -147,22 +147,22 @@ class Judge:
                     found.define(equation)
                     found.changed.add(name)
         finally:
-            self.steps += self.weights[draw] * (1 + found.count // NODES)
+            self.steps += self.weights[sample] * (1 + found.count // NODES)
         return found
 
-    def is_reproduced(self, edited: System, draw: int = 0) -> bool:
-        """Does the edited formula give the code's results for one draw?"""
+    def is_reproduced(self, edited: System, sample: int = 0) -> bool:
+        """Does the edited formula give the code's results for one sample?"""
         self.tried += 1
         try:
-            found = self.evaluate(edited, draw)
+            found = self.evaluate(edited, sample)
             results = [found.values[tensor.name] for tensor in edited.results]
-            return are_close(self.runs[draw].results, results, finite=draw == 0)
+            return are_close(self.runs[sample].results, results, finite=sample == 0)
         except ERRORS:
             return False
 
     def is_confirmed(self, edited: System) -> bool:
-        """Does it on all draws?"""
-        return all(self.is_reproduced(edited, draw) for draw in range(len(self.runs)))
+        """Does it on all samples?"""
+        return all(self.is_reproduced(edited, sample) for sample in range(len(self.runs)))
 
 
 def are_close(found: Sequence[Any], wanted: Sequence[Any], *, finite: bool = True) -> bool:
@@ -196,7 +196,7 @@ _MOST_HITS = 12
 
 
 @dataclass
-class Search:
+class EditSearch:
     """One search: judged by what, over which equations, until the judge has taken so many steps.
 
     It can be gone on with from where it stopped.
@@ -206,7 +206,7 @@ class Search:
     weigh: Callable[[System], float]  # how much of the code an edited formula leaves unexplained
     confirm: Callable[[System], bool]
     groups: Sequence[Sequence[int]]  # of the equations, the likeliest first
-    world: World
+    formula: SizedFormula
     most: int = 0
 
     @cached_property
@@ -224,7 +224,7 @@ class Search:
 
     def _find_changes(self, group: Sequence[int]) -> Iterator[Change]:
         for operator in OPERATORS:
-            for site in (site for number in group for site in self.world.sites[number]):
+            for site in (site for number in group for site in self.formula.sites[number]):
                 with suppress(*ERRORS):  # what an operator cannot be applied to, it leaves alone
                     for change in operator.find(site):
                         cost = operator.cost + change.cost

@@ -62,17 +62,17 @@ def exchange_tensors(site: Site) -> Iterator[Change]:
 
     if site.parent is not None:
         return
-    world, equations = site.world, site.world.system.equations
+    formula, equations = site.formula, site.formula.system.equations
     here = {access.tensor for access in find_accesses(site.node)}
-    readable = world.tensors(site.number)
-    for one, two in combinations(world.tensors(len(equations)), 2):
-        if world.is_alike(one, two):
+    readable = formula.tensors(site.number)
+    for one, two in combinations(formula.tensors(len(equations)), 2):
+        if formula.is_alike(one, two):
             words, turn = f"EXCHANGE {one.name} and {two.name}", partial(act, {one: two, two: one})
             if {one, two} <= here and {one, two} <= {*readable}:
                 yield site.change(_rewrite(site.equation, turn), f"{words} in {site.name}")
             if site.number == 0:
                 every = tuple(_rewrite(each, turn) for each in equations)
-                yield site.change(world.with_equations(every), words)
+                yield site.change(formula.with_equations(every), words)
 
 
 @operator(
@@ -89,11 +89,11 @@ def exchange_indices_twice(site: Site) -> Iterator[Change]:
 
     if site.parent is not None:
         return
-    accesses = dict.fromkeys(each.access for each in site.world.sites[site.number] if each.access)
+    accesses = dict.fromkeys(each.access for each in site.formula.sites[site.number] if each.access)
     turned = [
         (access, exchange_nodes(access, {one: two, two: one}), f"{names} of {access.tensor.name}")
         for access in accesses
-        for one, two, names in pair_indices(site.world, access)
+        for one, two, names in pair_indices(site.formula, access)
     ]
     for (one, new_one, what), (two, new_two, other) in combinations(turned, 2):
         if one is not two:
@@ -110,24 +110,24 @@ def exchange_indices_twice(site: Site) -> Iterator[Change]:
 )
 def return_others(site: Site) -> Iterator[Change]:
     """Results of other equations: the last steps left out, or two results exchanged."""
-    world, system = site.world, site.world.system
+    formula, system = site.formula, site.formula.system
     if site.parent is not None or site.number != len(system.equations) - 1:
         return
     names = [equation.target.tensor.name for equation in system.equations]
     for at, result in enumerate(system.results):
-        for other in world.tensors(len(system.equations)):
-            if other is result or other.kind != result.kind or other in world.inputs:
+        for other in formula.tensors(len(system.equations)):
+            if other is result or other.kind != result.kind or other in formula.inputs:
                 continue
             results = (*system.results[:at], other, *system.results[at + 1 :])
             words = f"RETURN {result.name}, not {other.name}"
             if result.name in names[names.index(other.name) + 1 :]:
                 step = show(system.equations[names.index(result.name)], result.name)
                 words += f": ADD the last step, {step}"
-            yield site.change(world.with_equations(system.equations, results), words)
+            yield site.change(formula.with_equations(system.equations, results), words)
     words = f"EXCHANGE the results: return {', '.join(t.name for t in system.results)}"
     for order in permutations(system.results):
         if order != system.results:
-            yield site.change(world.with_equations(system.equations, order), words)
+            yield site.change(formula.with_equations(system.equations, order), words)
 
 
 @operator(
@@ -138,21 +138,23 @@ def return_others(site: Site) -> Iterator[Change]:
 )
 def reduce_other_index(site: Site) -> Iterator[Change]:
     """A reduction over an index that it should have kept, there or as an equation of its own."""
-    node, world = site.node, site.world
+    node, formula = site.node, site.formula
     if not isinstance(node, Reduce) or not site.is_value:
         return
     free, target = find_free(node), site.equation.target
     for old, kept in product(node.bound, free):
         words = f"{node.kind.upper()} over {old.name}, not {kept.name}"
         for beside in site.scope:  # where it is part of what has both
-            if world.extent(beside) != world.extent(old) or (beside in free and beside is not kept):
+            if formula.extent(beside) != formula.extent(old) or (
+                beside in free and beside is not kept
+            ):
                 continue
             fresh = find_fresh(kept, node, *site.above[:1])
             pair: dict[Expr, Expr] = {old: beside, kept: fresh}
             bound = tuple(fresh if index is old else index for index in node.bound)
             parts = (exchange_nodes(part, pair) for part in (node.condition, node.body))
             yield site.change(Reduce(node.kind, bound, *parts), words, -0.1)
-        if kept in target.places and world.extent(old) != world.extent(kept):
+        if kept in target.places and formula.extent(old) != formula.extent(kept):
             bound = tuple(kept if index is old else index for index in node.bound)
             value = site.put(Reduce(node.kind, bound, node.condition, node.body))
             yield from _keep_other_index(site, value, kept, old, words)
@@ -162,7 +164,7 @@ def _keep_other_index(
     site: Site, value: Expr, kept: Index, old: Index, words: str
 ) -> Iterator[Change]:
     """An equation that keeps another index, which is read by its extent in all that follow."""
-    world, target = site.world, site.equation.target
+    formula, target = site.formula, site.equation.target
     indices = tuple(old if place is kept else place for place in target.places)
     if not all(isinstance(index, Index) for index in indices):
         return
@@ -172,17 +174,17 @@ def _keep_other_index(
     def act(scope: tuple[Index, ...], expr: Expr) -> Expr:
         if not isinstance(expr, Access) or expr.tensor is not target.tensor:
             return expr
-        instead = next((i for i in scope if world.extent(i) == world.extent(old)), None)
+        instead = next((i for i in scope if formula.extent(i) == formula.extent(old)), None)
         pairs = zip(target.places, expr.places, strict=True)
         places = tuple(instead if was is kept and instead else there for was, there in pairs)
         return Access(tensor, places)
 
-    equations = [*world.system.equations[: site.number], Equation(Access(tensor, indices), value)]
-    for equation in world.system.equations[site.number + 1 :]:
+    equations = [*formula.system.equations[: site.number], Equation(Access(tensor, indices), value)]
+    for equation in formula.system.equations[site.number + 1 :]:
         scope = tuple(node for node in walk(equation.value) if isinstance(node, Index))
         equations.append(_rewrite(equation, partial(act, scope)))
-    results = tuple(tensor if t is target.tensor else t for t in world.system.results)
-    yield site.change(world.with_equations(tuple(equations), results), words)
+    results = tuple(tensor if t is target.tensor else t for t in formula.system.results)
+    yield site.change(formula.with_equations(tuple(equations), results), words)
 
 
 @operator(
@@ -196,12 +198,12 @@ def _keep_other_index(
 )
 def read_other_layout(site: Site) -> Iterator[Change]:
     """Pairs of neighbours for pairs of halves, in all places of the formula at once."""
-    world, equations = site.world, site.world.system.equations
+    formula, equations = site.formula, site.formula.system.equations
     if site.number or site.parent is not None:
         return
     targets = [place for each in equations for place in each.target.places]
     indices = [place for place in targets if isinstance(place, Index)]
-    extents = dict.fromkeys(i.extent for i in indices if not world.extent(i) % 2)
+    extents = dict.fromkeys(i.extent for i in indices if not formula.extent(i) % 2)
     for words, to_other, there, back in (
         ("INTERLEAVED, not halved", _to_half, _join, _part),
         ("HALVED, not interleaved", _to_pair, _part, _join),
@@ -218,10 +220,10 @@ def read_other_layout(site: Site) -> Iterator[Change]:
             target = act(each.target)
             assert isinstance(target, Access)
             made.append(Equation(target, rewrite_bottom_up(each.value, act)))
-        yield site.change(world.with_equations(tuple(made)), words, 0.2)
+        yield site.change(formula.with_equations(tuple(made)), words, 0.2)
         for extent in extents:
             turned = tuple(_turn(each, extent, there, back) for each in equations)
-            yield site.change(world.with_equations(turned), words, 0.25)
+            yield site.change(formula.with_equations(turned), words, 0.25)
 
 
 def _turn(

@@ -21,7 +21,7 @@ from derive.checker.edits.sites import (
     SEVERAL,
     Change,
     Site,
-    World,
+    SizedFormula,
     exchange_nodes,
     find_factors,
     find_fresh,
@@ -77,11 +77,11 @@ _LOOSER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 _FILLED = ("0", "1", "-1", "1e-9", "-1e-9", "1e9", "-10", "-100", "-1e4")
 
 
-def pair_indices(world: World, node: Expr) -> Iterator[tuple[Index, Index, str]]:
+def pair_indices(formula: SizedFormula, node: Expr) -> Iterator[tuple[Index, Index, str]]:
     """The pairs of indices of one extent in a node, with their names."""
     found = find_indices(node) if isinstance(node, Access) else find_free(node)
     for one, two in combinations(found, 2):
-        if world.extent(one) == world.extent(two):
+        if formula.extent(one) == formula.extent(two):
             yield one, two, " and ".join(sorted((one.name, two.name)))
 
 
@@ -96,13 +96,13 @@ def exchange_indices(site: Site) -> Iterator[Change]:
     node, access = site.node, site.access
     if access is None and not (site.is_clause and isinstance(node, (Compare, And, Or))):
         return
-    for one, two, names in pair_indices(site.world, node):
+    for one, two, names in pair_indices(site.formula, node):
         new = exchange_nodes(node, {one: two, two: one})
         if access is None:
             yield site.change(new, f"TRANSPOSE the mask: {show(node)}, not {show(new)}")
             continue
         kept, words = find_kept(site.equation), f"EXCHANGE {names} of {access.tensor.name}"
-        is_plain = access.tensor in site.world.inputs and {one, two} <= {*access.places}
+        is_plain = access.tensor in site.formula.inputs and {one, two} <= {*access.places}
         if site.is_conditional and access.tensor.kind == "bool":
             words = f"TRANSPOSE the mask: {words}"
         elif is_plain and (one in kept) != (two in kept):  # one is summed away: a matrix
@@ -126,7 +126,7 @@ def read_other_index(site: Site) -> Iterator[Change]:
     summed = {index for node in sums for index in node.bound}
     for old in mine:
         for new in site.scope:
-            if new is old or site.world.extent(new) != site.world.extent(old):
+            if new is old or site.formula.extent(new) != site.formula.extent(old):
                 continue
             other = exchange_nodes(access, {old: new})
             wrong = f"{show(access)}, not {show(other)}"
@@ -152,8 +152,8 @@ def read_other_index(site: Site) -> Iterator[Change]:
 def read_other_tensor(site: Site) -> Iterator[Change]:
     """Another tensor of the same shape and kind in one place."""
     access = site.access
-    for other in site.world.tensors(site.number) if access is not None else ():
-        if access is not None and site.world.is_alike(other, access.tensor):
+    for other in site.formula.tensors(site.number) if access is not None else ():
+        if access is not None and site.formula.is_alike(other, access.tensor):
             words = f"USE {access.tensor.name}, not {other.name}, in {site.name}"
             yield site.change(Access(other, access.places), words)
 
@@ -171,7 +171,7 @@ def move_place(site: Site) -> Iterator[Change]:
     for at, place in enumerate(access.places if access is not None else ()):
         assert access is not None
         extent = access.tensor.shape[at]
-        for new, extra in _find_moves(site.world, place, extent):
+        for new, extra in _find_moves(site.formula, place, extent):
             places = (*access.places[:at], new, *access.places[at + 1 :])
             other = Access(access.tensor, places)
             words = f"READ {show(access)}, not {show(other)}"
@@ -191,7 +191,7 @@ def move_place(site: Site) -> Iterator[Change]:
             yield site.change(Equation(site.equation.target, free), words, extra + 0.02)
 
 
-def _find_moves(world: World, place: Expr, extent: Expr) -> Iterator[tuple[Expr, float]]:
+def _find_moves(formula: SizedFormula, place: Expr, extent: Expr) -> Iterator[tuple[Expr, float]]:
     """Other positions, and how much less likely each is."""
     indices, plain = find_free(place), isinstance(place, Index)
     for index in indices if len(indices) > 1 else ():
@@ -202,9 +202,9 @@ def _find_moves(world: World, place: Expr, extent: Expr) -> Iterator[tuple[Expr,
         extra = (0.4 if plain else 0.1) + 0.1 * (abs(step) > 1)
         yield moved, extra
         yield Call("mod", (moved, extent)), extra + 0.1
-    whole = world.extent(Index("_", extent))
+    whole = formula.extent(Index("_", extent))
     for index in indices:  # by as much as it runs over: another block
-        blocks = whole // max(world.extent(index), 1)
+        blocks = whole // max(formula.extent(index), 1)
         for count in range(1, min(blocks, MOST_BLOCKS)):
             for sign in (1, -1) if len(indices) == 1 else ():
                 step_by = Mul((Number(Fraction(sign * count)), index.extent))
@@ -274,12 +274,12 @@ def change_condition(site: Site) -> Iterator[Change]:
     if not isinstance(node, Compare):
         return
     relation, left, right = node.relation, node.left, node.right
-    for new, says, extra in _find_comparisons(site.world, relation, left, right):
+    for new, says, extra in _find_comparisons(site.formula, relation, left, right):
         yield site.change(new, f"{says} {show(node)}, not {show(new)}", extra)
 
 
 def _find_comparisons(
-    world: World, relation: str, left: Expr, right: Expr
+    formula: SizedFormula, relation: str, left: Expr, right: Expr
 ) -> Iterator[tuple[Compare, str, float]]:
     """Other comparisons of the same sides, in words, and how much less likely each is."""
     by_one, shift = "SHIFT the mask by one:", "SHIFT the mask:"
@@ -300,7 +300,7 @@ def _find_comparisons(
         (-2, shift, 0.3),
     ):
         yield Compare(relation, left, Add((right, Number(Fraction(step))))), words, extra
-    for one, two in product(world.sizes, repeat=2):
+    for one, two in product(formula.sizes, repeat=2):
         if one != two:
             moved = Add((right, Size(one), Mul((MINUS_ONE, Size(two)))))
             yield Compare(relation, left, moved), shift, 0.4
@@ -355,7 +355,7 @@ def leave_out_part(site: Site) -> Iterator[Change]:
                     says_other = f"{words}, not to {show(other_power)}"
                     yield site.change(Pow(base, other_power), says_other, 0.4)
     if site.parent is None:
-        for tensor in site.world.tensors(site.number):
+        for tensor in site.formula.tensors(site.number):
             yield from _leave_out_terms(site, tensor)
 
 
@@ -452,7 +452,7 @@ def leave_out_reduction(site: Site) -> Iterator[Change]:
                 places: list[tuple[Expr, str, float]] = [
                     (new, says + less.format(new.name), 0.0)
                     for new in (*site.scope, *rest)
-                    if new is not old and site.world.extent(new) == site.world.extent(old)
+                    if new is not old and site.formula.extent(new) == site.formula.extent(old)
                     if kind == "sum" and condition == TRUE
                 ]
                 last = Add((old.extent, MINUS_ONE))
@@ -497,7 +497,7 @@ def rescale(site: Site) -> Iterator[Change]:
     own = find_scale(site.node)
     bare = name.removeprefix("-") if name == show(site.node) else name
     yield site.change(Mul((MINUS_ONE, site.node)), f"the SIGN of {bare} is to be turned", 0.2)
-    for factor, extra in find_factors(own, [Size(name) for name in site.world.sizes]):
+    for factor, extra in find_factors(own, [Size(name) for name in site.formula.sizes]):
         new = Mul((site.node, factor.to_expr()))
         yield site.change(new, say_scale(name, own, factor), extra + 0.2)
 

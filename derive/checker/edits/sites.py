@@ -62,7 +62,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class World:
+class SizedFormula:
     """A formula at given sizes, and questions that all operators ask of it."""
 
     system: System
@@ -130,7 +130,7 @@ class World:
 class Site:
     """One occurrence of a node in an equation's value."""
 
-    world: World
+    formula: SizedFormula
     number: int  # the equation's
     node: Expr
     scope: tuple[Index, ...]  # the indices that may be read here
@@ -145,7 +145,7 @@ class Site:
     @property
     def equation(self) -> Equation:
         """The equation that it stands in."""
-        return self.world.system.equations[self.number]
+        return self.formula.system.equations[self.number]
 
     @property
     def name(self) -> str:
@@ -197,7 +197,7 @@ class Site:
         """Another node here, or another equation or formula, and its cost beside the operator's."""
         if not isinstance(new, (Equation, System)):
             new = Equation(self.equation.target, self.put(new))
-        system = new if isinstance(new, System) else self.world.with_equation(self.number, new)
+        system = new if isinstance(new, System) else self.formula.with_equation(self.number, new)
         return Change(system, words, extra)
 
 

@@ -1,4 +1,4 @@
-"""Code against formula at a draw: float64 against the loops, and random towers of prime fields.
+"""Code against formula at a sample: float64 against the loops, and random towers of prime fields.
 
 Over fields every entry is compared exactly.
 """
@@ -30,16 +30,16 @@ from derive.judge.loops import evaluate_entries, evaluate_loops
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from derive.checker.draws import Draw
     from derive.checker.program import Program
     from derive.checker.runs import Answer
+    from derive.checker.samples import Sample
     from derive.judge.fields import Usage
     from derive.notation.formula import Formula
 
 CLEAR = 1e-6  # a relative difference in float64 that no rounding at ordinary inputs explains
 MOST_APART = 6  # elements of a result that are looked at, where it differs
 MOST_CUTS = 3  # of a gradient that are told
-MOST_STEPS = 300_000  # of the direct loops at one draw, about a second
+MOST_STEPS = 300_000  # of the direct loops at one sample, about a second
 MOST_ENTRIES = 64  # of each result that are computed by loops where all of them take longer
 
 
@@ -69,10 +69,10 @@ class Outcome:
     error: CannotRunError | None = None
     always_nan: set[str] = field(default_factory=set)  # results that are nan by the formula
 
-    def describe(self, draw: Draw) -> str:
-        """The first difference of finite values, with its draw."""
+    def describe(self, sample: Sample) -> str:
+        """The first difference of finite values, with its sample."""
         finite = (e for e in self.apart if isfinite(e.found) and isfinite(e.wanted))
-        shown = next((f"{each}, {draw.describe()}" for each in finite), "")
+        shown = next((f"{each}, {sample.describe()}" for each in finite), "")
         return self.difference or shown
 
     @property
@@ -93,29 +93,29 @@ def find_expected(program: Program, found: dict[str, Any]) -> tuple[tuple[str, A
 
 
 def judge_floats(
-    program: Program, formula: Formula, draw: Draw, *, empty_row: bool = False
+    program: Program, formula: Formula, sample: Sample, *, empty_row: bool = False
 ) -> Outcome:
-    """float64 against the direct loops at one draw."""
-    values = draw.make_inputs(empty_row=empty_row)
-    answer = program.run(values, draw.sizes)
-    outcome = compare_results(program, answer.results, find_wanted(formula, draw, values))
+    """float64 against the direct loops at one sample."""
+    values = sample.make_inputs(empty_row=empty_row)
+    answer = program.run(values, sample.sizes)
+    outcome = compare_results(program, answer.results, find_wanted(formula, sample, values))
     given = [n for slot in answer.changed for n in find_names(program.sources[slot])]
     changed = [name for name in given if name in values]
     outcome.reasons = [f"changes {name}" for name in dict.fromkeys(changed)]
     if outcome.difference:
-        outcome.difference += f", {draw.describe()}"
+        outcome.difference += f", {sample.describe()}"
     return outcome
 
 
-def find_wanted(formula: Formula, draw: Draw, values: Mapping[str, Any]) -> dict[str, Any]:
+def find_wanted(formula: Formula, sample: Sample, values: Mapping[str, Any]) -> dict[str, Any]:
     """The formula's results by the loops; of long loops single entries, the others evaluated."""
-    names = [tensor.name for tensor in draw.system.results]
-    if count_steps(draw) <= MOST_STEPS:
+    names = [tensor.name for tensor in sample.system.results]
+    if count_steps(sample) <= MOST_STEPS:
         expected = evaluate_loops(formula, values)
         return dict(zip(names, expected if len(names) > 1 else (expected,), strict=True))
-    found = evaluate_system(draw.system, values, draw.sizes)
+    found = evaluate_system(sample.system, values, sample.sizes)
     wanted = {name: found[name].clone() for name in names}
-    chooser = Random(draw.seed)
+    chooser = Random(sample.seed)
     places = {
         name: [tuple(chooser.randrange(n) for n in value.shape) for _ in range(MOST_ENTRIES)]
         for name, value in wanted.items()
@@ -127,20 +127,20 @@ def find_wanted(formula: Formula, draw: Draw, values: Mapping[str, Any]) -> dict
     return wanted
 
 
-def count_steps(draw: Draw) -> int:
+def count_steps(sample: Sample) -> int:
     """How many steps the loops over all indices of each equation take."""
     total = 0
-    for equation in draw.system.equations:
+    for equation in sample.system.equations:
         nodes = (*walk(equation.value), *(i for p in equation.target.places for i in walk(p)))
         indices = dict.fromkeys(node for node in nodes if isinstance(node, Index))
-        total += prod(evaluate_extent(index.extent, draw.sizes) for index in indices)
+        total += prod(evaluate_extent(index.extent, sample.sizes) for index in indices)
     return total
 
 
-def count_results(draw: Draw) -> int:
+def count_results(sample: Sample) -> int:
     """How many elements the results have."""
-    shapes = (tensor.shape for tensor in draw.system.results)
-    return sum(prod(evaluate_extent(extent, draw.sizes) for extent in each) for each in shapes)
+    shapes = (tensor.shape for tensor in sample.system.results)
+    return sum(prod(evaluate_extent(extent, sample.sizes) for extent in each) for each in shapes)
 
 
 def compare_results(program: Program, results: Sequence[Any], wanted: dict[str, Any]) -> Outcome:
@@ -158,29 +158,29 @@ def compare_results(program: Program, results: Sequence[Any], wanted: dict[str, 
 
 def judge_at(
     program: Program,
-    draw: Draw,
+    sample: Sample,
     run: Callable[[Any, Any], Answer] | None = None,
     least: float = CLEAR,
     answer: Answer | CannotRunError | None = None,
 ) -> Outcome:
-    """float64 against the evaluator at a special draw: a clear difference, or a loss of digits.
+    """float64 against the evaluator at a special sample: a clear difference, or a loss of digits.
 
     `run` is how the code is run, if it is run in another way than usual; `answer` is what it gave
     there, if it has run already.
     """
     import torch
 
-    values = draw.make_inputs()
+    values = sample.make_inputs()
     try:
-        found = evaluate_system(draw.system, values, draw.sizes)
+        found = evaluate_system(sample.system, values, sample.sizes)
     except (RuntimeError, ArithmeticError):  # a matrix that has no factors, say
         return Outcome(None)
-    wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
-    if draw.is_defined and not all(bool(value.isfinite().all()) for value in wanted.values()):
+    wanted = {tensor.name: found[tensor.name] for tensor in sample.system.results}
+    if sample.is_defined and not all(bool(value.isfinite().all()) for value in wanted.values()):
         return Outcome(None)
     expected = find_expected(program, wanted)
     try:
-        answer = answer or (run or program.run)(values, draw.sizes)
+        answer = answer or (run or program.run)(values, sample.sizes)
     except CannotRunError as error:
         answer = error
     if isinstance(answer, CannotRunError):
@@ -191,7 +191,7 @@ def judge_at(
     for (name, value), result in zip(expected, results, strict=False):
         if tuple(result.shape) != tuple(value.shape):
             says = f"{name} has shape {list(result.shape)}, the formula {list(value.shape)}"
-            return Outcome(False, f"{says}, {draw.describe()}", float("inf"))
+            return Outcome(False, f"{says}, {sample.describe()}", float("inf"))
         one, other = result.detach().double(), value.double()
         same = (one == other) | (one.isnan() & other.isnan())
         finite = torch.where(other.isfinite(), other.abs(), 0.0)
@@ -204,31 +204,31 @@ def judge_at(
     return Outcome(not apart, apart=apart)
 
 
-def judge_gradients(program: Program, draw: Draw) -> Outcome:
+def judge_gradients(program: Program, sample: Sample) -> Outcome:
     """The gradients of the results, weighted at random, by every real tensor, in float64."""
     import torch
 
-    values = draw.make_inputs()
-    how = How(weights=draw.seed, most=len(draw.system.results))
+    values = sample.make_inputs()
+    how = How(weights=sample.seed, most=len(sample.system.results))
     try:
-        answer, pairs = _pair_gradients(program, draw, how, values)
+        answer, pairs = _pair_gradients(program, sample, how, values)
     except CannotRunError as error:  # whatever the user's backward raises
         return Outcome(None, reasons=[f"no gradient: {error}"])
     for name, one, other in pairs:
         nothing = torch.zeros((one if one is not None else other).shape, dtype=torch.float64)
         own, right = (nothing if grad is None else grad for grad in (one, other))
         weigh = (how, len(answer.results))
-        right = _differ_where_undefined(draw, (values, name), own, right, weigh)
+        right = _differ_where_undefined(sample, (values, name), own, right, weigh)
         off, where = compare_values(f"gradient by {name}", own, right)
         if where:
             said = [f"at line {line} by {call}" for line, call in answer.cuts if line]
             cuts = f"; the code cuts the gradient {', '.join(said[:MOST_CUTS])}" if said else ""
-            return Outcome(False, f"{where}, {draw.describe()}{cuts}", off)
+            return Outcome(False, f"{where}, {sample.describe()}{cuts}", off)
     return Outcome(True)
 
 
 def _pair_gradients(
-    program: Program, draw: Draw, how: How, values: Mapping[str, Any]
+    program: Program, sample: Sample, how: How, values: Mapping[str, Any]
 ) -> tuple[Answer, list[tuple[str, Any, Any]]]:
     """What the code gave, and its gradient and the formula's by each tensor that has one.
 
@@ -246,13 +246,13 @@ def _pair_gradients(
         leaves = copy_values(values)
         return leaves | {name: leaves[name].detach().requires_grad_() for name in names}
 
-    answer, here = program.differentiate(make_leaves(), draw.sizes, how)
+    answer, here = program.differentiate(make_leaves(), sample.sizes, how)
     leaves = make_leaves()
     if how.tower is None:
-        known = evaluate_system(draw.system, leaves, draw.sizes)
+        known = evaluate_system(sample.system, leaves, sample.sizes)
     else:
-        known = evaluate_over(draw_tower(*how.tower), draw.system, leaves, draw.sizes)
-    wanted = {tensor.name: known[tensor.name] for tensor in draw.system.results}
+        known = evaluate_over(draw_tower(*how.tower), sample.system, leaves, sample.sizes)
+    wanted = {tensor.name: known[tensor.name] for tensor in sample.system.results}
     results = [value for _, value in find_expected(program, wanted)][: len(answer.results)]
     total = weigh_results(results, how)
     there: tuple[Any, ...] = (None,) * len(names)
@@ -263,7 +263,7 @@ def _pair_gradients(
 
 
 def _differ_where_undefined(
-    draw: Draw, at: tuple[dict[str, Any], str], own: Any, right: Any, weigh: tuple[How, int]
+    sample: Sample, at: tuple[dict[str, Any], str], own: Any, right: Any, weigh: tuple[How, int]
 ) -> Any:
     """The formula's gradient, by differences of its values where autograd gives nan.
 
@@ -278,8 +278,8 @@ def _differ_where_undefined(
     def step(place: tuple[int, ...], by: float) -> float:
         moved = values | {name: values[name].clone()}
         moved[name][place] += by
-        here = evaluate_system(draw.system, moved, draw.sizes)
-        results = [here[tensor.name] for tensor in draw.system.results]
+        here = evaluate_system(sample.system, moved, sample.sizes)
+        results = [here[tensor.name] for tensor in sample.system.results]
         return float(weigh_results(results[: weigh[1]], weigh[0]))
 
     for row in right.isnan().nonzero()[:MOST_APART].tolist():
@@ -296,7 +296,7 @@ _STEPS = (1e-5, 2e-6)  # of an input, to either side
 _SLOPE = 1e-4  # differences that far from each other, of 1 and their size, are one slope
 
 
-_TOWERS = 2  # random towers at each draw
+_TOWERS = 2  # random towers at each sample
 _ORDERED_TOWERS = 8  # where a random order decides, each tower is but one trial
 _REDRAWS = 5  # after an accident
 
@@ -324,17 +324,17 @@ class Exactness:
 
 def judge_fields(
     program: Program,
-    draws: Sequence[Draw],
+    samples: Sequence[Sample],
     *,
     backward: bool = False,
 ) -> Exactness:
-    """The code and the formula over random towers at every draw."""
+    """The code and the formula over random towers at every sample."""
     total = Exactness()
-    for draw in draws:
+    for sample in samples:
         number = 0
-        towers = _TOWERS if count_steps(draw) <= MOST_STEPS else 1
+        towers = _TOWERS if count_steps(sample) <= MOST_STEPS else 1
         while number < (_ORDERED_TOWERS if total.ordered else towers):
-            _judge_tower(total, program, draw, 97 * draw.seed + number, backward)
+            _judge_tower(total, program, sample, 97 * sample.seed + number, backward)
             if total.same is not True:
                 return total
             number += 1
@@ -343,15 +343,17 @@ def judge_fields(
     return total
 
 
-def _judge_tower(total: Exactness, program: Program, draw: Draw, seed: int, backward: bool) -> None:
-    """One draw over one tower; deeper towers where exponentials nest deeper."""
+def _judge_tower(
+    total: Exactness, program: Program, sample: Sample, seed: int, backward: bool
+) -> None:
+    """One sample over one tower; deeper towers where exponentials nest deeper."""
     from derive.judge.fields import DEEPEST, NotModelledError, TooDeepError, UnluckyError
 
     total.reason = "exponentials nest deeper than random fields allow"
     for depth in range(1, DEEPEST + 1):
         for attempt in range(_REDRAWS):
             try:
-                _run_tower(total, program, draw, (seed + 1000 * attempt, depth, backward))
+                _run_tower(total, program, sample, (seed + 1000 * attempt, depth, backward))
             except UnluckyError:
                 continue
             except TooDeepError:
@@ -367,30 +369,32 @@ def _judge_tower(total: Exactness, program: Program, draw: Draw, seed: int, back
     total.same = None
 
 
-def _run_tower(total: Exactness, program: Program, draw: Draw, how: tuple[int, int, bool]) -> None:
+def _run_tower(
+    total: Exactness, program: Program, sample: Sample, how: tuple[int, int, bool]
+) -> None:
     import torch
 
     from derive.judge.fields import draw_tower, exact, has_finite, to_field
 
     seed, depth, backward = how
     tower = draw_tower(seed, depth)
-    run = How(tower=(seed, depth), most=len(draw.system.results))
+    run = How(tower=(seed, depth), most=len(sample.system.results))
     with warnings.catch_warnings(), exact(tower) as usage:
         warnings.simplefilter("ignore")
         try:
-            values = draw_over(tower, draw.system, draw.make_inputs(), seed)
-            found = evaluate_over(tower, draw.system, values, draw.sizes)
-            answer = program.run(values, draw.sizes, run)
+            values = draw_over(tower, sample.system, sample.make_inputs(), seed)
+            found = evaluate_over(tower, sample.system, values, sample.sizes)
+            answer = program.run(values, sample.sizes, run)
             total.take(answer.usage or usage)
-            wanted = {tensor.name: found[tensor.name] for tensor in draw.system.results}
+            wanted = {tensor.name: found[tensor.name] for tensor in sample.system.results}
             said = "" if answer.results else "the code returns no tensor"
             pairs = zip(find_expected(program, wanted), answer.results, strict=False)
             every = (find_difference(name, one, value) for (name, value), one in pairs)
             said = said or next(filter(None, every), "")
             total.has_numbers |= any(has_finite(value) for value in wanted.values())
             if backward and not said:
-                weighed = replace(run, weights=7 * draw.seed)
-                _, gradients = _pair_gradients(program, draw, weighed, values)
+                weighed = replace(run, weights=7 * sample.seed)
+                _, gradients = _pair_gradients(program, sample, weighed, values)
                 for name, one, other in gradients:
                     nothing = to_field(tower, torch.zeros((other if one is None else one).shape))
                     here, there = (nothing if each is None else each for each in (one, other))

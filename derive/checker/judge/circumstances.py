@@ -25,7 +25,6 @@ from itertools import islice, zip_longest
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws import find_free_sizes
 from derive.checker.judge import judge_at
 from derive.checker.program import check_answer, find_names
 from derive.checker.runs import Answer, Given, How, make_module, precisely, run_target
@@ -37,6 +36,7 @@ from derive.checker.runs.processes import (
     to_failure,
     where_it_lives,
 )
+from derive.checker.samples import find_free_sizes
 from derive.checker.source.load import CannotRunError
 from derive.errors import Diagnostic
 from derive.judge.compare import compare_values
@@ -44,10 +44,10 @@ from derive.judge.compare import compare_values
 if TYPE_CHECKING:
     from types import FrameType
 
-    from derive.checker.draws import Draw
     from derive.checker.program import Program
+    from derive.checker.samples import Sample
 
-    Planned = tuple[Draw, How, str]
+    Planned = tuple[Sample, How, str]
     Values = Mapping[str, Any]
 
 PROMISED = {  # circumstances in which code has to give the same, in words
@@ -66,7 +66,7 @@ _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """One call among several of one object."""
 
     given: Given
@@ -75,7 +75,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Called:
+class RunOutcome:
     """What a call gave, or how it failed; what it drew or asked for, and the state after it."""
 
     answer: Answer | None = None
@@ -102,7 +102,9 @@ class Called:
 
 
 @where_it_lives
-def call_all(target: Any, calls: tuple[Run, ...], path: str, once: bool) -> tuple[Called, ...]:
+def call_all(
+    target: Any, calls: tuple[PlannedRun, ...], path: str, once: bool
+) -> tuple[RunOutcome, ...]:
     """The calls in order; where it is said, a class is made once for all of them."""
     if once and isinstance(target, type):
         with precisely():
@@ -110,7 +112,7 @@ def call_all(target: Any, calls: tuple[Run, ...], path: str, once: bool) -> tupl
     return tuple(_call(target, call, path) for call in calls)
 
 
-def _call(target: Any, call: Run, path: str) -> Called:
+def _call(target: Any, call: PlannedRun, path: str) -> RunOutcome:
     at = call.circumstance
     given = replace(
         call.given,
@@ -127,15 +129,15 @@ def _call(target: Any, call: Run, path: str) -> Called:
         with _enter(target, at), _watch_clock(path, asked) if at == "noted" else nullcontext():
             found = run_target(target, given, call.how, path)
     except CannotRunError as error:
-        return Called(failure=to_failure(error))
+        return RunOutcome(failure=to_failure(error))
     finally:
         if at in ENDS:
             _set_generators(before)
     if at != "noted":
-        return Called(found, None, tuple(asked))
+        return RunOutcome(found, None, tuple(asked))
     after = _find_generators()
     asked |= {f"the random numbers of {n}": None for n in after if after[n] != before.get(n)}
-    return Called(found, None, tuple(asked), tuple(_find_state(target, path)))
+    return RunOutcome(found, None, tuple(asked), tuple(_find_state(target, path)))
 
 
 def _lay(value: Any, circumstance: str) -> Any:
@@ -340,60 +342,60 @@ class Circumstances:
     findings: tuple[Diagnostic, ...] = ()
 
 
-def run_all(program: Program, plan: Sequence[Planned], *, once: bool = False) -> list[Called]:
+def run_all(program: Program, plan: Sequence[Planned], *, once: bool = False) -> list[RunOutcome]:
     """The runs that are planned, asked for at once; of one object where it is said."""
-    found: dict[int, Called] = {}
-    calls: list[Run] = []
-    for number, (draw, how, at) in enumerate(plan):
+    found: dict[int, RunOutcome] = {}
+    calls: list[PlannedRun] = []
+    for number, (sample, how, at) in enumerate(plan):
         try:
-            given = program.find_own(draw.make_inputs(), draw.sizes)
+            given = program.find_own(sample.make_inputs(), sample.sizes)
         except CannotRunError as error:
-            found[number] = Called(failure=to_failure(error))
+            found[number] = RunOutcome(failure=to_failure(error))
         else:
-            calls.append(Run(given, replace(how, names=program.names), at))
+            calls.append(PlannedRun(given, replace(how, names=program.names), at))
     code = program.code
     told = call_all(code.target, tuple(calls), code.path, once) if calls else ()
     if not isinstance(told, tuple) or len(told) != len(calls):
         raise EndedError("the process that ran the code answered what is no result")
     for each in told:
-        if not isinstance(each, Called) or each.failure is None:
+        if not isinstance(each, RunOutcome) or each.failure is None:
             check_answer(getattr(each, "answer", None))
     answers = iter(told)
     return [found.get(number) or next(answers) for number in range(len(plan))]
 
 
-_SEED = 101  # from the seed of a draw to that of other values at its sizes
+_SEED = 101  # from the seed of a sample to that of other values at its sizes
 _AGAIN = "when it is called again, after a call with other values"
 
 
-def judge_circumstances(program: Program, draws: Sequence[Draw]) -> Circumstances:
+def judge_circumstances(program: Program, samples: Sequence[Sample]) -> Circumstances:
     """One object, called with other values in between and in all circumstances."""
-    first = draws[0]
+    first = samples[0]
     values = first.make_inputs()
     read = {n for each in program.parameters.values() for n in find_names(each)}
     own = {name: value for name, value in values.items() if name in read}
     free = find_free_sizes(first)
-    larger = first.resize(**{name: 1 + max(d.sizes[name] for d in draws) for name in free})
+    larger = first.resize(**{name: 1 + max(d.sizes[name] for d in samples) for name in free})
 
-    def keep(_: Draw, values: dict[str, Any]) -> dict[str, Any]:
+    def keep(_: Sample, values: dict[str, Any]) -> dict[str, Any]:
         """The inputs with the parameters of a module as they are, where they fit."""
         shapes = {name: getattr(value, "shape", ()) for name, value in values.items()}
         return values | {n: v for n, v in own.items() if getattr(v, "shape", ()) == shapes[n]}
 
     others = [
-        replace(draw, seed=draw.seed + _SEED, change=keep)
-        for draw in (*draws, *(() if larger is None or not free else (larger,)))
+        replace(sample, seed=sample.seed + _SEED, change=keep)
+        for sample in (*samples, *(() if larger is None or not free else (larger,)))
     ]
     if program.constructor:  # called again where a class is made with the same numbers
         made = program.find_given(values, first.sizes).constructor
         found = (program.find_given(d.make_inputs(), d.sizes).constructor for d in others)
         others = [
-            draw
-            for draw, given in zip(others, found, strict=True)
+            sample
+            for sample, given in zip(others, found, strict=True)
             if all(type(v) is type(given[n]) and (v == given[n]) is True for n, v in made.items())
         ]
     plan = [(first, How(seed=seed), "") for seed in (1, 2)]
-    plan += [(draw, How(), "again") for draw in others]
+    plan += [(sample, How(), "again") for sample in others]
     plan += [(first, How(), at) for at in PROMISED]
     plan.append((replace(first, change=_repeat), How(), "expanded"))
     if find_kind(program.code.target) != "function":
@@ -418,11 +420,11 @@ def judge_circumstances(program: Program, draws: Sequence[Draw]) -> Circumstance
         for what in calls[-1].asked
     ]
     both = sorted(zip(plan[2:], calls[2:], strict=True), key=lambda each: each[0][2] not in _CALLED)
-    for (draw, _, at), call in both:  # a state that goes wrong is no fault of a circumstance
+    for (sample, _, at), call in both:  # a state that goes wrong is no fault of a circumstance
         if at == "other mode":
             findings += _name_mode(program, usual, call)
             continue
-        where = _find_difference(program, draw, at, usual, call)
+        where = _find_difference(program, sample, at, usual, call)
         if where:
             line = _find_other_way(program, first, at) if at in PROMISED else None
             return Circumstances(difference=where, line=line)
@@ -430,15 +432,15 @@ def judge_circumstances(program: Program, draws: Sequence[Draw]) -> Circumstance
 
 
 def _find_difference(
-    program: Program, draw: Draw, at: str, usual: Sequence[Any], call: Called
+    program: Program, sample: Sample, at: str, usual: Sequence[Any], call: RunOutcome
 ) -> str:
     """What is other at one call than the usual results, or than the formula's at other values."""
     if call.answer is None:
         said = call.failure.says if call.failure is not None else ""
         return f"the code stops, {said}, {_AGAIN}" if at in _CALLED else ""
     if at in {"again", "expanded"}:
-        outcome = judge_at(program, draw, answer=call.answer)
-        where = outcome.describe(draw) if outcome.is_clear else ""
+        outcome = judge_at(program, sample, answer=call.answer)
+        where = outcome.describe(sample) if outcome.is_clear else ""
         return where and f"{where}, {_AGAIN if at == 'again' else _EXPANDED}"
     where = _compare(program, usual, call.answer.results)
     return where and f"{where}, {PROMISED.get(at, _AGAIN)}"
@@ -458,7 +460,7 @@ def _compare(program: Program, usual: Sequence[Any], found: Sequence[Any]) -> st
     return next(filter(None, said), "").replace("the formula says", "and usually")
 
 
-def _repeat(draw: Draw, values: dict[str, Any]) -> dict[str, Any]:
+def _repeat(sample: Sample, values: dict[str, Any]) -> dict[str, Any]:
     """The inputs with what stands first in each of them all along."""
     return {
         name: value[:1].expand(value.shape).clone() if getattr(value, "shape", ()) else value
@@ -466,11 +468,11 @@ def _repeat(draw: Draw, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _find_chance(program: Program, draw: Draw, asked: Sequence[str]) -> str:
+def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
     """What the results hang on, of what the code asks for: the time, or its random numbers."""
     if not asked:
         return ""
-    plan = [(draw, How(), at) for at in ("", "later", *ENDS)]
+    plan = [(sample, How(), at) for at in ("", "later", *ENDS)]
     usual, *others = run_all(program, plan, once=True)
     for (_, _, at), call in zip(plan[1:], others, strict=True):
         if usual.answer is None or call.answer is None:
@@ -482,7 +484,7 @@ def _find_chance(program: Program, draw: Draw, asked: Sequence[str]) -> str:
     return ""
 
 
-def _name_mode(program: Program, usual: Sequence[Any], call: Called) -> Iterator[Diagnostic]:
+def _name_mode(program: Program, usual: Sequence[Any], call: RunOutcome) -> Iterator[Diagnostic]:
     """That a module gives something else in its other mode."""
     where = "it stops"
     if call.answer is not None:
@@ -493,10 +495,10 @@ def _name_mode(program: Program, usual: Sequence[Any], call: Called) -> Iterator
         yield Diagnostic("mode", says, facts=(where,))
 
 
-def _find_other_way(program: Program, draw: Draw, at: str) -> int | None:
+def _find_other_way(program: Program, sample: Sample, at: str) -> int | None:
     """The line of the first call that is another one than usually."""
     watched = How(is_watched=True)
-    usual, other = run_all(program, [(draw, watched, ""), (draw, watched, at)], once=True)
+    usual, other = run_all(program, [(sample, watched, ""), (sample, watched, at)], once=True)
     if usual.answer is None or other.answer is None:
         return None
     pairs = zip_longest(usual.answer.calls, other.answer.calls)
@@ -504,7 +506,7 @@ def _find_other_way(program: Program, draw: Draw, at: str) -> int | None:
 
 
 def _judge_drift(
-    program: Program, last: Planned, calls: Sequence[Called], found: Circumstances
+    program: Program, last: Planned, calls: Sequence[RunOutcome], found: Circumstances
 ) -> Circumstances:
     """Code whose state is another one after each call, though the values are the same."""
     one, other = (dict(call.state) for call in calls[-2:])

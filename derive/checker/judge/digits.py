@@ -40,9 +40,9 @@ from derive.judge.loops.entries import prepare_entry
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from derive.checker.draws import Draw
     from derive.checker.program import Program
     from derive.checker.runs import Answer
+    from derive.checker.samples import Sample
     from derive.notation.formula import Formula
 
     Values = Mapping[str, Any]
@@ -59,7 +59,7 @@ _FEWEST = 2  # errors of either sign
 
 @dataclass(frozen=True)
 class Further:
-    """What a special draw or a run in shorter floats shows."""
+    """What a special sample or a run in shorter floats shows."""
 
     same: bool | None
     difference: str = ""
@@ -67,7 +67,7 @@ class Further:
 
 
 def rule(
-    program: Program, formula: Formula, draw: Draw, apart: Sequence[Apart], least: float = CLEAR
+    program: Program, formula: Formula, sample: Sample, apart: Sequence[Apart], least: float = CLEAR
 ) -> Further:
     """The first element in which the code is another function, else which side loses digits.
 
@@ -75,7 +75,7 @@ def rule(
     """
     findings: dict[str, Diagnostic] = {}  # by code, the first of each
     entries: dict[str, Any] = {}
-    values = draw.make_inputs()
+    values = sample.make_inputs()
     largest = {each.name: 0.0 for each in apart}
     for each in apart:
         if math.isfinite(each.wanted):
@@ -83,9 +83,9 @@ def rule(
     for each in apart:
         if each.name not in entries:
             entries[each.name] = prepare_entry(formula, each.name)
-        place = _find_place(program, draw, each)
+        place = _find_place(program, sample, each)
         truth = partial(entries[each.name], place=place)
-        element = _Element(program, draw, each, truth, least)
+        element = _Element(program, sample, each, truth, least)
         said = element.judge(values, CLEAR * largest[each.name])
         if isinstance(said, str):
             return Further(False, said, tuple(findings.values()))
@@ -97,26 +97,26 @@ def rule(
 def judge_further(
     program: Program,
     formula: Formula,
-    draw: Draw,
+    sample: Sample,
     least: float = CLEAR,
     answer: Answer | CannotRunError | None = None,
 ) -> Further:
-    """Is the code the formula at a special draw, and what is to be said of it there?
+    """Is the code the formula at a special sample, and what is to be said of it there?
 
     `answer` is what the code gave there, if it has run already.
     """
-    outcome = judge_at(program, draw, least=least, answer=answer)
+    outcome = judge_at(program, sample, least=least, answer=answer)
     if outcome.error is not None:
-        return _judge_error(program, draw, outcome.error)
+        return _judge_error(program, sample, outcome.error)
     if not outcome.apart:
         return Further(outcome.same, outcome.difference)
-    soft = _find_finite_mask(program, draw) if draw.change is not None else None
+    soft = _find_finite_mask(program, sample) if sample.change is not None else None
     if soft is not None:
         return Further(True, findings=(soft,))
-    found = rule(program, formula, draw, outcome.apart, least)
-    if found.difference and draw.change is None:
-        found = replace(found, difference=outcome.describe(draw))
-    if found.difference and draw.is_remark:
+    found = rule(program, formula, sample, outcome.apart, least)
+    if found.difference and sample.change is None:
+        found = replace(found, difference=outcome.describe(sample))
+    if found.difference and sample.is_remark:
         says = "the code is not the formula at inputs so near 0 that float32 does not hold them"
         return Further(True, findings=(Diagnostic("far-below", says, facts=(found.difference,)),))
     return found
@@ -130,12 +130,12 @@ FINITE_MASK = Diagnostic(
 )
 
 
-def _find_finite_mask(program: Program, draw: Draw) -> Diagnostic | None:
-    """The finding, where a finite number in a mask is all that makes a difference at this draw."""
-    values = draw.make_inputs()
-    usual = replace(draw, change=None).make_inputs()
+def _find_finite_mask(program: Program, sample: Sample) -> Diagnostic | None:
+    """The finding, where a finite number in a mask makes all the difference at this sample."""
+    values = sample.make_inputs()
+    usual = replace(sample, change=None).make_inputs()
     reals = {n: v for n, v in usual.items() if getattr(v, "is_floating_point", bool)()}
-    ordinary = program.find_own({**values, **reals}, draw.sizes)
+    ordinary = program.find_own({**values, **reals}, sample.sizes)
     masked: list[float] = []
 
     def run(values: Values, sizes: Mapping[str, Any]) -> Answer:
@@ -144,52 +144,52 @@ def _find_finite_mask(program: Program, draw: Draw) -> Diagnostic | None:
         return answer
 
     try:
-        is_same = judge_at(program, draw, run).same
+        is_same = judge_at(program, sample, run).same
     except CannotRunError:
         return None
     if not masked or not is_same:
         return None
-    fact = f"{masked[0]:.0e} or less: it counts where scores come near it, {draw.describe()}"
+    fact = f"{masked[0]:.0e} or less: it counts where scores come near it, {sample.describe()}"
     return replace(FINITE_MASK, facts=(*FINITE_MASK.facts, fact))
 
 
-def _judge_error(program: Program, draw: Draw, error: CannotRunError) -> Further:
+def _judge_error(program: Program, sample: Sample, error: CannotRunError) -> Further:
     """Different where the code stops, unless it says itself that it does."""
     line = error.line or 0
     rows = program.code.source.splitlines()
     said = rows[line - 1].split() if 0 < line <= len(rows) else []
-    if draw.is_limit or (said and said[0].strip("(").startswith(("raise", "assert"))):
-        says = f"the code does not run with {draw.describe()}"
+    if sample.is_limit or (said and said[0].strip("(").startswith(("raise", "assert"))):
+        says = f"the code does not run with {sample.describe()}"
         return Further(None, findings=(Diagnostic("stops", says, facts=(str(error),)),))
-    if draw.change is not None and "ValueError: " in str(error) and _overflows(draw):
+    if sample.change is not None and "ValueError: " in str(error) and _overflows(sample):
         says = "the code leaves the range of float64 where the formula does not, and stops there"
-        fact = f"{error}; {draw.describe()}"
+        fact = f"{error}; {sample.describe()}"
         return Further(None, findings=(Diagnostic("out-of-range", says, facts=(fact,)),))
-    return Further(False, f"the code stops, {error}; {draw.describe()}")
+    return Further(False, f"the code stops, {error}; {sample.describe()}")
 
 
-def _overflows(draw: Draw) -> bool:
+def _overflows(sample: Sample) -> bool:
     """Is a part of the formula infinite there, or an exponential 0, at a plain number?"""
-    evaluator = Evaluator(draw.make_inputs(), draw.sizes, draw.system.empty_row)
-    for equation in draw.system.equations:
+    evaluator = Evaluator(sample.make_inputs(), sample.sizes, sample.system.empty_row)
+    for equation in sample.system.equations:
         evaluator.define(equation)
-    parts = (part for each in draw.system.equations for part in walk(each.value))
+    parts = (part for each in sample.system.equations for part in walk(each.value))
     for part in parts:
         if isinstance(part, Call) and part.function in {"exp", "sigmoid", "softplus", "erfc"}:
             values = evaluator.find(part).tensor
             if bool((values.isinf() | (values == 0)).any()):
                 return True
-    return any(math.isinf(size) for size in find_magnitudes(draw))
+    return any(math.isinf(size) for size in find_magnitudes(sample))
 
 
-def _find_place(program: Program, draw: Draw, apart: Apart) -> tuple[int, ...]:
+def _find_place(program: Program, sample: Sample, apart: Apart) -> tuple[int, ...]:
     """The place in the formula's result of an element of the code's."""
     import torch
 
     if apart.name not in program.results:
         return apart.place
-    tensor = next(t for t in draw.system.results if t.name == apart.name)
-    shape = [evaluate_extent(extent, draw.sizes) for extent in tensor.shape]
+    tensor = next(t for t in sample.system.results if t.name == apart.name)
+    shape = [evaluate_extent(extent, sample.sizes) for extent in tensor.shape]
     places = torch.arange(math.prod(shape)).reshape(shape)
     ((_, laid),) = find_expected(program, {apart.name: places})
     return tuple(int(k) for k in torch.unravel_index(laid[apart.place], shape))
@@ -200,7 +200,7 @@ class _Element:
     """An element of a result that differs, by the code and with many digits."""
 
     program: Program
-    draw: Draw
+    sample: Sample
     apart: Apart
     truth: Truth
     least: float = CLEAR  # of its size, by which it has to differ
@@ -209,14 +209,14 @@ class _Element:
         """A finding, the difference in words, or None where nothing can be said."""
         found, wanted = self.apart.found, self.apart.wanted
         truth = self.truth(values)
-        is_ordinary = self.draw.change is None
+        is_ordinary = self.sample.change is None
         if truth is None:
             if is_ordinary:
                 return str(self.apart)
             if not math.isfinite(found) or not math.isfinite(wanted):
                 return None
             says = "code and formula differ in float64 far out, where no digits tell which is right"
-            return Diagnostic("untold", says, facts=(f"{self.apart}, {self.draw.describe()}",))
+            return Diagnostic("untold", says, facts=(f"{self.apart}, {self.sample.describe()}",))
         if not math.isfinite(truth):
             says = f"the formula has no value at some inputs where the code has one: {truth}"
             undefined = Diagnostic("undefined", says, facts=(self._show(truth),))
@@ -225,7 +225,7 @@ class _Element:
         off = abs(found - truth)
         if off <= self.least * unit:
             return self._say_digits("the formula as it is written", truth, wanted, unit)
-        leaves = not math.isfinite(found) and (not is_ordinary or self.draw.is_limit)
+        leaves = not math.isfinite(found) and (not is_ordinary or self.sample.is_limit)
         if leaves and self._leaves_range(values):
             return Diagnostic(
                 "out-of-range",
@@ -241,7 +241,7 @@ class _Element:
         return self._show(truth)
 
     def _show(self, truth: float) -> str:
-        return f"{replace(self.apart, wanted=truth)}, {self.draw.describe()}"
+        return f"{replace(self.apart, wanted=truth)}, {self.sample.describe()}"
 
     def _say_digits(self, who: str, truth: float, value: float, unit: float) -> Diagnostic:
         off = abs(value - truth) / unit
@@ -253,7 +253,7 @@ class _Element:
             f"{who} loses digits in float64",
             facts=(
                 f"{element} {size}: {self.apart.found!r} by the code, {self.apart.wanted!r} by the "
-                f"formula, {truth!r} with many digits, {self.draw.describe()}",
+                f"formula, {truth!r} with many digits, {self.sample.describe()}",
             ),
         )
 
@@ -266,12 +266,12 @@ class _Element:
             steps.append(max(known, default=math.inf))
         if not all(map(math.isfinite, steps)) or steps[1] > 100 * steps[0]:
             return 0.0  # a jump
-        steps_of_one = count_steps(self.draw) / max(1, count_results(self.draw))
+        steps_of_one = count_steps(self.sample) / max(1, count_results(self.sample))
         return _UNIT * max(1.0, steps_of_one) * (steps[0] + abs(truth))
 
     def _loses_digits(self, values: Values) -> bool:
         """Does its error set in gradually, on the way from ordinary inputs, with either sign?"""
-        start = replace(self.draw, change=None).make_inputs()
+        start = replace(self.sample, change=None).make_inputs()
         near = [2.0**-k for k in range(0, _HALVINGS, 2)]
         low = 0.0
         for part in sorted({*near, *(1 - each for each in near[1:])}):
@@ -291,10 +291,10 @@ class _Element:
     def _find_error(self, values: Values) -> float:
         """The relative error of the code; infinite where it or the truth is not known."""
         try:
-            results = self.program.run(values, self.draw.sizes).results
+            results = self.program.run(values, self.sample.sizes).results
         except CannotRunError:
             return math.inf
-        names = [tensor.name for tensor in self.draw.system.results]
+        names = [tensor.name for tensor in self.sample.system.results]
         found = float(results[names.index(self.apart.name)][self.apart.place])
         truth = self.truth(values, most=1)
         if truth is None or not math.isfinite(truth) or not math.isfinite(found):
@@ -312,7 +312,7 @@ class _Element:
     def _leaves_range(self, values: Values) -> bool:
         """Does an operation of the code overflow, or an exponential become 0?"""
         try:
-            return self.program.run(values, self.draw.sizes, How(is_watched=True)).left_range
+            return self.program.run(values, self.sample.sizes, How(is_watched=True)).left_range
         except CannotRunError:
             return False
 

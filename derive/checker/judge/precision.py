@@ -18,7 +18,6 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws import MOST_TOGETHER, count, lengthen
 from derive.checker.inputs import cut_beyond, fill, pass_whole, scale, set_signs
 from derive.checker.judge import (
     CLEAR,
@@ -28,6 +27,7 @@ from derive.checker.judge import (
 from derive.checker.judge.digits import Further, judge_further
 from derive.checker.runs import How
 from derive.checker.runs.modes import Lowering, find_limit
+from derive.checker.samples import MOST_TOGETHER, count, lengthen
 from derive.checker.source.load import CannotRunError
 from derive.errors import Diagnostic
 from derive.ir.nodes import Along, Call, Reduce, Tensor
@@ -37,10 +37,10 @@ from derive.judge.evaluate import Evaluator, evaluate_system
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from derive.checker.draws import Draw
-    from derive.checker.pick import Picked
+    from derive.checker.pick import Choice
     from derive.checker.program import Program
     from derive.checker.runs import Answer
+    from derive.checker.samples import Sample
     from derive.notation.formula import Formula
 
     Values = Mapping[str, Any]
@@ -61,26 +61,28 @@ _TYPES = ("float32", "float16", "bfloat16")
 _AS_ASKED = How(double=False, asked=True, is_watched=True)
 
 
-def judge_short(picked: Picked, formula: Formula) -> Further:
-    """The code in each shorter type at the first draw, in float32 at every draw.
+def judge_short(choice: Choice, formula: Formula) -> Further:
+    """The code in each shorter type at the first sample, in float32 at every sample.
 
     Where it asks for shorter floats, it gets them in float64 too; where it cuts real numbers to
     whole ones, it gets some that their type does not hold.
     """
     import torch
 
-    program, first = picked.program, picked.draws[0]
+    program, first = choice.program, choice.samples[0]
     usual = program.run(first.make_inputs(), first.sizes, How(is_watched=True))
-    runs = [(first, name) for name in _TYPES] + [(draw, "float32") for draw in picked.draws[1:]]
+    runs = [(first, name) for name in _TYPES] + [
+        (sample, "float32") for sample in choice.samples[1:]
+    ]
     findings: dict[str, Diagnostic] = {}
-    for draw, name in runs:
-        given = _round(draw.make_inputs(), getattr(torch, name))
+    for sample, name in runs:
+        given = _round(sample.make_inputs(), getattr(torch, name))
         try:
-            answer = program.run(given, draw.sizes, How(double=False, is_watched=True))
+            answer = program.run(given, sample.sizes, How(double=False, is_watched=True))
         except CannotRunError:  # torch itself does not have every operation in every type
             continue
-        worst, where = _compare(program, draw, given, answer, name)
-        other_way = draw is first and not _is_same_way(usual, answer)
+        worst, where = _compare(program, sample, given, answer, name)
+        other_way = sample is first and not _is_same_way(usual, answer)
         if where and (other_way or (name == "float32" and worst > _LOST)):
             return Further(False, where)
         if other_way:
@@ -108,34 +110,34 @@ def judge_short(picked: Picked, formula: Formula) -> Further:
             told = Diagnostic("narrow-integer", says, facts=(further.difference,))
             findings.setdefault("cut", told)
     short, asked = Further(True), set[Lowering]()
-    for draw in picked.draws:
-        run = usual if draw is first else program.run(draw.make_inputs(), draw.sizes)
+    for sample in choice.samples:
+        run = usual if sample is first else program.run(sample.make_inputs(), sample.sizes)
         if not asked.issuperset(run.shorter) and short.same:
             asked |= {*run.shorter}
-            short = judge_lowered(program, draw)
+            short = judge_lowered(program, sample)
             for each in short.findings:
                 findings.setdefault(f"{each.code} {each.says}", each)
     return replace(short, findings=tuple(findings.values()))
 
 
-def judge_lowered(program: Program, draw: Draw) -> Further:
-    """What comes of the shorter floats that the code asks for, at one draw."""
+def judge_lowered(program: Program, sample: Sample) -> Further:
+    """What comes of the shorter floats that the code asks for, at one sample."""
     import torch
 
     findings: dict[str, Diagnostic] = {}
-    told = f" of their largest element{f', {draw.reason}' if draw.reason else ''}"
+    told = f" of their largest element{f', {sample.reason}' if sample.reason else ''}"
     for name, how in (("float32", How(double=False, is_watched=True)), ("float64", _AS_ASKED)):
-        given = _round(draw.make_inputs(), getattr(torch, name))
+        given = _round(sample.make_inputs(), getattr(torch, name))
         try:
-            answer = program.run(given, draw.sizes, how)
+            answer = program.run(given, sample.sizes, how)
         except CannotRunError:
             continue
-        off, where = _compare(program, draw, given, answer, name)
+        off, where = _compare(program, sample, given, answer, name)
         if where and off > _LOST:
-            return Further(False, f"{where}, {draw.describe()}")
+            return Further(False, f"{where}, {sample.describe()}")
         if name == "float32":
             found = _name_lowerings(answer.lowered, off, told)
-        elif off > _SLACK * max(_find_lost(draw, given, torch.finfo(torch.float64).eps).values()):
+        elif off > _SLACK * max(_find_lost(sample, given, torch.finfo(torch.float64).eps).values()):
             single = [each for each in answer.lowered if each.dtype == "float32"]
             fact = f"with float64 arguments the results are off by {off:.1e}{told}"
             harmless = "arguments in float32 lose nothing by it"
@@ -147,30 +149,30 @@ def judge_lowered(program: Program, draw: Draw) -> Further:
             found = iter(())
         for each in found:
             findings.setdefault(f"{each.code} {each.says}", each)
-    if not draw.reason:
-        usual, _ = _run_as_asked(program, draw)
+    if not sample.reason:
+        usual, _ = _run_as_asked(program, sample)
         dtypes = dict.fromkeys(e.dtype for e in usual.lowered if _is_float(e)) if usual else ()
         limits = [find_limit(getattr(torch, name)) for name in dtypes]
-        for far in (each for limit in limits for each in pass_whole(draw, limit)):
-            difference = _judge_as_asked(program, far, draw)
+        for far in (each for limit in limits for each in pass_whole(sample, limit)):
+            difference = _judge_as_asked(program, far, sample)
             if difference:
                 return Further(False, difference, tuple(findings.values()))
     return Further(True, findings=tuple(findings.values()))
 
 
-def _run_as_asked(program: Program, draw: Draw) -> tuple[Answer | None, float]:
+def _run_as_asked(program: Program, sample: Sample) -> tuple[Answer | None, float]:
     """The run in which the code gets the types that it asks for, and how far it is off."""
-    values = draw.make_inputs()
+    values = sample.make_inputs()
     try:
-        answer = program.run(values, draw.sizes, _AS_ASKED)
+        answer = program.run(values, sample.sizes, _AS_ASKED)
     except CannotRunError:
         return None, 0.0
-    expected = find_expected(program, _evaluate(draw, values))
+    expected = find_expected(program, _evaluate(sample, values))
     pairs = zip(expected, answer.results, strict=False)
     return answer, max((_measure(f, v) for (_, v), f in pairs if f.shape == v.shape), default=0.0)
 
 
-def _judge_as_asked(program: Program, far: Draw, near: Draw) -> str:
+def _judge_as_asked(program: Program, far: Sample, near: Sample) -> str:
     """The difference where shorter floats of the code do not hold its whole numbers."""
     answer, off = _run_as_asked(program, far)
     short = [each for each in answer.full if _is_float(each)] if answer is not None else []
@@ -182,7 +184,7 @@ def _judge_as_asked(program: Program, far: Draw, near: Draw) -> str:
 
 
 def judge_far(
-    program: Program, formula: Formula, far: Draw, near: Draw, answer: Answer | CannotRunError
+    program: Program, formula: Formula, far: Sample, near: Sample, answer: Answer | CannotRunError
 ) -> Further:
     """A size far beyond the others: also where the code's integers and short floats are full."""
     further = judge_further(program, formula, far, CLEAR, answer)
@@ -197,7 +199,7 @@ def judge_far(
     return replace(further, findings=findings)
 
 
-def _find_wrapped(program: Program, far: Draw, answer: Answer) -> str:
+def _find_wrapped(program: Program, far: Sample, answer: Answer) -> str:
     """An element, however small, that is another where whole numbers did not fit their type."""
     expected = find_expected(program, _evaluate(far, far.make_inputs()))
     for (name, value), result in zip(expected, answer.results, strict=False):
@@ -221,8 +223,8 @@ def is_growing(near: Answer, far: Answer) -> bool:
     return any(abs(math.log(there / here)) > _GROWN for here, there in zip(one, other, strict=True))
 
 
-def pass_full(far: Draw, there: Answer, name: str, near: Answer, start: int) -> list[Draw]:
-    """The draw at sizes beyond which a type of the code's would be full, by how numbers grew.
+def pass_full(far: Sample, there: Answer, name: str, near: Answer, start: int) -> list[Sample]:
+    """The sample at sizes beyond which a type of the code's would be full, by how numbers grew.
 
     They grow with a power of the size, or by a factor for each step. Truth values and integers are
     alike, as they are where most is counted.
@@ -251,11 +253,11 @@ def pass_full(far: Draw, there: Answer, name: str, near: Answer, start: int) -> 
     found = [more * size for size in found for more in _BEYOND if end < size < _LONGEST]
     sizes = sorted({int(size) + 2 for size in found})
     fars = filter(None, (lengthen(far, name, size) for size in sizes))
-    draws = (each for one in fars for each in (one, fill(one)) if each is not None)
-    return [each for each in draws if count(each) <= MOST_TOGETHER][:_MOST_FULL]
+    samples = (each for one in fars for each in (one, fill(one)) if each is not None)
+    return [each for each in samples if count(each) <= MOST_TOGETHER][:_MOST_FULL]
 
 
-_MOST_FULL = 6  # such draws
+_MOST_FULL = 6  # such samples
 _BEYOND = (1.02, 1.3)  # times what is expected to be the last size, which may be somewhat off
 _STEEPEST = 12.0  # the power of a size that whole numbers grow with, rather than by factors
 _GROWN = 14.0  # natural logarithm by which floats grow or vanish before more is feared
@@ -271,15 +273,15 @@ def _round(values: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
 
 
 def _compare(
-    program: Program, draw: Draw, given: Mapping[str, Any], answer: Answer, name: str
+    program: Program, sample: Sample, given: Mapping[str, Any], answer: Answer, name: str
 ) -> tuple[float, str]:
     """How far the results are off, as a part of the largest element; and where, if that is far."""
     import torch
 
     floats = [getattr(torch, each.dtype) for each in answer.lowered if _is_float(each)]
     eps = max(torch.finfo(each).eps for each in (getattr(torch, name), *floats))
-    wanted = _evaluate(draw, _round(given, torch.float64))
-    lost = _find_lost(draw, given, eps)
+    wanted = _evaluate(sample, _round(given, torch.float64))
+    lost = _find_lost(sample, given, eps)
     worst, where = 0.0, ""
     expected = zip(find_expected(program, wanted), answer.results, strict=False)
     for (result, value), found in expected:
@@ -292,15 +294,15 @@ def _compare(
     return worst, where
 
 
-def _find_lost(draw: Draw, given: Values, eps: float) -> dict[str, float]:
+def _find_lost(sample: Sample, given: Values, eps: float) -> dict[str, float]:
     """What the formula loses by itself in a type, and by roundings of its inputs; by result."""
     import torch
 
     exact = _round(given, torch.float64)
-    wanted = _evaluate(draw, exact)
-    moved = _evaluate(draw, _move_ulps(exact, eps))
+    wanted = _evaluate(sample, exact)
+    moved = _evaluate(sample, _move_ulps(exact, eps))
     try:
-        own = _evaluate(draw, given)
+        own = _evaluate(sample, given)
     except (RuntimeError, TypeError):  # an operation that torch does not have in this type
         own = moved
     return {
@@ -309,9 +311,9 @@ def _find_lost(draw: Draw, given: Values, eps: float) -> dict[str, float]:
     }
 
 
-def _evaluate(draw: Draw, values: Mapping[str, Any]) -> dict[str, Any]:
-    found = evaluate_system(draw.system, values, draw.sizes)
-    return {tensor.name: found[tensor.name] for tensor in draw.system.results}
+def _evaluate(sample: Sample, values: Mapping[str, Any]) -> dict[str, Any]:
+    found = evaluate_system(sample.system, values, sample.sizes)
+    return {tensor.name: found[tensor.name] for tensor in sample.system.results}
 
 
 def _move_ulps(values: Mapping[str, Any], eps: float) -> dict[str, Any]:
@@ -378,16 +380,16 @@ _MOST_SIGNS = 16  # of the inputs, that are tried to have all logits below 0
 _SCALES = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
 
 
-def find_unstable(program: Program, draw: Draw) -> tuple[Diagnostic, ...]:
+def find_unstable(program: Program, sample: Sample) -> tuple[Diagnostic, ...]:
     """A finding for each type in which the code is not finite where the formula is."""
     import torch
 
     found = []
-    factor = _find_scale(draw)
-    places = [(draw, "logits of 1")]
+    factor = _find_scale(sample)
+    places = [(sample, "logits of 1")]
     if factor != 1.0:
-        sunk = ((low, "logits of -1e4 alone") for low in _sink(draw, factor))
-        places += [(scale(draw, factor), "logits of 1e4"), *sunk]
+        sunk = ((low, "logits of -1e4 alone") for low in _sink(sample, factor))
+        places += [(scale(sample, factor), "logits of 1e4"), *sunk]
     for dtype in (torch.float32, torch.bfloat16):
         for place, words in places:
             what = find_loss(program, place, words, dtype)
@@ -397,32 +399,32 @@ def find_unstable(program: Program, draw: Draw) -> tuple[Diagnostic, ...]:
     return tuple(found)
 
 
-def _sink(draw: Draw, factor: float) -> Iterator[Draw]:
-    """The draw whose logits are all far below 0, where signs of its inputs make them so."""
-    names = [e.name for e in draw.system.inputs if isinstance(e, Tensor) and e.kind == "real"]
+def _sink(sample: Sample, factor: float) -> Iterator[Sample]:
+    """The sample whose logits are all far below 0, where signs of its inputs make them so."""
+    names = [e.name for e in sample.system.inputs if isinstance(e, Tensor) and e.kind == "real"]
     for signs in islice(product((-1, 1), repeat=len(names)), _MOST_SIGNS):
-        low = replace(draw, change=set_signs(dict(zip(names, signs, strict=True)), factor))
+        low = replace(sample, change=set_signs(dict(zip(names, signs, strict=True)), factor))
         if any(v.numel() and float(v.max()) <= -LARGE / 10 for v in _find_logits(low)):
             yield low
             return
 
 
-def _find_scale(draw: Draw) -> float:
+def _find_scale(sample: Sample) -> float:
     """The factor of the inputs at which the logits reach 1e4; 1 where there are none."""
     for factor in _SCALES:
-        for values in _find_logits(scale(draw, factor)):
+        for values in _find_logits(scale(sample, factor)):
             finite = values[values.isfinite()] if values.numel() else values
             if finite.numel() and float(finite.abs().max()) >= LARGE:
                 return factor
     return 1.0
 
 
-def _find_logits(draw: Draw) -> Iterator[Any]:
+def _find_logits(sample: Sample) -> Iterator[Any]:
     """The values of what is exponentiated, as far as it is open to view."""
-    evaluator = Evaluator(draw.make_inputs(), draw.sizes, draw.system.empty_row)
-    for equation in draw.system.equations:
+    evaluator = Evaluator(sample.make_inputs(), sample.sizes, sample.system.empty_row)
+    for equation in sample.system.equations:
         evaluator.define(equation)
-    for part in (part for equation in draw.system.equations for part in walk(equation.value)):
+    for part in (part for equation in sample.system.equations for part in walk(equation.value)):
         match part:
             case (
                 Along("softmax" | "log_softmax", _, _, body)
@@ -432,17 +434,17 @@ def _find_logits(draw: Draw) -> Iterator[Any]:
                 yield evaluator.find(body).tensor
 
 
-def find_loss(program: Program, draw: Draw, at: str, dtype: Any = None) -> Diagnostic | None:
+def find_loss(program: Program, sample: Sample, at: str, dtype: Any = None) -> Diagnostic | None:
     """A finding where code is not finite in a type, float32, and the formula is a number of it."""
     import torch
 
     dtype = dtype or torch.float32
 
-    given = _round(draw.make_inputs(), dtype)
-    wanted = _evaluate(draw, _round(given, torch.float64))
+    given = _round(sample.make_inputs(), dtype)
+    wanted = _evaluate(sample, _round(given, torch.float64))
     short = str(dtype).removeprefix("torch.")
     try:
-        results = program.run(given, draw.sizes, How(double=False)).results
+        results = program.run(given, sample.sizes, How(double=False)).results
     except CannotRunError as error:  # a type that the code cannot run in is a remark of its own
         if dtype is torch.float32:
             text = " ".join(str(error).split())

@@ -9,8 +9,8 @@ them is told:
     assert x.size(-1) == h * d    that fails says which numbers have to be equal
     nn.Linear(e, e)               for W[E, H*D] is made with one number for both extents
 
-The sizes of a draw are distinct, and as far as can be had from their products too, so a number has
-a name. That an operation fails whose operands do not fit together says nothing of the kind.
+The sizes of a sample are distinct, and as far as can be had from their products too, so a number
+has a name. That an operation fails whose operands do not fit together says nothing of the kind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from functools import lru_cache
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.draws import Statement, read_refusal, read_view
 from derive.checker.runs.modes import (
     Lowering,
     Masks,
@@ -38,6 +37,7 @@ from derive.checker.runs.modes import (
     watch_gradients,
 )
 from derive.checker.runs.processes import CannotRunError, where_it_lives
+from derive.checker.samples import Statement, read_refusal, read_view
 from derive.checker.slots import fold, gather
 from derive.checker.source.load import find_line, is_incurable, say
 from derive.checker.source.reading import make_object
@@ -341,7 +341,7 @@ def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str
 def make_module(target: type, made: Mapping[str, Any]) -> Any:
     """A module of a class by its constructor's arguments, as it is used.
 
-    What it draws for parameters that nobody gives is the same each time.
+    What it samples for parameters that nobody gives is the same each time.
     """
     import torch
 

@@ -17,10 +17,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from derive.checker import program, runs, slots, trace, tries
+from derive.checker import program, runs, slots, subjects, trace
 from derive.checker.code_edits import running
 from derive.checker.code_edits.sites import Rewrite
-from derive.checker.draws import Statement
 from derive.checker.judge import circumstances
 from derive.checker.program import Program
 from derive.checker.runs import modes
@@ -46,6 +45,7 @@ from derive.checker.runs.processes import (
     name_exit,
     to_failure,
 )
+from derive.checker.samples import Statement
 from derive.checker.source import load
 from derive.checker.source.load import CannotRunError, Code
 from derive.checker.source.reading import Rename
@@ -61,8 +61,13 @@ if TYPE_CHECKING:
 SERVED: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
-        *(slots.find_slots, slots.find_constructor_slots, tries.find_attributes, tries.construct),
-        *(tries.construct_all, tries.find_numbers_of, tries.find_outside),
+        *(
+            slots.find_slots,
+            slots.find_constructor_slots,
+            subjects.find_attributes,
+            subjects.construct,
+        ),
+        *(subjects.construct_all, subjects.find_numbers_of, subjects.find_outside),
         *(load.finish_script, circumstances.call_all, runs.run_target, runs.has_dropout),
         *(program.lift_program, trace.record_program),
         *(running.put_text, running.watch_program),
@@ -82,7 +87,15 @@ def list_classes() -> dict[str, type]:
     return name_classes(
         *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, program.Equations, Condition),
         *(runs.Given, runs.How, runs.Answer, modes.Lowering, trace.Event, trace.Trace),
-        *(Statement, tries.Made, Rewrite, Print, Rename, circumstances.Run, circumstances.Called),
+        *(
+            Statement,
+            subjects.Made,
+            Rewrite,
+            Print,
+            Rename,
+            circumstances.PlannedRun,
+            circumstances.RunOutcome,
+        ),
     )
 
 

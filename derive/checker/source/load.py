@@ -95,13 +95,13 @@ def load(code: Any, wanted: str = "", init: str = "", rename: Rename | None = No
     if not path and "\n" not in text and (odd := _ODD_MEMBER.match(text)):
         says = f"{odd['member']!r} is no name of something in {Path(odd['path']).name}"
         raise refuse("code-missing", says, help="write FILE.py:NAME or FILE.py:Class.method")
-    source = _Source(partial(read_python, text), f"<{STANDARD_INPUT}>", STANDARD_INPUT)
+    source = _Origin(partial(read_python, text), f"<{STANDARD_INPUT}>", STANDARD_INPUT)
     if path:
-        source = _Source(partial(_read_path, Path(path)), path, Path(path).name)
+        source = _Origin(partial(_read_path, Path(path)), path, Path(path).name)
     read = source.read
     if rename is not None:
         source = replace(source, read=lambda: rename.apply(read()))
-    return _from_text(source, _Wish(member, wanted, init))
+    return _from_text(source, _Request(member, wanted, init))
 
 
 def split_member(text: str) -> tuple[str, str]:
@@ -128,7 +128,7 @@ def _is_file(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _Request:
     """What is asked of a file: one of its names, the formula's name, a constructor's arguments."""
 
     member: str = ""
@@ -137,7 +137,7 @@ class _Wish:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _Origin:
     """How a text is read, the name that its frames have, and what messages call it."""
 
     read: Callable[[], Reading]
@@ -154,8 +154,8 @@ def _from_einsum(text: str) -> Code:
     names = [f"operand_{number}" for number in range(1, equation.count(",") + 2)]
     lines = [_PRELUDE, f"def contraction({', '.join(names)}):"]
     lines.append(f"    return torch.einsum({equation!r}, {', '.join(names)})\n")
-    source = _Source(partial(read_python, "\n".join(lines)), "<einsum>", f'einsum "{text.strip()}"')
-    code = _from_text(source, _Wish("contraction"))
+    source = _Origin(partial(read_python, "\n".join(lines)), "<einsum>", f'einsum "{text.strip()}"')
+    code = _from_text(source, _Request("contraction"))
     return replace(code, name=f'einsum "{text.strip()}"', is_einsum=True)
 
 
@@ -210,16 +210,16 @@ def _read_path(path: Path) -> Reading:
     return read_python(text)
 
 
-def _from_text(source: _Source, wish: _Wish) -> Code:
+def _from_text(source: _Origin, request: _Request) -> Code:
     try:
         reading = source.read()
     except UnreadableError as error:
         raise CannotRunError(f"{source.shown}, {error}", error.line) from error
     if reading.error is None:
-        return _from_reading(reading, source, wish)
+        return _from_reading(reading, source, request)
     try:
         repaired = replace(source, shown=f"{source.shown} as repaired")
-        return replace(_from_reading(reading, repaired, wish), broken=reading.error.line)
+        return replace(_from_reading(reading, repaired, request), broken=reading.error.line)
     except CannotRunError as error:
         error.findings = reading.repairs
         raise
@@ -228,27 +228,27 @@ def _from_text(source: _Source, wish: _Wish) -> Code:
         raise CannotRunError(says, reading.error.line, findings=reading.repairs) from error
 
 
-def _from_reading(reading: Reading, source: _Source, wish: _Wish) -> Code:
+def _from_reading(reading: Reading, source: _Origin, request: _Request) -> Code:
     tree, text, places = reading.tree, reading.text, reading.places
     path, shown = source.path, source.shown
     candidates = find_candidates(tree)
-    if not candidates and not wish.member:
+    if not candidates and not request.member:
         code = _from_script(reading, source)
         last = _find_last_module(code)
-        return code if not last else _from_reading(reading, source, replace(wish, member=last))
-    script = read_script(tree, wish.member) if wish.member else None
-    if script is not None and wish.member in script.results:
-        named = replace(source, shown=f"{shown}:{wish.member}")
-        code = _from_script(reading, named, wish.member)
-        if not callable(code.names.get(wish.member)):
+        return code if not last else _from_reading(reading, source, replace(request, member=last))
+    script = read_script(tree, request.member) if request.member else None
+    if script is not None and request.member in script.results:
+        named = replace(source, shown=f"{shown}:{request.member}")
+        code = _from_script(reading, named, request.member)
+        if not callable(code.names.get(request.member)):
             return code  # else the name is of a function or an object that the script has made
     lines = text.splitlines(keepends=True)
     linecache.cache[path] = (len(text), None, lines, path)  # of what is no file, too
     names = run_tree(tree, path, shown, places)
     known = [n for n in candidates if callable(names.get(n))]
-    if wish.formula not in known:
+    if request.formula not in known:
         known = _find_outermost(tree, known)
-    name = wish.member or _choose(known, wish.formula, shown)
+    name = request.member or _choose(known, request.formula, shown)
     first = name.partition(".")[0]
     if first not in names or names[first] is None:
         raise refuse(
@@ -258,7 +258,7 @@ def _from_reading(reading: Reading, source: _Source, wish: _Wish) -> Code:
             help=suggest(first, known),
         )
     with _run_by_user(path, shown, places):
-        target = find_member(names, name, wish.init, shown)
+        target = find_member(names, name, request.init, shown)
     inner = inspect.unwrap(getattr(target, "forward", target))
     unused = _find_unused_names(getattr(inner, "__func__", inner), places)
     findings = (*reading.repairs, *unused)
@@ -359,7 +359,7 @@ def _choose(known: list[str], wanted: str, shown: str) -> str:
     )
 
 
-def _from_script(reading: Reading, source: _Source, chosen: str = "") -> Code:
+def _from_script(reading: Reading, source: _Origin, chosen: str = "") -> Code:
     path, shown, places = source.path, source.shown, reading.places
     if not reading.tree.body:
         raise refuse("code-missing", f"{shown} is empty")

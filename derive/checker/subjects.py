@@ -1,8 +1,8 @@
 """What may be judged: the programs of code of each kind, and the sizes that it fixes by itself.
 
 A function has the same programs at all sizes. The parameters of a module that is made have shapes,
-which say sizes. A class is made anew at each draw, with the numbers that make its parameters fit. A
-script is a function of the tensors that it makes, whose shapes say sizes.
+which say sizes. A class is made anew at each sample, with the numbers that make its parameters fit.
+A script is a function of the tensors that it makes, whose shapes say sizes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from derive.checker.bind import (
     write_default,
     write_extent,
 )
-from derive.checker.draws import Statement, make_draws, set_sizes
 from derive.checker.program import Program, evaluate_source, find_indices, find_names, find_tensors
 from derive.checker.runs import INIT, describe_error, make_module
 from derive.checker.runs.processes import Failure, find_kind, to_error, to_failure, where_it_lives
+from derive.checker.samples import Statement, make_samples, set_sizes
 from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, rank_size
 from derive.checker.source.load import CannotRunError, Code, find_literals, finish_script
 from derive.errors import DeriveError
@@ -44,18 +44,18 @@ from derive.judge.samples import find_sizes
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from derive.checker.draws import Draw
+    from derive.checker.samples import Sample
     from derive.checker.source.script import Script
 
     Orders = Mapping[str, tuple[int, ...]]
-    Make = Callable[[Draw, list[list[Statement]]], Iterator[Program]]
+    Make = Callable[[Sample, list[list[Statement]]], Iterator[Program]]
 
 MOST_SIZES = 256  # assignments of sizes that fit a module's shapes
-MOST_MADE = 100  # modules that are made of a class at one draw
+MOST_MADE = 100  # modules that are made of a class at one sample
 MOST_FITTING = 32  # of these, whose parameters fit, that are run
 _PRIMES = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179)
 _OUTSIDE = {"random", "secrets", "time", "datetime", "os", "socket", "numpy.random", "uuid"}
-MOST_NUMBER = 4096  # beyond it a number is no size that a draw could have
+MOST_NUMBER = 4096  # beyond it a number is no size that a sample could have
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Subject:
     """Code as it may be called.
 
     `groups` are sizes that it fixes: one of the first group, if the code runs at any of them.
-    `make` gives the programs at a draw, those first whose names tell most, and adds what the code
+    `make` gives the programs at a sample, those first whose names tell most, and adds what the code
     says of sizes. `numbers` are whole numbers that the code has by name, `literals` those that
     stand in it. `parameters` may lie in another order than the one that is stated. A script may
     also be judged at sizes that are not its own, `wider`. `make_unsaid` gives programs with numbers
@@ -123,15 +123,15 @@ def _find_function(task: Task) -> Subject:
     return Subject([[fixed]], partial(_give, programs), *find_own_numbers(task.code))
 
 
-def _give(programs: Sequence[Program], _: Draw, __: list[list[Statement]]) -> Iterator[Program]:
+def _give(programs: Sequence[Program], _: Sample, __: list[list[Statement]]) -> Iterator[Program]:
     return iter(programs)
 
 
 def _find_module(task: Task, orders: Orders) -> Subject:
     """A module that is made: its shapes say the sizes."""
     system = task.system
-    draws = make_draws(system, task.sizes)
-    parameters = [] if draws is None else _list_parameters(task, draws.first)
+    samples = make_samples(system, task.sizes)
+    parameters = [] if samples is None else _list_parameters(task, samples.first)
     programs = find_programs(task.code, system, task.binds)
     holders = find_holders(system, programs[0], parameters, orders)
     fixed = find_fixed(system, task.sizes, programs[0])
@@ -140,8 +140,8 @@ def _find_module(task: Task, orders: Orders) -> Subject:
     solved = list(islice(solve_sizes(holders, [*numbers.values()], fixed), MOST_SIZES))
     names = {name for holder in holders for name in _name_extents(holder.tensor)}
 
-    def make(draw: Draw, _: list[list[Statement]]) -> Iterator[Program]:
-        sources = find_sources(holders, draw.sizes)
+    def make(sample: Sample, _: list[list[Statement]]) -> Iterator[Program]:
+        sources = find_sources(holders, sample.sizes)
         for program in programs if sources is not None else ():
             yield replace(program, parameters={**program.parameters, **(sources or {})})
 
@@ -150,12 +150,12 @@ def _find_module(task: Task, orders: Orders) -> Subject:
     return Subject(ordered, make, numbers, literals, held)
 
 
-def _list_parameters(task: Task, draw: Draw) -> list[Slot]:
+def _list_parameters(task: Task, sample: Sample) -> list[Slot]:
     """The parameters of a module; those of lazy layers get their shapes in a first call."""
     _, parameters = find_slots(task.code.target)
     if any(slot.shape is None for slot in parameters):
         for program in find_programs(task.code, task.system, task.binds)[:1]:
-            replace(program, parameters={}).run(draw.make_inputs(), draw.sizes)
+            replace(program, parameters={}).run(sample.make_inputs(), sample.sizes)
         _, parameters = find_slots(task.code.target)
     return parameters
 
@@ -348,7 +348,7 @@ def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) ->
 
 
 def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
-    """A class of modules: made at the sizes of each draw, so that it is judged at several."""
+    """A class of modules: made at the sizes of each sample, so that it is judged at several."""
     code, system = task.code, task.system
     slots = [] if task.init else find_constructor(code, system, task.binds)
     told = {slot.name: task.binds[slot.name] for slot in slots if slot.name in task.binds}
@@ -408,25 +408,25 @@ class _Class:
     shaped: set[str] = field(default_factory=set)  # numbers on which shapes of parameters depend
     held: set[str] | None = None  # sizes of the tensors that they hold, once a module is made
 
-    def make(self, draw: Draw, statements: list[list[Statement]]) -> Iterator[Program]:
-        """The programs whose parameters fit at a draw, of numbers that names or shapes tell.
+    def make(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
+        """The programs whose parameters fit at a sample, of numbers that names or shapes tell.
 
         Where no way tells all numbers, it is those that tell most. Where none fits, the shapes
         that do not are what the class says of its sizes.
         """
         if self.held is None:
-            self._look(draw)
-        return self._make(self._split()[0], draw, statements)
+            self._look(sample)
+        return self._make(self._split()[0], sample, statements)
 
-    def make_unsaid(self, draw: Draw, statements: list[list[Statement]]) -> Iterator[Program]:
+    def make_unsaid(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
         """The others that fit: neither a name nor a shape says one of their numbers."""
-        return self._make(self._split()[1], draw, statements)
+        return self._make(self._split()[1], sample, statements)
 
-    def _look(self, draw: Draw) -> None:
+    def _look(self, sample: Sample) -> None:
         """Make all that can be, to see which numbers the shapes of parameters tell."""
-        for _, given, made in self._construct(self.makers, draw, draw.make_inputs()):
+        for _, given, made in self._construct(self.makers, sample, sample.make_inputs()):
             with suppress(CannotRunError, DeriveError):
-                programs, parameters = self._find_programs(given, made, draw)
+                programs, parameters = self._find_programs(given, made, sample)
                 holders = find_holders(self.task.system, programs[0], parameters, {})
                 self.held = {name for each in holders for name in _name_extents(each.tensor)}
                 return
@@ -447,13 +447,13 @@ class _Class:
         return len(maker.unsaid - shaped)
 
     def _make(
-        self, makers: Sequence[_Maker], draw: Draw, statements: list[list[Statement]]
+        self, makers: Sequence[_Maker], sample: Sample, statements: list[list[Statement]]
     ) -> Iterator[Program]:
-        values, said, fits = draw.make_inputs(), list[list[Statement]](), 0
+        values, said, fits = sample.make_inputs(), list[list[Statement]](), 0
         refused: Exception | None = None
-        for maker, given, made in self._construct(makers, draw, values):
+        for maker, given, made in self._construct(makers, sample, values):
             try:
-                programs, parameters = self._find_programs(given, made, draw)
+                programs, parameters = self._find_programs(given, made, sample)
             except DeriveError as error:  # these numbers make no parameter of a name that is bound
                 refused = refused or error
                 continue
@@ -461,7 +461,7 @@ class _Class:
                 said.append([*error.statements])
                 refused = refused or error
                 continue
-            sources = self._find_sources(parameters, programs[0], draw, said)
+            sources = self._find_sources(parameters, programs[0], sample, said)
             if sources is None:
                 continue
             for each in programs:
@@ -482,12 +482,12 @@ class _Class:
                 raise refused
 
     def _construct(
-        self, makers: Sequence[_Maker], draw: Draw, values: Mapping[str, Any]
+        self, makers: Sequence[_Maker], sample: Sample, values: Mapping[str, Any]
     ) -> list[tuple[_Maker, Mapping[str, Any], Made]]:
         """What is made of each, in one request; of those that are the same at all sizes, one."""
         code, known = self.task.code, self.task.made
-        free = dict(zip(draw.sizes, _PRIMES, strict=False))
-        general = set_sizes({**draw.sizes, **free, **draw.fixed}, draw.ties)
+        free = dict(zip(sample.sizes, _PRIMES, strict=False))
+        general = set_sizes({**sample.sizes, **free, **sample.fixed}, sample.relations)
         chosen: dict[tuple[Any, ...], tuple[_Maker, Mapping[str, Any], tuple[Any, ...]]] = {}
         for maker in makers:
             given, everywhere = (
@@ -495,7 +495,7 @@ class _Class:
                     n: evaluate_source(s, {**values, **sizes}, {}, {})
                     for n, s in maker.sources.items()
                 }
-                for sizes in (draw.sizes, general)
+                for sizes in (sample.sizes, general)
             )
             key = tuple((name, type(each), each) for name, each in given.items())
             chosen.setdefault((key, tuple(everywhere.values())), (maker, given, key))
@@ -507,7 +507,7 @@ class _Class:
         return [(maker, given, known[key]) for maker, given, key in chosen.values()]
 
     def _find_programs(
-        self, given: Mapping[str, Any], made: Made, draw: Draw
+        self, given: Mapping[str, Any], made: Made, sample: Sample
     ) -> tuple[list[Program], Sequence[Slot]]:
         if made.failure is not None:
             raise to_error(made.failure)
@@ -515,7 +515,7 @@ class _Class:
         if any(slot.shape is None for slot in parameters):
             module = construct(task.code.target, given, task.code.path)
             own = replace(task, code=replace(task.code, target=module))
-            parameters = tuple(_list_parameters(own, draw))
+            parameters = tuple(_list_parameters(own, sample))
         asked = made.arguments, parameters
         return find_programs(task.code, task.system, task.binds, asked), parameters
 
@@ -523,14 +523,14 @@ class _Class:
         self,
         parameters: Sequence[Slot],
         program: Program,
-        draw: Draw,
+        sample: Sample,
         said: list[list[Statement]],
     ) -> dict[str, str] | None:
         holders = find_holders(self.task.system, program, parameters, self.orders)
         self.parameters.update({h.slot.name: h.tensor.name for h in holders if not h.told})
-        sources = find_sources(holders, draw.sizes)
+        sources = find_sources(holders, sample.sizes)
         if sources is None:
-            said.append(list(find_misfits(holders, draw.sizes)))
+            said.append(list(find_misfits(holders, sample.sizes)))
         return sources
 
 

@@ -1,8 +1,8 @@
 """The sizes at which code is judged, and inputs there by seed.
 
-    ties     E = H*D: what code states of its sizes where it fails, in a view, an assertion, a
+    relations     E = H*D: what code states of its sizes where it fails, in a view, an assertion, a
              shape, solved for the sizes that others make
-    draws    distinct sizes that respect the ties, and inputs by seed
+    samples    distinct sizes that respect the relations, and inputs by seed
     sizes    each 1 in turn, each two equal in turn, around each whole number of the code, and the
              other side of each condition under which code was lifted; each far beyond the others
 
@@ -57,10 +57,14 @@ if TYPE_CHECKING:
 
 
 Names: TypeAlias = tuple[str | int, ...]
-Tie: TypeAlias = tuple[str, Names]  # a size, and those whose product it is; one that it is equal to
-Ties: TypeAlias = tuple[Tie, ...]  # the size of a later tie may stand in the product of an earlier
+Relation: TypeAlias = tuple[
+    str, Names
+]  # a size, and those whose product it is; one that it is equal to
+Relations: TypeAlias = tuple[
+    Relation, ...
+]  # the size of a later relation may stand in the product of an earlier
 MOST_NAMES = 4  # in the product that a number may be
-MOST_GUESSES = 4  # that follow from what was stated at one draw
+MOST_GUESSES = 4  # that follow from what was stated at one sample
 _FACTOR = 2  # of a size that has to be a multiple, where no size is the other factor
 
 
@@ -156,19 +160,19 @@ def _evaluate(expr: ast.expr, frame: FrameType) -> Any:
     return eval(code, frame.f_globals, frame.f_locals)
 
 
-def guess_ties(
+def guess_relations(
     statements: Sequence[Sequence[Statement]],
     sizes: Mapping[str, int],
-    ties: Ties,
+    relations: Relations,
     told: Collection[str],
     extents: Sequence[Names] = (),
-) -> list[Ties]:
+) -> list[Relations]:
     """Ties under which what was stated together holds at these sizes, the fewest first.
 
     `extents` are the products of sizes that the formula has.
     """
-    tied = {name for name, _ in ties}
-    known = {name: size for name, size in sizes.items() if name not in tied and size > 1}
+    dependent = {name for name, _ in relations}
+    known = {name: size for name, size in sizes.items() if name not in dependent and size > 1}
     names = _name_products(known, extents)
     solved = (
         each
@@ -177,7 +181,7 @@ def guess_ties(
         for each in islice(_solve(together, names, told, extents, ()), MOST_GUESSES)
     )
     found = dict.fromkeys(each for each in solved if each)
-    return [(*ties, *each) for each in sorted(found, key=len)[:MOST_GUESSES]]
+    return [(*relations, *each) for each in sorted(found, key=len)[:MOST_GUESSES]]
 
 
 def _name_products(sizes: Mapping[str, int], extents: Sequence[Names]) -> dict[int, list[Names]]:
@@ -197,63 +201,67 @@ def _solve(
     names: Mapping[int, list[Names]],
     told: Collection[str],
     extents: Sequence[Names],
-    ties: Ties,
-) -> Iterator[Ties]:
-    """The ways to make all of these true by ties, beside those that are made already."""
+    relations: Relations,
+) -> Iterator[Relations]:
+    """The ways to make all of these true by relations, beside those that are made already."""
     if not statements:
-        yield ties
+        yield relations
         return
     stated, *rest = statements
     others = [stated.names] if stated.names else names.get(stated.other, [])
     if stated.is_multiple and not stated.names:
         others = [*others, (stated.other,)]
     for one, other in itertools.product(names.get(stated.one, ()), others):
-        left, right = (Counter(_expand(side, ties)) for side in (one, other))
+        left, right = (Counter(_expand(side, relations)) for side in (one, other))
         if left == right:
-            yield from _solve(rest, names, told, extents, ties)
+            yield from _solve(rest, names, told, extents, relations)
             continue
-        tie: Tie | None = None
+        relation: Relation | None = None
         if stated.is_multiple:  # the one size as the other times a third, or twice
             if len(one) == len(other) == 1 and one != other and one[0] not in told:
                 third = [names for names in extents if other[0] in names and one[0] not in names]
-                tie = str(one[0]), (third or [(other[0], _FACTOR)])[0]
+                relation = str(one[0]), (third or [(other[0], _FACTOR)])[0]
         else:  # with one size on its left
             mine, yours = (*(left - right).elements(),), (*(right - left).elements(),)
             for a, b in ((yours, mine), (mine, yours)):
                 is_single = len(a) == 1 and b and isinstance(a[0], str)
-                if tie is None and is_single and a[0] not in told and a[0] not in b:
-                    tie = str(a[0]), b
-        if tie is not None and len(tie[1]) > stated.is_product:
-            made = ((name, _expand(whole, (tie,))) for name, whole in ties)
-            yield from _solve(rest, names, told, extents, (*made, tie))
+                if relation is None and is_single and a[0] not in told and a[0] not in b:
+                    relation = str(a[0]), b
+        if relation is not None and len(relation[1]) > stated.is_product:
+            made = ((name, _expand(whole, (relation,))) for name, whole in relations)
+            yield from _solve(rest, names, told, extents, (*made, relation))
 
 
-def _expand(names: Names, ties: Ties) -> Names:
-    known = dict(ties)
+def _expand(names: Names, relations: Relations) -> Names:
+    known = dict(relations)
     return tuple(n for name in names for n in (known.get(str(name)) or (name,)))
 
 
-def set_sizes(sizes: Mapping[str, int], ties: Ties) -> dict[str, int]:
-    """The sizes with those that are tied as the ties have them."""
+def set_sizes(sizes: Mapping[str, int], relations: Relations) -> dict[str, int]:
+    """The sizes with those that are dependent as the relations have them."""
     found = dict(sizes)
-    for name, product in reversed(ties):
+    for name, product in reversed(relations):
         found[name] = prod(n if isinstance(n, int) else found[n] for n in product)
     return found
 
 
-def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Ties]:
+def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Relations]:
     """Ties that no code states, to say under which it would be right: products, then equal sizes.
 
     After them come a product together with two equal sizes.
     """
     products = [(whole, product) for product in extents for whole in names if whole not in product]
-    products = [tie for tie in products if {*tie[1]} <= {*names}]
-    equal: list[Tie] = [(other, (one,)) for one, other in combinations(names, 2)]
-    yield from ((tie,) for tie in (*products, *equal))
+    products = [relation for relation in products if {*relation[1]} <= {*names}]
+    equal: list[Relation] = [(other, (one,)) for one, other in combinations(names, 2)]
+    yield from ((relation,) for relation in (*products, *equal))
     if len(names) > 2:
         yield tuple((name, (names[0],)) for name in names[1:])
     for whole, product in products[:2]:
-        yield from (((whole, product), tie) for tie in equal if whole not in {tie[0], *tie[1]})
+        yield from (
+            ((whole, product), relation)
+            for relation in equal
+            if whole not in {relation[0], *relation[1]}
+        )
 
 
 def find_merged(system: System) -> list[tuple[str, ...]]:
@@ -266,17 +274,17 @@ def find_merged(system: System) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(tuple(sorted(each)) for each in names if len(each) == 2))
 
 
-FACTORS = ((3, 2, 4, 5), (2, 4, 3, 5), (1, 5, 2, 3))  # sizes whose product is tied, by draw
-COUNT = 3  # draws; the second has a size 1, if the code can bear it
+FACTORS = ((3, 2, 4, 5), (2, 4, 3, 5), (1, 5, 2, 3))  # sizes whose product is a size, by sample
+COUNT = 3  # samples; the second has a size 1, if the code can bear it
 _SCALARS = (1.5, 0.75, 1.25, 0.625, 2.5)  # small fractions, which fields have exactly
 
 
 @dataclass(frozen=True)
-class Draw:
+class Sample:
     """Sizes, and inputs by seed.
 
     `change` is what is done to the inputs, `reason` what is special of it all; `resize` is the way
-    to the same draw at other sizes.
+    to the same sample at other sizes.
     """
 
     system: System
@@ -284,18 +292,18 @@ class Draw:
     seed: int
     defaulted: tuple[str, ...] = ()  # scalars that the code does not take keep their default
     fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that cannot be otherwise
-    ties: Ties = ()  # sizes that others make, E = H*D
-    change: Callable[[Draw, dict[str, Any]], dict[str, Any]] | None = None
+    relations: Relations = ()  # sizes that others make, E = H*D
+    change: Callable[[Sample, dict[str, Any]], dict[str, Any]] | None = None
     reason: str = ""
     is_defined: bool = False  # does it say something only where the formula has finite values?
     is_limit: bool = False  # are its sizes around a number of the code, which may be a limit of it?
     is_remark: bool = False  # is a difference there no more than a finding?
 
-    def resize(self, **sizes: int) -> Draw | None:
-        """The draw at other sizes; None where they are fixed, tied, or none of the formula's."""
-        if any(name in self.fixed or name in dict(self.ties) for name in sizes):
+    def resize(self, **sizes: int) -> Sample | None:
+        """The sample at other sizes; None where they are fixed, made of others, or impossible."""
+        if any(name in self.fixed or name in dict(self.relations) for name in sizes):
             return None
-        moved = set_sizes({**self.sizes, **sizes}, self.ties)
+        moved = set_sizes({**self.sizes, **sizes}, self.relations)
         return replace(self, sizes=moved) if is_possible(self.system, moved) else None
 
     def make_inputs(self, dtype: Any = None, *, empty_row: bool = False) -> dict[str, Any]:
@@ -321,72 +329,83 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Draws:
-    """The first of some draws; the others are made when they are asked for."""
+class Samples:
+    """The first of some samples; the others are made when they are asked for."""
 
-    first: Draw
-    make_others: Callable[[], list[Draw]]
+    first: Sample
+    make_others: Callable[[], list[Sample]]
     told: frozenset[str] = frozenset()  # sizes that cannot be otherwise
 
 
-def make_draws(system: System, fixed: Mapping[str, int], ties: Ties = ()) -> Draws | None:
-    """Draws at sizes that are free but for those fixed and tied; None where there are none such."""
-    tied = {name for name, _ in ties}
-    merged = [n for _, product in ties if len(product) > 1 for n in product if isinstance(n, str)]
-    roots = list(dict.fromkeys(name for name in merged if name not in tied and name not in fixed))
+def make_samples(
+    system: System, fixed: Mapping[str, int], relations: Relations = ()
+) -> Samples | None:
+    """Samples at sizes that are free but for those fixed and related; None where there are none."""
+    dependent = {name for name, _ in relations}
+    merged = [
+        n for _, product in relations if len(product) > 1 for n in product if isinstance(n, str)
+    ]
+    roots = list(
+        dict.fromkeys(name for name in merged if name not in dependent and name not in fixed)
+    )
 
-    def make(number: int) -> Draw:
+    def make(number: int) -> Sample:
         told = {**dict(zip(roots, FACTORS[number], strict=False)), **fixed}
         if roots:
-            known = set_sizes({**dict.fromkeys(find_sizes(system), 1), **told}, ties)
-            told |= {n: known[n] for n, made in ties if all(_is_told(m, told) for m in made)}
+            known = set_sizes({**dict.fromkeys(find_sizes(system), 1), **told}, relations)
+            told |= {n: known[n] for n, made in relations if all(_is_told(m, told) for m in made)}
             free = choose_sizes(system, 1, seed=number, fixed=told)[0]
         else:
             free = choose_sizes(system, number + 1, fixed=fixed)[number]
-        return Draw(system, set_sizes(free, ties), number, fixed=fixed, ties=ties)
+        return Sample(system, set_sizes(free, relations), number, fixed=fixed, relations=relations)
 
     first = make(0)
     if not is_possible(system, first.sizes):
         return None
 
-    def make_others() -> list[Draw]:
+    def make_others() -> list[Sample]:
         return [d for d in map(make, range(1, COUNT)) if is_possible(system, d.sizes)]
 
-    equal = {str(name) for tie in ties if len(tie[1]) == 1 for name in (tie[0], *tie[1])}
-    return Draws(first, make_others, frozenset({*fixed, *equal}))
+    equal = {
+        str(name)
+        for relation in relations
+        if len(relation[1]) == 1
+        for name in (relation[0], *relation[1])
+    }
+    return Samples(first, make_others, frozenset({*fixed, *equal}))
 
 
 def _is_told(name: str | int, told: Mapping[str, int]) -> bool:
     return isinstance(name, int) or name in told
 
 
-MOST_SIZES = 80  # draws at other sizes
+MOST_SIZES = 80  # samples at other sizes
 MOST_ELEMENTS = 500_000  # that the formula computes at one of them
 MOST_TOGETHER = 5_000_000  # and at all of them
 _EVERY, _DOUBLINGS = 130, 12  # sizes that are tried one by one, then so often twice as large
-_LEAST = 2  # numbers of a formula beyond which every draw goes
+_LEAST = 2  # numbers of a formula beyond which every sample goes
 _FARTHEST = 1 << 14  # the longest index that is tried
 _MOST_PLACED = 1 << 24  # values of indices for which one condition is looked at
 _FAR = (71, 303, 5003)  # sizes that are tried whatever the code has, if they are cheap
 _BESIDE = 4  # sizes beside one another, since what holds at one may hang on its remainder
 
 
-def find_ends(draw: Draw, entry: Tensor) -> tuple[int, int]:
+def find_ends(sample: Sample, entry: Tensor) -> tuple[int, int]:
     """The least and the largest integer that a tensor may hold."""
-    domain = find_domain(entry, draw.sizes)
+    domain = find_domain(entry, sample.sizes)
     low = -1000 if domain.low is None else int(domain.low)
     return low, 1000 if domain.high is None else max(int(domain.high), low)
 
 
-def put(
-    pool: Callable[[Draw, Tensor], list[float]], turn: int, draw: Draw, values: Values
+def place_values(
+    pool: Callable[[Sample, Tensor], list[float]], turn: int, sample: Sample, values: Values
 ) -> Values:
     """The values of a pool at random places of each tensor."""
     import torch
 
-    generator = torch.Generator().manual_seed(draw.seed + turn)
-    for entry in draw.system.inputs:
-        found = pool(draw, entry) if isinstance(entry, Tensor) else []
+    generator = torch.Generator().manual_seed(sample.seed + turn)
+    for entry in sample.system.inputs:
+        found = pool(sample, entry) if isinstance(entry, Tensor) else []
         if isinstance(entry, Tensor) and found:
             value = values[entry.name]
             count = value.numel()
@@ -398,12 +417,12 @@ def put(
     return values
 
 
-def vary_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[Draw]:
-    """Draws at other sizes, the cheapest kinds first."""
+def vary_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
+    """Samples at other sizes, the cheapest kinds first."""
     left = MOST_TOGETHER
-    seen = [dict(draw.sizes)]
-    for changed, reason in islice(_list_sizes(draw, numbers), 4 * MOST_SIZES):
-        varied = draw.resize(**changed)
+    seen = [dict(sample.sizes)]
+    for changed, reason in islice(_list_sizes(sample, numbers), 4 * MOST_SIZES):
+        varied = sample.resize(**changed)
         if varied is None or dict(varied.sizes) in seen or len(seen) > MOST_SIZES:
             continue
         work = count(varied)
@@ -413,64 +432,65 @@ def vary_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[Draw]:
             yield replace(varied, reason=reason, is_limit="of the code" in reason)
 
 
-def pass_limits(draw: Draw, *, has_loops: bool) -> Iterator[tuple[str, list[Draw]]]:
-    """Each size with draws at which it is far larger than the others, from near to far.
+def pass_limits(sample: Sample, *, has_loops: bool) -> Iterator[tuple[str, list[Sample]]]:
+    """Each size with samples at which it is far larger than the others, from near to far.
 
     What rounds of a loop, an alphabet or a table bound stands in the code as no number.
     """
-    for name in find_free_sizes(draw):
-        fars = (lengthen(draw, name, far) for far in _FAR[: -1 if has_loops else None])
+    for name in find_free_sizes(sample):
+        fars = (lengthen(sample, name, far) for far in _FAR[: -1 if has_loops else None])
         yield name, [far for far in fars if far is not None and count(far) <= MOST_ELEMENTS]
 
 
-def lengthen(draw: Draw, name: str, size: int) -> Draw | None:
-    """The draw with one size far larger than the others, small ones if it can be.
+def lengthen(sample: Sample, name: str, size: int) -> Sample | None:
+    """The sample with one size far larger than the others, small ones if it can be.
 
     Integers that look up are at both ends of their range.
     """
     small = {
-        other: min(draw.sizes[other], 2 + k % 2) for k, other in enumerate(find_free_sizes(draw))
+        other: min(sample.sizes[other], 2 + k % 2)
+        for k, other in enumerate(find_free_sizes(sample))
     }
-    tries = (draw.resize(**{**rest, name: size}) for rest in (small, {}))
+    tries = (sample.resize(**{**rest, name: size}) for rest in (small, {}))
     far = next((each for each in tries if each is not None), None)
     if far is None:
         return None
-    is_whole = any(getattr(entry, "kind", "") == "int" for entry in draw.system.inputs)
+    is_whole = any(getattr(entry, "kind", "") == "int" for entry in sample.system.inputs)
 
-    def find_pool(draw: Draw, entry: Tensor) -> list[float]:
-        return list(find_ends(draw, entry)) if entry.kind == "int" else []
+    def find_pool(sample: Sample, entry: Tensor) -> list[float]:
+        return list(find_ends(sample, entry)) if entry.kind == "int" else []
 
-    change = partial(put, find_pool, 0) if is_whole else None
+    change = partial(place_values, find_pool, 0) if is_whole else None
     return replace(far, change=change, reason=f"{name} is {size}", is_limit=True)
 
 
-def find_free_sizes(draw: Draw) -> list[str]:
+def find_free_sizes(sample: Sample) -> list[str]:
     """The sizes that may be otherwise."""
-    return [name for name in draw.sizes if name not in {*draw.fixed, *dict(draw.ties)}]
+    return [name for name in sample.sizes if name not in {*sample.fixed, *dict(sample.relations)}]
 
 
-def pass_bounds(draw: Draw, most: int = MOST_ELEMENTS) -> tuple[list[Draw], list[int]]:
-    """Draws in which indices go beyond the numbers of the formula, and those not gone beyond.
+def pass_bounds(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Sample], list[int]]:
+    """Samples in which indices go beyond the numbers of the formula, and those not gone beyond.
 
     A number bounds or divides an index where both stand in one condition or function; the other
     sizes are small. At most so many elements are computed.
     """
-    found: dict[tuple[int, ...], Draw] = {}
+    found: dict[tuple[int, ...], Sample] = {}
     missed: dict[int, None] = {}
-    for part in (part for each in draw.system.equations for part in walk(each.value)):
+    for part in (part for each in sample.system.equations for part in walk(each.value)):
         inside = list(walk(part)) if isinstance(part, (Compare, Call)) else []
         told = [abs(n.value) for n in inside if isinstance(n, Number) and abs(n.value) > _LEAST]
         extents = (each for i in inside if isinstance(i, Index) for each in walk(i.extent))
         names = dict.fromkeys(each.name for each in extents if isinstance(each, Size))
         if not told or not names or any(isinstance(each, Access) for each in inside):
             continue
-        if names.keys() <= {*draw.fixed} or _is_beyond(part, draw):
+        if names.keys() <= {*sample.fixed} or _is_beyond(part, sample):
             continue
         far = int(max(told))
         lengths = dict.fromkeys((far + 3, 2 * far + 3, min(int(prod(told)), _FARTHEST) + 2))
-        small = {name: min(size, 2) for name, size in draw.sizes.items() if name not in names}
+        small = {name: min(size, 2) for name, size in sample.sizes.items() if name not in names}
         tries = (
-            draw.resize(**{n: size for n, size in given.items() if draw.resize(**{n: size})})
+            sample.resize(**{n: size for n, size in given.items() if sample.resize(**{n: size})})
             for length in lengths
             for given in (small | dict.fromkeys(names, length), dict.fromkeys(names, length))
         )
@@ -484,21 +504,23 @@ def pass_bounds(draw: Draw, most: int = MOST_ELEMENTS) -> tuple[list[Draw], list
     return list(found.values())[:MOST_SIZES], list(missed)
 
 
-def _is_beyond(part: Expr, draw: Draw) -> bool:
+def _is_beyond(part: Expr, sample: Sample) -> bool:
     """Is a condition on indices true and false, or does an index go beyond what a function has?"""
     inside = list(walk(part))
     indices = dict.fromkeys(each for each in inside if isinstance(each, Index))
-    lengths = [evaluate_extent(index.extent, draw.sizes) for index in indices]
+    lengths = [evaluate_extent(index.extent, sample.sizes) for index in indices]
     if isinstance(part, Call):
         return max(lengths) > max(abs(n.value) for n in inside if isinstance(n, Number))
     if prod(lengths) > _MOST_PLACED:
         return False
-    held = Evaluator({}, draw.sizes, draw.system.empty_row).condition(part).tensor
+    held = Evaluator({}, sample.sizes, sample.system.empty_row).condition(part).tensor
     return bool(held.any()) and not bool(held.all())
 
 
-def find_other_sides(draw: Draw, path: Sequence[Condition]) -> Iterator[tuple[Condition, Draw]]:
-    """The draw at sizes at which a condition does not hold and those before it do.
+def find_other_sides(
+    sample: Sample, path: Sequence[Condition]
+) -> Iterator[tuple[Condition, Sample]]:
+    """The sample at sizes at which a condition does not hold and those before it do.
 
     One size is changed: to the smallest such, those after it, and one about twice as large.
     """
@@ -506,10 +528,10 @@ def find_other_sides(draw: Draw, path: Sequence[Condition]) -> Iterator[tuple[Co
     for k, condition in enumerate(path):
         for name in condition.sizes:
             varied = (
-                draw.resize(**{name: n})
+                sample.resize(**{name: n})
                 for n in sizes
-                if not _holds(condition, draw, name, n)
-                and all(_holds(each, draw, name, n) for each in path[:k])
+                if not _holds(condition, sample, name, n)
+                and all(_holds(each, sample, name, n) for each in path[:k])
             )
             found = (each for each in varied if each is not None and count(each) <= MOST_ELEMENTS)
             first = list(islice(found, _BESIDE))
@@ -519,28 +541,28 @@ def find_other_sides(draw: Draw, path: Sequence[Condition]) -> Iterator[tuple[Co
                 yield condition, other
 
 
-def _holds(condition: Condition, draw: Draw, name: str, size: int) -> bool:
+def _holds(condition: Condition, sample: Sample, name: str, size: int) -> bool:
     """Does it hold at another size, as far as can be told?"""
     try:
-        return condition.holds({**draw.sizes, name: size})
+        return condition.holds({**sample.sizes, name: size})
     except (KeyError, ZeroDivisionError):
         return True
 
 
-def count(draw: Draw) -> int:
-    """How many elements are computed at a draw."""
-    return int(max(count_work(draw.system, draw.sizes), prod(draw.sizes.values())))
+def count(sample: Sample) -> int:
+    """How many elements are computed at a sample."""
+    return int(max(count_work(sample.system, sample.sizes), prod(sample.sizes.values())))
 
 
-def _list_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[tuple[dict[str, int], str]]:
-    names = find_free_sizes(draw)
+def _list_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[tuple[dict[str, int], str]]:
+    names = find_free_sizes(sample)
     for size, name in itertools.product((1, 2), names):
         yield {name: size}, f"{name} is {size}"
     for one, other in combinations(names, 2):
-        yield {other: draw.sizes[one]}, f"{one} equals {other}"
+        yield {other: sample.sizes[one]}, f"{one} equals {other}"
     if len(names) > 2:
-        yield dict.fromkeys(names, max(draw.sizes.values())), "all sizes are equal"
-    owners = dict.fromkeys(_find_lengths(find_numbers(draw.system)), "the formula")
+        yield dict.fromkeys(names, max(sample.sizes.values())), "all sizes are equal"
+    owners = dict.fromkeys(_find_lengths(find_numbers(sample.system)), "the formula")
     owners |= dict.fromkeys(_find_lengths(numbers), "the code")
     for number, whose in sorted(owners.items()):
         for name in names:
@@ -554,16 +576,16 @@ def _list_sizes(draw: Draw, numbers: Sequence[float]) -> Iterator[tuple[dict[str
             for size in (number - 1, number, number + 1):
                 yield {name: size}, f"{name} is {size}, for the {number} of {whose}"
     # Products that code may compare with a number: of two sizes, and of a whole tensor.
-    tensors = [entry for entry in draw.system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry for entry in sample.system.inputs if isinstance(entry, Tensor)]
     inside = [{getattr(p, "name", "") for x in e.shape for p in walk(x)} for e in tensors]
     shapes = (tuple(name for name in names if name in own) for own in inside)
     products = [p for p in dict.fromkeys((*combinations(names, 2), *shapes)) if len(p) > 1]
     for number, whose in sorted(owners.items()):
         for others in products:
             for name in others:
-                rest = prod(draw.sizes[other] for other in others if other != name)
+                rest = prod(sample.sizes[other] for other in others if other != name)
                 size = number // max(rest, 1) + 1
-                if size > draw.sizes[name]:
+                if size > sample.sizes[name]:
                     shown = " * ".join(others)
                     yield {name: size}, f"{shown} is above the {number} of {whose}"
 
