@@ -1,9 +1,9 @@
 """The checker on one page: code against formula -> verdict.
 
     source      the code that a person means: read, mended, loaded
-    pick        which argument is which tensor, and at which sizes      slots, bind, tries, samples
-    stages      what is asked one after the other, up to the proof      judge, runs
-    explain     where code departs from its formula, and the edit       edits, code_edits, trace
+    pick        which argument is which tensor, at which sizes      slots, bind, subjects, samples
+    stages      what is asked one after the other, up to the proof  judge, runs, inputs
+    explain     where code departs from its formula, and the edit   lines, trace, edits, code_edits
 
 Three processes, by `runs.processes`: the caller's; the judge, its `child`, which sends the verdict
 so far after each stage; and the `runner`, which alone runs somebody's code and answers the judge.

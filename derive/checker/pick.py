@@ -471,7 +471,7 @@ def _say_sizes(sizes: Mapping[str, int]) -> Diagnostic:
 
 
 def _explain_sizes(sample: Sample, task: Task) -> Iterator[Diagnostic]:
-    """Sizes that the code fixes or relations by itself."""
+    """Sizes that the code fixes or relates by itself."""
     defaults = {entry.name: entry.default for entry in task.system.sizes}
     own = {
         name: size

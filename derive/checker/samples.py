@@ -1,10 +1,11 @@
 """The sizes at which code is judged, and inputs there by seed.
 
-    relations     E = H*D: what code states of its sizes where it fails, in a view, an assertion, a
-             shape, solved for the sizes that others make
-    samples    distinct sizes that respect the relations, and inputs by seed
-    sizes    each 1 in turn, each two equal in turn, around each whole number of the code, and the
-             other side of each condition under which code was lifted; each far beyond the others
+    relations    E = H*D: what code states of its sizes where it fails, in a view, an assertion, a
+                 shape, solved for the sizes that others make
+    samples      distinct sizes that respect the relations, and inputs by seed
+    sizes        each 1 in turn, each two equal in turn, around each whole number of the code, and
+                 the other side of each condition under which code was lifted; each far beyond the
+                 others
 
 How many there are is bounded in steps and elements, never in time.
 """
@@ -203,7 +204,7 @@ def _solve(
     extents: Sequence[Names],
     relations: Relations,
 ) -> Iterator[Relations]:
-    """The ways to make all of these true by relations, beside those that are made already."""
+    """The ways to make all of these true by relations, beside those that are known already."""
     if not statements:
         yield relations
         return
@@ -238,7 +239,7 @@ def _expand(names: Names, relations: Relations) -> Names:
 
 
 def set_sizes(sizes: Mapping[str, int], relations: Relations) -> dict[str, int]:
-    """The sizes with those that are dependent as the relations have them."""
+    """The sizes, with those that others make as the relations have them."""
     found = dict(sizes)
     for name, product in reversed(relations):
         found[name] = prod(n if isinstance(n, int) else found[n] for n in product)

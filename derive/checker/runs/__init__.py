@@ -341,7 +341,7 @@ def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str
 def make_module(target: type, made: Mapping[str, Any]) -> Any:
     """A module of a class by its constructor's arguments, as it is used.
 
-    What it samples for parameters that nobody gives is the same each time.
+    What it draws for parameters that nobody gives is the same each time.
     """
     import torch
 
