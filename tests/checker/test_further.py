@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from judged import find_codes, judge
 from texts import read_rows
 
 from derive import check, parse
@@ -20,13 +21,6 @@ ITSELF = "x[N]; y[i] = x[i]"
 LOG = "x[N] > 0; y[i] = log(x[i])"
 TABLE = "int t[N] < V; E[V, D]; y[n,d] = E[t[n],d]"
 SHOWN = r"[pry] is|[pry]\[[\d, ]+\] is .*, the formula says .*, .*at \w+=\d+"
-
-
-def judge(body, text, arguments="x"):
-    code = f"import torch\ndef f({arguments}):\n" + "".join(
-        f"    {line}\n" for line in body.split("\n")
-    )
-    return check(code, parse(text))
 
 
 @pytest.mark.parametrize(
@@ -49,19 +43,19 @@ def test_sizes_on_the_other_side_are_tried(condition):
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "wrong", "right"), read_rows(Path(__file__).with_name("sides.txt"))
+    ("text", "wrong", "right"), read_rows(Path(__file__).with_name("sides.txt"))
 )
-def test_special_numbers_whole_tensors_and_ties_are_tried(text, arguments, wrong, right):
-    verdict = judge(wrong.replace("\\n", "\n"), text, arguments)
+def test_special_numbers_whole_tensors_and_ties_are_tried(text, wrong, right):
+    verdict = judge(wrong.replace("\\n", "\n"), text)
     assert verdict.same is False, str(verdict)
     assert re.search(SHOWN, verdict.difference)
-    assert judge(right.replace("\\n", "\n"), text, arguments).same is True
+    assert judge(right.replace("\\n", "\n"), text).same is True
 
 
 def test_code_that_says_where_it_stops_is_the_same_elsewhere():
     verdict = judge("assert x.shape[1] != 1\nreturn 2 * x", TWICE)
     assert verdict.same is True
-    assert "stops" in {finding.code for finding in verdict.findings}
+    assert "stops" in find_codes(verdict)
     assert judge("return 2 * x.view(-1, x.shape[1] - 1 and x.shape[1])", TWICE).same is False
 
 
@@ -113,9 +107,9 @@ def test_numbers_of_code():
 
 def test_a_number_that_no_size_goes_beyond_is_named():
     text = "m[N, N]; y[i,j] = where(j < i + 9000, m[i,j], 0)"
-    verdict = judge("return m.clone()", text, "m")
+    verdict = judge("return m.clone()", text)
     assert verdict.grade == "agrees"
-    assert "not-beyond" in {finding.code for finding in verdict.findings}
+    assert "not-beyond" in find_codes(verdict)
 
 
 @pytest.mark.parametrize(
@@ -193,17 +187,17 @@ NESTED = (
 @pytest.mark.parametrize(
     ("given", "body", "wrong", "right", "least"),
     [
-        ((PREFIX, "x"), ROUNDS, "range(5)", "range(len(x).bit_length())", "N=33"),
-        ((ITSELF, "x"), NAMED, "__import__('string').ascii_lowercase", "x", "N=27"),
-        (("x[N]; y = sum[i](x[i])", "x"), NESTED, "len('abcdefgh')", "len(x)", "N=65"),
-        ((TABLE, "t, E"), "return E[{}]", "(t & 15) + 16 * (t // 16 % 256)", "t", "V=4097"),
+        (PREFIX, ROUNDS, "range(5)", "range(len(x).bit_length())", "N=33"),
+        (ITSELF, NAMED, "__import__('string').ascii_lowercase", "x", "N=27"),
+        ("x[N]; y = sum[i](x[i])", NESTED, "len('abcdefgh')", "len(x)", "N=65"),
+        (TABLE, "return E[{}]", "(t & 15) + 16 * (t // 16 % 256)", "t", "V=4097"),
     ],
 )
 def test_sizes_beyond_what_no_number_says_are_tried(given, body, wrong, right, least):
-    verdict = judge(body.format(wrong), *given)
+    verdict = judge(body.format(wrong), given)
     assert verdict.same is False
     assert least in verdict.difference
-    verdict = judge(body.format(right), *given)
+    verdict = judge(body.format(right), given)
     assert verdict.same is True, str(verdict)
 
 
@@ -220,11 +214,11 @@ NORMAL = "return torch.distributions.Normal(m, {}).log_prob(x)"
 
 
 def test_an_argument_check_of_torch_out_of_range_is_a_finding():
-    right = judge(NORMAL.format("s.exp()"), GAUSS, "x, m, s")
+    right = judge(NORMAL.format("s.exp()"), GAUSS)
     assert right.same is True, str(right)
-    assert "out-of-range" in {finding.code for finding in right.findings}
+    assert "out-of-range" in find_codes(right)
     text = "x[N]; m[N]; y[i] = -0.5*(x[i]-m[i])**2 - 0.5*log(2*pi)"
-    assert judge(NORMAL.format("1 - 2.0*(x.abs() > 300)"), text, "x, m").same is False
+    assert judge(NORMAL.format("1 - 2.0*(x.abs() > 300)"), text).same is False
 
 
 LOGITS = "x[N, D]; y[n] = logsumexp[d](x[n,d])"
@@ -236,7 +230,7 @@ def test_rows_of_logits_far_below_0_are_tried(is_unstable):
     maximum = f"x.amax(-1, keepdim=True){'.clamp(min=0)' * is_unstable}"
     verdict = judge(STABLE.format(maximum), LOGITS)
     assert verdict.same is True
-    assert ("unstable" in {finding.code for finding in verdict.findings}) is is_unstable
+    assert ("unstable" in find_codes(verdict)) is is_unstable
 
 
 SCALARS = {

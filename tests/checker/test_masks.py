@@ -1,8 +1,7 @@
 """Finite numbers that stand for -inf in a mask: one finding, however they are written."""
 
 import pytest
-
-from derive import check
+from judged import find_codes, judge
 
 ROWS = "s[N, M]; bool m[N, M]; p[i,j] = softmax[j, m[i,j]](s[i,j])"
 CAUSAL = "s[S, S]; p[i,j] = softmax[j, j <= i](s[i,j])"
@@ -17,7 +16,10 @@ FINITE = {
     "added": (ROWS, "torch.softmax(s + (1.0 - m.to(s)) * -10000.0, -1)"),
     "the least number": (ROWS, "torch.where(m, s, torch.finfo(s.dtype).min).softmax(-1)"),
     "causal": (CAUSAL, "s.masked_fill(torch.ones_like(s).triu(1).bool(), -1e9).softmax(-1)"),
-    "by products": (CAUSAL, "(s * s.new_ones(s.shape).tril() - 1e4 * s.new_ones(s.shape).triu(1))"),
+    "by products": (
+        CAUSAL,
+        "(s * s.new_ones(s.shape).tril() - 1e4 * s.new_ones(s.shape).triu(1)).softmax(-1)",
+    ),
     "by hand": (ROWS, "(lambda e: e / e.sum(-1, keepdim=True))(s.masked_fill(~m, -1e7).exp())"),
     "divided later": (
         HEADS,
@@ -25,7 +27,6 @@ FINITE = {
     ),
     "given to torch": (HEADS, "F.scaled_dot_product_attention(q, k, v, (~m).to(q) * -1e6)"),
 }
-FINITE["by products"] = (CAUSAL, FINITE["by products"][1] + ".softmax(-1)")
 OTHER = {
     "inverted": (ROWS, "s.masked_fill(m, -1e9).softmax(-1)"),
     "along the other index": (ROWS, "s.masked_fill(~m, -1e9).softmax(0)"),
@@ -37,27 +38,17 @@ OTHER = {
 }
 
 
-def write(arguments, body):
-    """A function of these arguments."""
-    names = ", ".join(arguments)
-    return f"import torch\nimport torch.nn.functional as F\ndef f({names}):\n    return {body}\n"
-
-
-def judge(formula, body):
-    return check(
-        write("qkvm" if formula == HEADS else "sm"[: 1 + (formula == ROWS)], body), formula
-    )
-
-
 @pytest.mark.parametrize("name", FINITE)
 def test_a_finite_number_in_a_mask_is_a_finding_beside_the_grade(name):
-    verdict = judge(*FINITE[name])
+    formula, body = FINITE[name]
+    verdict = judge(body, formula)
     assert verdict.same, str(verdict)
-    assert "finite-mask" in {finding.code for finding in verdict.findings}
+    assert "finite-mask" in find_codes(verdict)
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "capped too" else []) for n in OTHER]
 )
 def test_another_mask_is_another_function(name):
-    assert judge(*OTHER[name]).same is False
+    formula, body = OTHER[name]
+    assert judge(body, formula).same is False
