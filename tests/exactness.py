@@ -19,6 +19,6 @@ def assert_exact(path, formula, *, backward=False):
         return
     codes = {found.code for found in verdict.findings} - {"digits-formula"}
     assert codes == {"type-branch"}, str(verdict)
-    picked = pick_program(load(f"{path}:{formula.name}", formula.name), to_system(formula), {}, {})
-    found = judge_fields(picked.program, picked.draws, backward=backward)
+    choice = pick_program(load(f"{path}:{formula.name}", formula.name), to_system(formula), {}, {})
+    found = judge_fields(choice.program, choice.samples, backward=backward)
     assert found.same is True, f"{found.difference}{found.reason}"

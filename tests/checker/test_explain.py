@@ -15,7 +15,7 @@ from explain_cases import (
 )
 
 from derive import check
-from derive.checker.edits import Judge, Run
+from derive.checker.edits import Example, Judge
 from derive.checker.explain import explain
 
 WRONG = list(read_wrong())
@@ -41,7 +41,10 @@ def test_wrong_code_is_given_its_edit_and_its_line(wrong, tmp_path):
         return
     for seed in (11, 12):
         values = case.sample(seed)
-        judge = Judge(case.system, [Run(values, case.run(values), case.sizes)])
+        judge = Judge(
+            case.system,
+            [Example(values, case.program.run(values, case.sizes).results, case.sizes)],
+        )
         assert judge.is_reproduced(found.edited)
         assert not judge.is_reproduced(case.system)
 

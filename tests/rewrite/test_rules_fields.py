@@ -12,7 +12,7 @@ import torch
 from texts import read_parts
 
 from derive.checker.runs import precisely
-from derive.checker.samples import Draw
+from derive.checker.samples import Sample
 from derive.compiler import build
 from derive.errors import DeriveError
 from derive.frontend.from_sympy import from_sympy
@@ -54,7 +54,7 @@ def test_every_rule_has_a_wrong_sibling():
 def find_draws(text):
     """Pairwise distinct sizes, small, one draw with a size 1."""
     system = from_sympy(parse(text))
-    return [Draw(system, sizes, seed) for seed, sizes in enumerate(choose_sizes(system, count=3))]
+    return [Sample(system, sizes, seed) for seed, sizes in enumerate(choose_sizes(system, count=3))]
 
 
 def find_meanings(text):
@@ -102,7 +102,7 @@ def is_equal_over(tower, meanings, draw):
     with precisely(), exact(tower):
         values = draw_over(tower, draw.system, draw.make_inputs(), draw.seed)
         found = [
-            way(tower, Draw(system, draw.sizes, draw.seed), values)
+            way(tower, Sample(system, draw.sizes, draw.seed), values)
             for system, ways in meanings
             for way in ways
         ]
