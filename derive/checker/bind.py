@@ -46,7 +46,7 @@ from derive.checker.slots import (
     rank_size,
 )
 from derive.errors import refuse, suggest
-from derive.ir.nodes import Access, Expr, ScalarInput, Size, System, Tensor
+from derive.ir.nodes import Access, ScalarInput, Size, System, Tensor
 from derive.ir.polynomial import Polynomial, evaluate_atom, evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
@@ -90,8 +90,19 @@ def find_programs(
     arguments, parameters = asked or find_slots(code.target)
     if not arguments and not parameters and binds:
         arguments = [Slot(name) for name in binds]
-    _check_names(binds, arguments, parameters)
-    match = _start(system, binds)
+    known = [slot.name for slot in (*arguments, *parameters)]
+    for name in binds:
+        if name not in known:
+            raise refuse(
+                "bind-unknown",
+                f"the code has no argument or parameter {name}",
+                facts=[f"it has {', '.join(known)}"] if known else (),
+                help=suggest(name, known),
+            )
+    bound = {name for source in binds.values() for name in find_names(source)}
+    left = [tensor for tensor in find_tensors(system) if tensor.name not in bound]
+    scalars = [s for s in system.inputs if isinstance(s, ScalarInput) and s.name not in bound]
+    match = Match(dict(binds), left, scalars)
     slots = [slot for slot in arguments if slot.name not in binds]
     match_slots(match, slots, list(sizes))
     if not arguments and not parameters:  # a builtin: by order alone
@@ -119,33 +130,19 @@ def find_programs(
     return list(islice(found, MOST_PROGRAMS))
 
 
-def _start(system: System, binds: Mapping[str, str]) -> Match:
-    bound = {name for source in binds.values() for name in find_names(source)}
-    left = [tensor for tensor in find_tensors(system) if tensor.name not in bound]
-    scalars = [s for s in system.inputs if isinstance(s, ScalarInput) and s.name not in bound]
-    return Match(dict(binds), left, scalars)
-
-
-def _check_names(
-    binds: Mapping[str, str], arguments: Sequence[Slot], parameters: Sequence[Slot]
-) -> None:
-    known = [slot.name for slot in (*arguments, *parameters)]
-    for name in binds:
-        if name not in known:
-            raise refuse(
-                "bind-unknown",
-                f"the code has no argument or parameter {name}",
-                facts=[f"it has {', '.join(known)}"] if known else (),
-                help=suggest(name, known),
-            )
-
-
 def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> None:
     """Give tensors and scalars to arguments: by name, then by core, then by order."""
     for same in (lambda a, b: a == b, lambda a, b: fold(a) == fold(b), _is_same_core):
         for slot in slots:
-            if slot.name not in match.arguments and not slot.is_flag:
-                _give_by_name(match, slot, same)
+            if slot.name in match.arguments or slot.is_flag:
+                continue
+            tensors = [tensor for tensor in match.left if same(slot.called, tensor.name)]
+            named = [scalar for scalar in match.scalars if same(slot.called, scalar.name)]
+            if len(tensors) == 1:
+                _give(match, slot, tensors[0])
+            elif len(named) == 1:
+                match.arguments[slot.name] = named[0].name
+                match.scalars.remove(named[0])
     for slot in slots:
         if slot.name not in match.arguments and "mask" in slot.called.lower():
             masks = [tensor for tensor in match.left if tensor.kind == "bool"]
@@ -154,19 +151,15 @@ def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> No
                 _give(match, slot, masks[0])
     free = [s for s in slots if s.name not in match.arguments and s.required and not s.is_number]
     more = len(free) - len(match.left)
-    named = {
+    ranks = {
         s.name: min([rank_size(s.called, size) for size in sizes], default=UNSAID) for s in free
     }
     last = [*reversed(free)]
-    numbers = sorted(last, key=lambda slot: named[slot.name])[: max(0, more)]
+    numbers = sorted(last, key=lambda slot: ranks[slot.name])[: max(0, more)]
     for slot in free:
         if match.left and slot not in numbers:
             _give(match, slot, match.left[0])
-    _match_optional(match, slots)
-
-
-def _match_optional(match: Match, slots: Sequence[Slot]) -> None:
-    """A single mask that is left goes to the single argument that may be None."""
+    # A single mask that is left goes to the single argument that may be None.
     open_slots = [
         slot
         for slot in slots
@@ -179,17 +172,6 @@ def _match_optional(match: Match, slots: Sequence[Slot]) -> None:
 
 def _is_same_core(one: str, other: str) -> bool:
     return bool(find_core(one)) and find_core(one) == find_core(other)
-
-
-def _give_by_name(match: Match, slot: Slot, same: Any) -> None:
-    tensors = [tensor for tensor in match.left if same(slot.called, tensor.name)]
-    if len(tensors) == 1:
-        _give(match, slot, tensors[0])
-        return
-    scalars = [scalar for scalar in match.scalars if same(slot.called, scalar.name)]
-    if len(scalars) == 1:
-        match.arguments[slot.name] = scalars[0].name
-        match.scalars.remove(scalars[0])
 
 
 def _give(match: Match, slot: Slot, tensor: Tensor) -> None:
@@ -419,12 +401,6 @@ class Holder:
         """The slot's shape."""
         return self.slot.shape or ()
 
-    def find_equations(self) -> Iterator[tuple[Polynomial, int]]:
-        """Products of extents, and the numbers that they have to be."""
-        numbers = self.shape if self.groups else (prod(self.shape),)
-        if ":" not in self.told:  # a slice has fewer elements
-            yield from zip(self.find_extents(), numbers, strict=True)
-
     def find_extents(self) -> Iterator[Polynomial]:
         """The extent of each axis; of all together where it is not known what is merged."""
         for group in self.groups or (self.order,):
@@ -599,7 +575,16 @@ def solve_sizes(
     holders: Sequence[Holder], numbers: Sequence[int], known: Mapping[str, int]
 ) -> Iterator[dict[str, int]]:
     """Sizes at which every slot can hold its tensor; `numbers` are those that the code has."""
-    equations = [equation for holder in holders for equation in holder.find_equations()]
+    equations = [  # products of extents, and the numbers that they have to be
+        equation
+        for holder in holders
+        if ":" not in holder.told  # a slice has fewer elements
+        for equation in zip(
+            holder.find_extents(),
+            holder.shape if holder.groups else (prod(holder.shape),),
+            strict=True,
+        )
+    ]
     values = {*(n for holder in holders for n in holder.shape), *numbers}
     values |= {a // b for a in values for b in values if b and a % b == 0}
     pool = sorted(value for value in values if value >= 1)

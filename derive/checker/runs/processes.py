@@ -93,7 +93,11 @@ def isolate() -> tuple[str, ...]:
 def end_children() -> None:
     """Every child of this process is killed, and what those leave behind."""
     for _ in range(1000):
-        for child in _list_children():
+        children: list[int] = []
+        for path in Path("/proc/self/task").glob("*/children"):
+            with suppress(OSError):
+                children += map(int, path.read_text(encoding="ascii").split())
+        for child in children:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(child, signal.SIGKILL)
         try:
@@ -101,14 +105,6 @@ def end_children() -> None:
                 pass
         except ChildProcessError:
             return
-
-
-def _list_children() -> list[int]:
-    found: list[int] = []
-    for path in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):
-            found += map(int, path.read_text(encoding="ascii").split())
-    return found
 
 
 def close_others(*kept: int) -> None:
@@ -344,7 +340,14 @@ class Reader:
             case {"tensor": given}:
                 return self._read_tensor(*given)
             case {"field": [levels, given]}:
-                return self._read_field(levels, [self.read(each) for each in given])
+                from derive.judge.fields import FieldTensor
+                from derive.judge.fields.algebra import Parts
+
+                every = [self.read(each) for each in given]
+                if levels != self.tower.levels or len({each.shape for each in every}) != 1:
+                    raise ValueError("parts that are not of one tensor")
+                parts = Parts(tuple(every[:levels]), tuple(every[levels:-1]), every[-1])
+                return FieldTensor(self.tower, parts)
             case {"kept": int() as number, "kind": str() as kind}:
                 return self.find(Kept(number, kind))
             case None | bool() | int() | float() | str():
@@ -364,16 +367,6 @@ class Reader:
             return torch.empty_strided(shape, strides, dtype=dtype)
         return torch.frombuffer(bytearray(data), dtype=dtype).as_strided(shape, strides)
 
-    def _read_field(self, levels: int, every: Sequence[Any]) -> Any:
-        from derive.judge.fields import FieldTensor
-        from derive.judge.fields.algebra import Parts
-
-        if levels != self.tower.levels or len({each.shape for each in every}) != 1:
-            raise ValueError("parts that are not of one tensor")
-        return FieldTensor(
-            self.tower, Parts(tuple(every[:levels]), tuple(every[levels:-1]), every[-1])
-        )
-
 
 MOST_MEMORY = 3 << 30  # bytes that a child may take beyond what its parent has
 _SEAL = 32
@@ -390,7 +383,9 @@ def run_in_child(
     What is sent is data, or a record of the classes. A DeriveError of the work is raised here.
     """
     if not hasattr(os, "fork"):
-        return _run_here(work)
+        words: list[Any] = []
+        work(words.append)
+        return (words[-1] if words else None), ""
     sys.stdout.flush()
     sys.stderr.flush()
     key = os.urandom(_SEAL)
@@ -433,12 +428,6 @@ def _end(child: int) -> int:
 def name_exit(code: int) -> str:
     """How a process ended, in words."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-
-def _run_here(work: Callable[[Send], None]) -> tuple[Any, str]:
-    words: list[Any] = []
-    work(words.append)
-    return (words[-1] if words else None), ""
 
 
 def _listen(
