@@ -46,7 +46,7 @@ from derive.checker.slots import (
     rank_size,
 )
 from derive.errors import refuse, suggest
-from derive.ir.nodes import Access, ScalarInput, Size, System, Tensor
+from derive.ir.nodes import Access, Expr, ScalarInput, Size, System, Tensor
 from derive.ir.polynomial import Polynomial, evaluate_atom, evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
