@@ -33,6 +33,7 @@ from derive.checker.code_edits.sites import (
     read_number,
 )
 from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, MOST_BLOCKS, SEVERAL
+from derive.checker.source.load import fold_number
 from derive.ir.functions import FUNCTIONS, find_call, find_confused
 from derive.ir.nodes import Along, Call, Number, Reduce
 from derive.ir.walk import walk
@@ -152,22 +153,15 @@ def _show_op(op: ast.operator | ast.cmpop) -> str:
     return _OPERATORS.get(type(op), ("", ""))[0]
 
 
-def _is_axis(site: Site) -> bool:
-    match site.parent:
-        case ast.keyword(arg=name):
-            return name in {"dim", "axis", "dim0", "dim1", "dims", "diagonal"}
-        case ast.Call() | ast.Tuple() | ast.List() | ast.Subscript():
-            return True
-    return False
-
-
 def exchange_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
     """Another number: of the formula, another axis, one more or less, the contrary; a name."""
     old, call = read_number(site.node), site.parent
     if old is None or isinstance(call, ast.UnaryOp):
         return
     outer = next((find_name(p) for p in reversed(site.parents) if isinstance(p, ast.Call)), "")
-    is_axis = _is_axis(site)
+    is_axis = isinstance(call, (ast.Call, ast.Tuple, ast.List, ast.Subscript))
+    if isinstance(call, ast.keyword):
+        is_axis = call.arg in {"dim", "axis", "dim0", "dim1", "dims", "diagonal"}
 
     def say(new: str) -> str:
         if is_axis and outer in _AXES:
@@ -365,26 +359,26 @@ def _list_signatures() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def exchange_letters(site: Site, _: Stock) -> Iterator[Rewrite]:
-    """Another letter in the string of an einsum, or two exchanged."""
+def exchange_indices(site: Site, _: Stock) -> Iterator[Rewrite]:
+    """Another index in the string of an einsum, or two exchanged."""
     spec = site.node.value if isinstance(site.node, ast.Constant) else None
     name = find_name(site.parent)
     if not isinstance(spec, str) or name not in {"einsum", "rearrange", "reduce", "repeat"}:
         return
-    is_letters = name == "einsum" and not re.search(r"[a-z]{1,2}\d|[a-z]{2} ", spec)
-    found = [*re.finditer(r"[A-Za-z]" if is_letters else r"[A-Za-z_]\w*", spec)]
-    letters = list(dict.fromkeys(m.group() for m in found))
+    is_short = name == "einsum" and not re.search(r"[a-z]{1,2}\d|[a-z]{2} ", spec)
+    found = [*re.finditer(r"[A-Za-z]" if is_short else r"[A-Za-z_]\w*", spec)]
+    indices = list(dict.fromkeys(m.group() for m in found))
     new: dict[str, float] = {}
     for m in found:
-        for other in letters:
+        for other in indices:
             new.setdefault(spec[: m.start()] + other + spec[m.end() :], 0.2)
     for one, two in combinations(found, 2):
         between = spec[one.end() : two.start()]
         turned = spec[: one.start()] + two.group() + between + one.group() + spec[two.end() :]
         new[turned] = min(new.get(turned, 9.0), 0.4 if re.search(r",|->", between) else 0.0)
     left, arrow, right = spec.partition("->")
-    for letter in letters if arrow else ():
-        other = right.replace(letter, "", 1) if letter in right else right + letter
+    for index in indices if arrow else ():
+        other = right.replace(index, "", 1) if index in right else right + index
         new.setdefault(f"{left}->{other}", 0.5)
     new.pop(spec, None)
     for text, extra in new.items():
@@ -426,30 +420,13 @@ def _find_slices(site: Site, part: ast.Slice, old: str, extent: int) -> Iterator
             moved = moved[0], None
         if moved[0] >= 0:
             yield f"{moved[0] or ''}:{'' if moved[1] is None else moved[1]}", 0.1
-    first = 0 if part.lower is None else _evaluate(part.lower, site.names)
-    last = extent if part.upper is None else _evaluate(part.upper, site.names)
+    first = 0 if part.lower is None else fold_number(part.lower, site.names)
+    last = extent if part.upper is None else fold_number(part.upper, site.names)
     for size, length in find_spelt_sizes(site) if first is not None and last is not None else ():
         if length == (last or 0) - (first or 0):
             for block in range(min(extent // length, MOST_BLOCKS)):
                 one, two = (f"{n} * {size}" if n > 1 else size * n for n in (block, block + 1))
                 yield f"{one}:{two}" if (block + 1) * length < extent else f"{one}:", 0.0
-
-
-def _evaluate(node: ast.expr, names: Mapping[str, Any]) -> int | None:
-    """The whole number that an expression over names of such is; None for another."""
-    match node:
-        case ast.Constant(value=int(value)):
-            return value
-        case ast.Name(id=name) if isinstance(names.get(name), int):
-            return int(names[name])
-        case ast.BinOp(left, op, right):
-            one, two = _evaluate(left, names), _evaluate(right, names)
-            if one is None or two is None:
-                return None
-            if isinstance(op, (ast.Add, ast.Sub)):
-                return one + two if isinstance(op, ast.Add) else one - two
-            return one * two if isinstance(op, ast.Mult) else None
-    return None
 
 
 def leave_out_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
@@ -693,5 +670,5 @@ def turn(site: Site, _: Stock) -> Iterator[Rewrite]:
 OPERATORS = (
     *(exchange_numbers, exchange_names, exchange_parts, exchange_operators, exchange_functions),
     *(leave_out_parts, move_parts, insert_factors, insert_terms, insert_functions, turn),
-    *(exchange_letters, exchange_keywords, exchange_slices),
+    *(exchange_indices, exchange_keywords, exchange_slices),
 )

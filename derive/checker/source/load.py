@@ -20,7 +20,7 @@ from functools import partial
 from operator import add, lshift, mul, sub, truediv
 from pathlib import Path
 from traceback import extract_tb
-from types import CodeType, ModuleType
+from types import CodeType, MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.runs.processes import CannotRunError as CannotRunError  # noqa: PLC0414 - loading raises it
@@ -514,7 +514,7 @@ def find_literals(code: Code) -> list[float]:
     for part in ast.walk(tree):
         match part:
             case ast.Constant() | ast.UnaryOp() | ast.BinOp():
-                value = _fold(part)
+                value = fold_number(part)
             case ast.Name(name, ast.Load()):
                 value = code.names.get(name)
             case _:
@@ -533,21 +533,24 @@ def has_loops(code: Code) -> bool:
     return any(isinstance(part, (ast.For, ast.While, ast.comprehension)) for part in parts)
 
 
-def _fold(part: ast.expr) -> float | None:
-    """The number that an expression of numbers is: -5, 1 << 12, 64 * 64, 1e3."""
+def fold_number(part: ast.expr, names: Mapping[str, Any] = MappingProxyType({})) -> float | None:
+    """The number that an expression of numbers is: -5, 1 << 12, 64 * 64, 1e3, and such names."""
     try:
         match part:
             case ast.Constant(int() | float() as value):
                 return value
+            case ast.Name(id=name) if isinstance(names.get(name), (int, float)):
+                found: float = names[name]
+                return found
             case ast.UnaryOp(ast.USub(), operand):
-                inner = _fold(operand)
+                inner = fold_number(operand, names)
                 return None if inner is None else -inner
             case ast.BinOp(left, operator, right) if type(operator) in _FOLDED:
-                one, two = _fold(left), _fold(right)
+                one, two = fold_number(left, names), fold_number(right, names)
                 grows = isinstance(operator, (ast.Pow, ast.LShift))
                 if one is None or two is None or (grows and not 0 <= two <= _MOST_SHIFT):
                     return None
-                found: float = _FOLDED[type(operator)](one, two)
+                found = _FOLDED[type(operator)](one, two)
                 return found
     except (ArithmeticError, TypeError):
         return None
