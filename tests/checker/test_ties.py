@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from derive import parse
-from derive.checker import pick, tries
+from derive.checker import pick, subjects
 from derive.checker.pick import pick_program
 from derive.checker.runs import find_statements
-from derive.checker.runs.modes import make_failure_watch
+from derive.checker.runs.modes import watch_failures
 from derive.checker.samples import Statement, guess_relations, set_sizes
 from derive.checker.source.load import CannotRunError, load
 from derive.frontend.system import to_system
@@ -37,10 +37,13 @@ def make(*shape):
 
 
 def find_said(act):
-    watch = make_failure_watch()
-    with pytest.raises((RuntimeError, ValueError, AssertionError)) as caught, watch:
+    failed = []
+    with (
+        pytest.raises((RuntimeError, ValueError, AssertionError)) as caught,
+        watch_failures(failed),
+    ):
         act()
-    return find_statements(watch.failed, caught.value, __file__)
+    return find_statements(failed[-1] if failed else None, caught.value, __file__)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +227,7 @@ class Refusing(Named):
 def test_numbers_of_a_class_are_told_by_names_and_by_shapes(monkeypatch, code, hint, raises):
     """Those that neither tells are asked for, and no size is dependent for their sake."""
     made, ran = [], []
-    make_all, run = tries.construct_all, pick._try_program
+    make_all, run = subjects.construct_all, pick._try_program
 
     def construct_all(target, given, path):
         made.extend(tuple(each.values()) for each in given)
@@ -234,7 +237,7 @@ def test_numbers_of_a_class_are_told_by_names_and_by_shapes(monkeypatch, code, h
         ran.append(sample.relations)
         return run(program, sample)
 
-    monkeypatch.setattr(tries, "construct_all", construct_all)
+    monkeypatch.setattr(subjects, "construct_all", construct_all)
     monkeypatch.setattr(pick, "_try_program", try_program)
     choice = pick_program(load(code), to_system(parse(HEADS)), {}, {})
     assert choice.is_open is bool(hint)
