@@ -79,7 +79,7 @@ def test_operands_that_do_not_fit_state_nothing(act):
 
 
 @pytest.mark.parametrize(
-    ("together", "told", "ties"),
+    ("together", "told", "relations"),
     [
         ([Statement(13, 15)], (), [("E", ("H", "D"))]),
         ([Statement(182, 210)], (), [("E", ("H", "D"))]),
@@ -93,7 +93,7 @@ def test_operands_that_do_not_fit_state_nothing(act):
         ([Statement(13, 15), Statement(3, 2)], (), [("E", ("H", "D")), ("B", ("H",))]),
     ],
 )
-def test_statements_name_ties(together, told, relations):
+def test_statements_name_relations(together, told, relations):
     found = guess_relations([together], SIZES, (), told)
     assert [{*each} for each in found] == ([{*relations}] if relations else [])
 
@@ -148,7 +148,7 @@ y[b,i,e] = sum[h, d](sum[j](p[b,h,i,j] * v[b,h,j,d]) * W_o[h*D + d,e])
 """
 
 
-def count_draws(monkeypatch, code, text, seen):
+def count_samples(monkeypatch, code, text, seen):
     """What is picked; the sizes at which it was tried are added."""
     make_samples = pick.make_samples
 
@@ -163,7 +163,7 @@ def count_draws(monkeypatch, code, text, seen):
 
 def test_a_class_with_a_product_takes_few_draws(monkeypatch):
     seen = []
-    choice = count_draws(monkeypatch, Scrambled, HEADS, seen)
+    choice = count_samples(monkeypatch, Scrambled, HEADS, seen)
     assert len(seen) <= 6
     assert all(d.sizes["E"] == d.sizes["H"] * d.sizes["D"] for d in choice.samples)
     assert len(choice.samples) == 3
@@ -261,7 +261,7 @@ def test_a_product_of_the_code_alone_is_found(monkeypatch):
 
     text = "x[B, S, E]; w[N, K, L]; size E\ny[b,s,l] = sum[n, k](x[b,s,(n*K + k) % E] * w[n,k,l])"
     seen = []
-    choice = count_draws(monkeypatch, merge, text, seen)
+    choice = count_samples(monkeypatch, merge, text, seen)
     assert len(seen) <= 3
     assert all(d.sizes["E"] == d.sizes["N"] * d.sizes["K"] for d in choice.samples)
     assert [finding.code for finding in choice.findings] == ["stated-sizes"]
@@ -307,6 +307,6 @@ def test_no_sizes_are_tried_for_what_no_sizes_cure(monkeypatch):
     for code, most in ((Unmade, 12), (lost, 1)):
         seen = []
         with pytest.raises(CannotRunError, match="has no attribute"):
-            count_draws(monkeypatch, code, HEADS, seen)
+            count_samples(monkeypatch, code, HEADS, seen)
         assert 0 < len(seen) <= most
         monkeypatch.undo()
