@@ -1,8 +1,10 @@
-"""sum_n [seg_n = g] x_nd, the sums of segments, are torch's index_add.
+"""Sums over parts of a range: sum_n [seg_n = g] x_nd, the sums of segments, are torch's index_add.
 
 Only where the formula says that the numbers of segments are below the extent of g, as torch wants
 them. index_add adds one by one, which half precision would round each time, and the sum of a
 product does not: there the sum stays.
+
+log sum_{j <= i} exp(x_j) is its logcumsumexp, and from i on the same of what is read backwards.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import ONE, ZERO
+from derive.ir.nodes import MINUS_INFINITY, ONE, ZERO
 from derive.ir.polynomial import is_same_extent
 from derive.plan.cells.matching import CellRule, strip
 from derive.plan.ops import (
@@ -27,9 +29,11 @@ from derive.plan.ops import (
     Num,
     NumTensor,
     Op,
+    Operand,
     Reduction,
     Source,
     TorchCall,
+    Triangle,
     align,
     arrange,
     axes_of,
@@ -133,7 +137,42 @@ def _make_zeros(place: int, count: int) -> TorchCall:
     return TorchCall(".new_zeros", (Given(0), *before, Given(2), *after))
 
 
+def match_running_logsumexp(op: Op, definitions: Definitions) -> Op | None:
+    """A logsumexp over a triangle of what has the index that is summed alone."""
+    match op:
+        case Reduction("logsumexp", Choose(mask, then, Num(other), wide), (summed,)):
+            triangle, value = strip(definitions.look(strip(mask))), strip(then)
+        case _:
+            return None
+    if other is not MINUS_INFINITY or not isinstance(triangle, Triangle):
+        return None
+    edges = [i for i in (triangle.rows, triangle.columns) if i is not summed]
+    if len(edges) != 1 or triangle.offset is not ZERO or summed not in axes_of(value):
+        return None
+    (edge,) = edges
+    if edge in axes_of(value) or not is_same_extent(edge.extent, summed.extent):
+        return None
+    axes = tuple(edge if i is summed else i for i in axes_of(value))
+    if set(axes) != set(axes_of(op)):
+        return None
+    is_backwards = triangle.upper == (summed is triangle.columns)
+    place = axes.index(edge)
+    arg: Operand = TorchCall(".flip", (Given(0), place)) if is_backwards else Given(0)
+    call = TorchCall(".logcumsumexp", (arg, place))
+    call = TorchCall(".flip", (call, place)) if is_backwards else call
+    shown, taken = align((triangle, value), wide)
+    chosen = Choose(shown, taken, Num(MINUS_INFINITY), wide)
+    whole = Reduction("logsumexp", chosen, (summed,))
+    return arrange(Cell(call, (value,), arrange(whole, axes), axes, ("wide",)), axes_of(op))
+
+
 CELLS = (
+    CellRule(
+        call=".logcumsumexp",
+        computes="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j >= i](x[b,j])",
+        refuses="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j > i](x[b,j])",
+        match=match_running_logsumexp,
+    ),
     CellRule(
         call=".index_add",
         computes=(
