@@ -88,6 +88,12 @@ class Built:
         """What was done on the way from the formula to the plan, and what it changed of costs."""
         from derive.plan.derivation import find_derivation
 
+        if self.plan.scans:
+            raise refuse(
+                "not-yet",
+                "the derivation of a recurrence cannot be told yet",
+                help="show its plan instead",
+            )
         return find_derivation(self.plan, self.request, write_cell)
 
     @cached_property

@@ -266,17 +266,14 @@ def is_nonnegative(value: Polynomial, facts: Facts = ()) -> bool:
     """Is the value >= 0 for all sizes >= 1 and all indices, as far as can be shown?"""
     for count in range(min(len(facts), _MOST_FACTS) + 1):
         for chosen in combinations(facts, count):
-            low = _find_sum_range(reduce(_take, chosen, value)).low
+            rest = value
+            for fact in chosen:  # as often as what both are made of stands in the value
+                times = (rest.terms[m] / n for m, n in fact.terms.items() if m and m in rest.terms)
+                rest = rest - fact * Polynomial.of(max(next(times, Fraction(1)), Fraction(1)))
+            low = _find_sum_range(rest).low
             if low is not None and is_never_negative(low):
                 return True
     return any(is_nonnegative(each, facts) for each in _open_quotient(value)) if facts else False
-
-
-def _take(value: Polynomial, fact: Polynomial) -> Polynomial:
-    """The value less a fact, as often as the first that both are made of stands in it."""
-    shared = next((m for m in fact.terms if m and m in value.terms), ())
-    times = value.terms[shared] / fact.terms[shared] if shared else Fraction(1)
-    return value - (fact * Polynomial.of(times) if times > 0 and times != 1 else fact)
 
 
 def _open_quotient(value: Polynomial) -> Iterator[Polynomial]:

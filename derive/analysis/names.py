@@ -31,6 +31,7 @@ from derive.ir.nodes import (
     Truth,
     Where,
 )
+from derive.ir.recurrences import find_start, find_start_mistakes
 from derive.ir.text import find_marks, to_count, to_text, write_extent
 from derive.ir.walk import find_accesses, find_all_indices, find_children, walk
 from derive.notation.formula import FUNCTION_WORDS
@@ -206,14 +207,7 @@ def _find_early(
 ) -> Iterator[Diagnostic]:
     """Does an equation use a tensor that is not defined yet?"""
     name = access.tensor.name
-    if name == equation.target.tensor.name:
-        yield Diagnostic(
-            "not-yet",
-            f"a recurrence cannot be used yet: {name} is defined by itself",
-            find_marks(equation, access),
-            help="write it without, for now",
-        )
-    elif places.get(name, -1) > number:
+    if places.get(name, -1) > number and not _recur(access.tensor, equation, system):
         later = system.equations[places[name]]
         yield Diagnostic(
             "used-before-defined",
@@ -221,6 +215,19 @@ def _find_early(
             (*find_marks(equation, access), *find_marks(later, later.target)),
             help=f"move the equation of {name} up",
         )
+
+
+def _recur(tensor: Tensor, equation: Equation, system: System) -> bool:
+    """Is what an equation reads made of what it defines?"""
+    reached, waiting = {tensor}, [tensor]
+    while waiting:
+        here = waiting.pop()
+        for each in system.equations:
+            if each.target.tensor is here and find_start(each.target) is None:
+                new = {access.tensor for access in find_accesses(each.value)} - reached
+                reached |= new
+                waiting += new
+    return equation.target.tensor in reached and find_start(equation.target) is None
 
 
 # Numbers where numbers are asked for, conditions where conditions are asked for.
@@ -328,6 +335,7 @@ def find_mistakes(system: System) -> Iterator[Diagnostic]:
         find_kind_mistakes,
         find_extent_mistakes,
         find_read_mistakes,
+        find_start_mistakes,
         find_cover_mistakes,
         find_size_mistakes,
     ):

@@ -41,6 +41,7 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.ir.polynomial import Polynomial, evaluate_extent, is_same_extent
+from derive.ir.recurrences import find_start
 from derive.ir.text import find_marks, write_extent
 from derive.ir.walk import (
     find_all_indices,
@@ -155,7 +156,11 @@ def group_parts(system: System) -> dict[Tensor, list[Equation]]:
 
 def find_cover_mistakes(system: System) -> Iterator[Diagnostic]:
     """Tensors that several equations, or a fixed place, do not fill once."""
-    for tensor, parts in group_parts(system).items():
+    for tensor, each in group_parts(system).items():
+        parts = [part for part in each if find_start(part.target) is None]
+        if not parts:
+            yield _say_unfilled(tensor, parts, system)
+            continue
         is_fixed = any(not find_free(p) for part in parts for p in part.target.places)
         if (len(parts) > 1 or is_fixed) and not _is_filled_once(tensor, parts):
             yield _say_unfilled(tensor, parts, system)
@@ -273,8 +278,9 @@ def join_parts(system: System) -> System:
     ranks = [order.get(e.target.tensor, -1) for e in equations]
     for k in reversed(range(len(equations) - 1)):
         ranks[k] = ranks[k + 1] if ranks[k] < 0 else ranks[k]  # a part stands before its whole
+    written = system.written or system.equations
     ordered = sorted(zip(ranks, range(len(ranks)), equations, strict=True), key=lambda t: t[:2])
-    return replace(system, equations=tuple(e for _, _, e in ordered), written=system.equations)
+    return replace(system, equations=tuple(e for _, _, e in ordered), written=written)
 
 
 def _is_fixed(part: Equation) -> bool:
@@ -356,14 +362,15 @@ class _Joiner:
                 runs[number] = run
                 position = _divide(Polynomial.of(position) - run.low, run.apart)
                 is_plain = is_plain and (isinstance(run.core, Index) or not find_free(place))
-                if find_free(place):
+                if isinstance(run.core, Index):
                     new[run.core] = position
             else:
                 new |= zip(find_free(place), find_free(position), strict=True)
             if find_free(place):
                 own.append((run.core, run.count.to_expr()))
                 reads.append(position)
-        if is_plain:
+        recurs = any(isinstance(p, Access) and p.tensor is self.tensor for p in walk(value))
+        if is_plain or recurs:
             return runs, rewrite_bottom_up(substitute(value, new), _simplify_read)
         numbered = (f"{self.tensor.name}_{k}" for k in range(1, len(self.names) + 2))
         name = next(name for name in numbered if name not in self.names)

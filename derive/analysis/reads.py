@@ -42,6 +42,7 @@ from derive.ir.nodes import (
     all_of,
 )
 from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.recurrences import find_lowest
 from derive.ir.text import find_marks, find_untold, to_text, write_extent
 from derive.ir.walk import find_children, find_free, walk
 
@@ -80,13 +81,14 @@ def find_read_mistakes(system: System) -> Iterator[Diagnostic]:
     """Reads that may leave their tensors, and places of another extent than their index."""
     declared = {index.name for index in find_untold(system)}
     counts = Counter(equation.target.tensor for equation in system.equations)
+    lowest = find_lowest(system)
     for equation in system.equations:
         for access, facts in find_guarded(equation.value, ()):
             for number in range(len(access.places)):
                 read = Read(access, number, equation, system)
                 yield from _find_position_mistakes(read)
                 yield from _find_fractions(read)
-                yield from _judge(read, facts, declared)
+                yield from _judge(read, facts, declared, lowest.get((access.tensor, number), 0))
         for number, place in enumerate(equation.target.places):
             if counts[equation.target.tensor] > 1:
                 break  # it fills a part of the tensor
@@ -187,17 +189,20 @@ def _declare_int(here: Access, read: Read) -> str:
     return f"int {here.tensor.name}[{shape}] < {below}"
 
 
-def _judge(read: Read, facts: Facts, declared: set[str]) -> Iterator[Diagnostic]:
+def _judge(read: Read, facts: Facts, declared: set[str], lowest: int) -> Iterator[Diagnostic]:
     """Is this read in range?"""
     place, extent = read.place, read.extent
     if isinstance(place, Index) and is_same_extent(place.extent, extent):
         return
     length = Polynomial.of(extent)
     starts, ends = _find_sides(place, length, facts)
+    if lowest:  # a recurrence begins before its first place
+        starts = is_nonnegative(Polynomial.of(place) - Polynomial.of(lowest), facts)
     if isinstance(place, Index):
         # An index that took its extent from a shape must not fall short of another one unnoticed.
         falls_short = is_nonnegative(length - Polynomial.of(place.extent))
-        if not ends or (falls_short and place.name not in declared):
+        is_own = read.access.tensor is read.equation.target.tensor  # h[t + 1] from h[t]
+        if not ends or (falls_short and place.name not in declared and not is_own):
             yield _two_extents(read, place)
     elif not (starts and ends):
         yield _outside(read, starts=starts, ends=ends)
@@ -256,6 +261,11 @@ def _outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:
 
 
 def _propose_guard(read: Read, *, starts: bool, ends: bool) -> str:
+    if read.access.tensor is read.equation.target.tensor and not starts:
+        places = list(map(to_text, read.equation.target.places))
+        places[read.number] = "-1"
+        first = f"{read.access.tensor.name}[{','.join(places)}] = .."
+        return f"say what stands before the first place on a line before: {first}"
     written, extent = write_extent(read.place), write_extent(read.extent)
     if not find_free(read.place):
         last = f"positions run from 0 to {write_extent(Polynomial.of(read.extent) - _ONE)}"

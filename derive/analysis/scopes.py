@@ -10,6 +10,7 @@ from derive.analysis.places import fills_once
 from derive.errors import Diagnostic
 from derive.ir.nodes import Access, Along, Equation, Expr, Index, Reduce, System
 from derive.ir.polynomial import is_same_extent
+from derive.ir.recurrences import find_start
 from derive.ir.text import find_free_marks, find_marks, to_count, to_text, write_extent
 from derive.ir.walk import (
     find_accesses,
@@ -41,7 +42,8 @@ def find_scope_mistakes(system: System) -> Iterator[Diagnostic]:
 def find_missing(system: System, declared: Collection[str]) -> Iterator[Diagnostic]:
     """Indices that only the left side holds, unless they are declared: a reader must know of it."""
     for equation in system.equations:
-        for index in find_broadcast(equation):
+        is_start = find_start(equation.target) is not None  # the equation behind it tells of them
+        for index in () if is_start else find_broadcast(equation):
             if index.name not in declared:
                 yield Diagnostic(
                     "index-missing",

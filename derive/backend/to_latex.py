@@ -39,6 +39,7 @@ from derive.ir.nodes import (
     Truth,
     Where,
 )
+from derive.ir.walk import as_written
 from derive.rewrite.rules.products import is_bracket
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ END = " \\\\\n"
 
 def to_align(system: System, entries: Sequence[Entry]) -> str:
     """The text of the environment."""
-    parts = [END.join(map(to_latex, system.equations))]
+    parts = [END.join(map(to_latex, as_written(system).equations))]
     for number, entry in enumerate(entries, 1):
         law = rf"\intertext{{{number}. \texttt{{{escape(entry.name)}}}: {_write_text(entry.law)}}}"
         parts.append("\n".join([law, END.join(_find_rows(entry))]))

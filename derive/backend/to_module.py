@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from derive.ir.nodes import Index
     from derive.plan.plan import Plan, Regime
-    from derive.plan.steps import Step, Tile
+    from derive.plan.steps import Scan, Step, Tile
 
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
 WIDE = ("zero", "one", "empty", "lowest")  # the starts of running sums and of what scales them
@@ -156,10 +156,11 @@ def _find_views(plan: Plan) -> str:
     memory = Storage(plan.complete(plan.sizes))
     memory.note(made.items())
     found: dict[str, None] = {}
+    stacked = {each.name for scan in plan.scans for each in scan.carried}
     waiting = [op for op in plan.results if isinstance(op, VIEWS)]
     while waiting:
         op = waiting.pop()
-        if find_copies(op, memory):
+        if find_copies(op, memory) or not stacked.isdisjoint(find_reads(op)):
             continue
         if isinstance(op, Source) and op.name not in made:
             found[op.name] = None
@@ -406,13 +407,41 @@ def write_body(
             parts.append((condition, write_step(step, printer, name, room)))
         return _join_wanted(parts)
 
-    at = plan.tile
-    body = [*_write_scalars(printer), *write(plan.steps if at is None else plan.steps[: at.first])]
+    body, at, done = _write_scalars(printer), plan.tile, 0
+    for scan in plan.scans:
+        body += [*write(plan.steps[done : scan.first]), *_write_scan(scan, plan, printer)]
+        done = scan.last + 1
+    body += write(plan.steps[done:] if at is None else plan.steps[: at.first])
     if at is not None:
         body += [*write_loop(plan, printer, last), *write(plan.steps[at.last + 1 :])]
     if last is None and returns:
         body += fit_assignment("", ", ".join(printer.text(op) for op in plan.results))
     return body
+
+
+def _write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
+    """The loop of a recurrence, and what it leaves behind."""
+    lines: list[str] = []
+    for each in scan.carried:
+        values = ", ".join(map(printer.text, each.first))
+        lines += fit_assignment(each.each, f"[{values}]", OUTER)
+    names = [name for name, _, _ in scan.sliced]
+    slices = [f"{printer.text(op, ATOM)}.unbind({axis})" for _, op, axis in scan.sliced]
+    if names:
+        lines += fit_for(names, slices, OUTER, ":")
+    else:
+        lines.append(f"for _ in range({to_python(scan.index.extent)}):")
+    room = OUTER - len(INDENT)
+    turn = [f"{name} = {each.each}[-{lag}]" for each in scan.carried for name, lag in each.before]
+    for step in plan.steps[scan.first : scan.last + 1]:
+        turn += write_step(step, printer, step.name, room)
+    for each in scan.carried:
+        turn += fit_append(each.each, printer.text(each.made), room)
+    lines += [f"{INDENT}{line}" for line in turn]
+    for each in scan.carried:
+        kept = f"{each.each}[{each.skipped}:]" if each.skipped else each.each
+        lines += fit_assignment(each.name, f"torch.stack({kept}, dim={each.axis})", OUTER)
+    return lines
 
 
 def _write_scalars(printer: Printer) -> list[str]:

@@ -44,6 +44,7 @@ from derive.errors import DeriveError
 from derive.ir.nodes import Equation
 from derive.ir.polynomial import Polynomial, add_all
 from derive.ir.text import to_lines, to_text
+from derive.ir.walk import as_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -306,7 +307,8 @@ def _to_data(found: Found, options: Options, parts: Parts) -> Data:
     """The same, with the loops, the code and the derivation where they are asked for."""
     from derive.backend.to_latex import to_latex
 
-    built, equations = build_checked(found, options), _find_system(found).equations
+    built = build_checked(found, options)
+    equations = as_written(_find_system(found)).equations
     data = {
         "name": found.name,
         "title": found.formula.title,

@@ -437,7 +437,7 @@ def _read_place(place: ast.expr, scope: Scope) -> Any:
     inside = [part for part in ast.walk(place) if isinstance(part, ast.expr)]
     merging = (ast.Add, ast.Mult, ast.Sub)
     for part in inside:
-        plain = isinstance(part, (ast.Name, ast.Constant))
+        plain = isinstance(part, (ast.Name, ast.Constant, ast.UnaryOp))
         if not plain and not (isinstance(part, ast.BinOp) and isinstance(part.op, merging)):
             raise scope.refuse(
                 "left-side",

@@ -58,6 +58,7 @@ from derive.ir.nodes import (
     all_of,
 )
 from derive.ir.polynomial import is_same_extent
+from derive.ir.recurrences import find_groups
 from derive.ir.text import to_lines
 from derive.ir.walk import (
     find_accesses,
@@ -89,6 +90,12 @@ def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") ->
     and for what has no derivative in the notation.
     """
     system = to_system(formula)
+    if find_groups(system):
+        raise refuse(
+            "not-yet",
+            "a recurrence has no gradient in the notation yet",
+            help="build it: torch differentiates the function",
+        )
     wanted = [wrt] if isinstance(wrt, str) else list(wrt)
     tensors = [e.name for e in system.inputs if isinstance(e, Tensor) and _is_real(e)]
     return _write(formula, _Reverse(system, wanted or tensors).make(), name)

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.names import check_system
 from derive.analysis.places import join_parts
-from derive.errors import refuse
+from derive.errors import DeriveError, refuse
 from derive.frontend.from_sympy import from_sympy
+from derive.ir.recurrences import (
+    find_recurrence_mistakes,
+    open_starts,
+    order_recurrences,
+)
 from derive.notation.formula import check_formula, check_name
 
 if TYPE_CHECKING:
@@ -27,7 +32,10 @@ def to_system(formula: Formula, name: str | None = None) -> System:
     with refuse_depth():
         system = from_sympy(formula)
         check_system(system)
-        system = join_parts(system)
+        system = join_parts(open_starts(system))
+        for mistake in find_recurrence_mistakes(system):
+            raise DeriveError(mistake)
+        system = order_recurrences(system)
     return replace(system, name=name) if name else system
 
 

@@ -153,7 +153,9 @@ def find_winning(system: System, declared: Collection[str]) -> tuple[str, ...]:
 
 
 def _find_left_only(equation: Equation) -> Iterator[Index]:
-    """The indices of the left side that the right side does not hold."""
+    """The indices of the left side that the right side does not hold; a start has no need to."""
+    if any(isinstance(place, Number) and place.value < 0 for place in equation.target.places):
+        return
     free = find_free(equation.value)
     for place in equation.target.places:
         yield from (index for index in find_free(place) if index not in free)

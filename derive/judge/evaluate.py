@@ -48,16 +48,19 @@ from derive.ir.nodes import (
     Scalar,
     Size,
     System,
+    Tensor,
     Truth,
     Where,
 )
 from derive.ir.polynomial import evaluate_extent
-from derive.ir.walk import split_guards
+from derive.ir.recurrences import find_recurrence
+from derive.ir.walk import find_accesses, split_guards, substitute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from derive.ir.nodes import Expr
+    from derive.ir.recurrences import Recurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +132,50 @@ class Evaluator:
         self.sizes = dict(sizes)
         self.empty_row = empty_row
         self.constant = constant
+        self._waiting: list[Equation] = []  # they recur, and not all of them are there
         self._known: dict[Expr, Grid] = {}
         self._exact: dict[Expr, Fraction | float | None] = {}
         self._extents: dict[Expr, int] = {}
 
     def define(self, equation: Equation) -> Any:
-        """The tensor that an equation fills, from now on the value of its name."""
+        """The tensor that an equation fills, from now on the value of its name.
+
+        One that recurs is filled together with the last of those that it recurs with.
+        """
         target = equation.target
-        found = _fill(self, target, self.find(equation.value))
-        self.values[target.tensor.name] = found
-        return found
+        self._waiting.append(equation)
+        known = {*self.values, *(each.target.tensor.name for each in self._waiting)}
+        read = [access.tensor for each in self._waiting for access in find_accesses(each.value)]
+        if any(tensor.name not in known for tensor in read):
+            return None
+        waiting, self._waiting = self._waiting, []
+        recurrence = find_recurrence(waiting)
+        if len(waiting) > 1 or any(tensor is target.tensor for tensor in read):
+            assert recurrence is not None  # as the checks of the formula say
+            self._recur(recurrence)
+        else:
+            self.values[target.tensor.name] = _fill(self, target, self.find(equation.value))
+        return self.values[target.tensor.name]
+
+    def _recur(self, recurrence: Recurrence) -> None:
+        """The tensors of equations that recur, place after place."""
+        import torch
+
+        index = recurrence.index
+        made: dict[Tensor, list[Any]] = {e.target.tensor: [] for e in recurrence.equations}
+        for tensor in made:
+            self.values[tensor.name] = torch.zeros([0] * len(tensor.shape), dtype=torch.float64)
+        for turn in range(self.extent(index.extent)):
+            here: dict[Expr, Expr] = {index: Number(Fraction(turn))}
+            for equation in recurrence.equations:
+                tensor, axis = equation.target.tensor, recurrence.find_axis(equation.target.tensor)
+                places = tuple(p for k, p in enumerate(equation.target.places) if k != axis)
+                shape = tuple(n for k, n in enumerate(tensor.shape) if k != axis)
+                target = Access(Tensor(tensor.name, shape, tensor.kind), places)
+                made[tensor].append(
+                    _fill(self, target, self.find(substitute(equation.value, here)))
+                )
+                self.values[tensor.name] = torch.stack(made[tensor], axis)
 
     def find(self, expr: Expr) -> Grid:
         """The value of a node for each value of its indices."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from derive.ir.nodes import Access, Expr, Index, System
     from derive.plan.machine import Machine
     from derive.plan.path import Order
-    from derive.plan.steps import Step, Tile
+    from derive.plan.steps import Scan, Step, Tile
 
 PREPARE = "prepare"  # an entry that stands for all uses of rules of the recipe
 SUBSCRIPTS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -83,6 +83,7 @@ class Plan:
     sizes: Mapping[str, int]
     notes: tuple[str, ...] = ()
     tile: Tile | None = None
+    scans: tuple[Scan, ...] = ()  # the loops of recurrences
     regimes: tuple[Regime, ...] = ()
     log: tuple[Entry, ...] = field(default=(), repr=False)  # what the search took
     orders: tuple[Order, ...] = field(default=(), repr=False)  # of more than two factors
@@ -114,6 +115,9 @@ class Plan:
         for tile in self.tiles:
             if tile.first <= place <= tile.last:
                 total = total * tile.blocks
+        for scan in self.scans:
+            if scan.first <= place <= scan.last:
+                total = total * Polynomial.of(scan.index.extent)
         return total
 
     @property

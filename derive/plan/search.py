@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from derive.errors import DeriveError
+from derive.errors import DeriveError, refuse
 from derive.ir.nodes import Index
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
@@ -28,6 +28,7 @@ from derive.plan.machine import DEFAULT, Machine
 from derive.plan.ops import find_reads, walk_ops
 from derive.plan.path import FEW, FLOPS
 from derive.plan.plan import PREPARE, Entry, Regime
+from derive.plan.scans import close_recurrences, open_recurrences
 from derive.rewrite.options import LOSSY, OPTIONS, Rewriting, find_rewritings
 from derive.rewrite.recipes import prepare
 
@@ -76,9 +77,19 @@ def find_plan(
 ) -> Plan:
     """The fastest plan that the search meets, and the `regimes` of sizes in which others are."""
     search = _Search(sizes, request)
+    formula = system
+    system, loops = open_recurrences(formula)
+    if loops and request.elements is not None:
+        raise refuse(
+            "not-yet",
+            "a plan with a recurrence cannot keep to a memory yet",
+            help="build it without one",
+        )
     prepared, notes = search.prepare(system)
     start = search.measure(Form(system, prepared, notes))
     best = search.try_layouts(search.try_orders(search.try_rules(start)))
+    if loops:
+        return close_recurrences(best.plan, formula, loops)
     plan = tile(best.plan, request.machine, request.elements)
     if request.elements is not None:
         check_memory(plan, request.elements)

@@ -63,6 +63,30 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class Carried:
+    """A tensor that recurs: the list of its values, what that begins with, and what a turn adds."""
+
+    name: str
+    each: str
+    first: tuple[Op, ...]
+    made: Op
+    before: tuple[tuple[str, int], ...]  # names in a turn, and how many turns before they were made
+    skipped: int  # of the first that are no part of the tensor
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Some of the steps run once for each place of an index, in turn."""
+
+    index: Index
+    first: int  # of the steps in the loop
+    last: int
+    sliced: tuple[tuple[str, Op, int], ...]  # a name in a turn, what it is a place of, which axis
+    carried: tuple[Carried, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tile:
     """Some of the steps run in a loop over blocks of an index, whose length is a keyword argument.
 

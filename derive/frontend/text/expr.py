@@ -42,7 +42,7 @@ from derive.frontend.text.build import (
 )
 from derive.frontend.text.extents import write_extent
 from derive.frontend.text.lines import match_call, read_elements, span, too_deep
-from derive.frontend.text.names import FUNCTION_WORDS, LINEAR_ALGEBRA, RECURRENCE_INSTEAD
+from derive.frontend.text.names import FUNCTION_WORDS, LINEAR_ALGEBRA
 from derive.ir.functions import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -94,13 +94,6 @@ def find_rank(names: Names, name: str) -> int:
 def check_order(name: str, node: ast.expr, scope: Scope) -> None:
     """A tensor is used after the equation that defines it."""
     names = scope.names
-    if name == scope.line.name.text:
-        raise scope.refuse(
-            "not-yet",
-            f"a recurrence cannot be used yet: {name} is defined by itself",
-            node,
-            help=RECURRENCE_INSTEAD,
-        )
     if name in names.equations and names.equations[name][0].left > scope.line.left:
         raise names.source.refuse(
             "used-before-defined",

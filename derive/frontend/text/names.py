@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 LINEAR_ALGEBRA = ("inverse", "solve", "cholesky", "det")
 FUNCTION_WORDS = (*ELEMENTWISE, "where", *BINDING, *KEEPING, *LINEAR_ALGEBRA)
-RECURRENCE_INSTEAD = "a linear one can be written as a sum over the earlier places"
 RESERVED = {"True", "False", "None"}
 
 PLACED = ("declared with a shape", "the left side of an equation, with places")

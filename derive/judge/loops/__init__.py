@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from sympy import Indexed
+from sympy import Indexed, expand
 
 from derive.errors import DeriveError, refuse, suggest
 from derive.judge.loops.entries import (
@@ -28,6 +28,7 @@ from derive.judge.loops.entries import (
 from derive.judge.loops.names import (
     Names,
     find_indices,
+    label_of,
     name_of_left,
     places_of_left,
     read_names,
@@ -49,6 +50,7 @@ from derive.judge.loops.text import (
     is_whole,
     put,
     write_reduction,
+    write_shape,
 )
 from derive.judge.loops.values import bind, to_result
 from derive.notation.formula import check_formula
@@ -151,28 +153,93 @@ def evaluate_entries(
 def _to_text(formula: Formula, names: Names) -> str:
     lines: list[str] = []
     begun: set[str] = set()
-    for equation in formula.equations:
-        name = name_of_left(equation)
-        lines += _write_equation(equation, names, formula.empty_row, begun=name in begun)
-        begun.add(name)
+    done: set[int] = set()
+    scope = Scope(names, empty_row=formula.empty_row)
+    for number in range(len(formula.equations)):
+        group, index = find_recurring(number, formula, names)
+        if number in done:
+            continue
+        for each in group:
+            name = name_of_left(formula.equations[each])
+            if places_of_left(formula.equations[each]) and name not in begun:
+                lines += fold_line(f"{names.python[name]} = tensor({write_shape(name, scope)})")
+            elif name in begun and not places_of_left(formula.equations[each]):
+                raise refuse("place-filled-twice", f"{name} is defined twice")
+            begun.add(name)
+        if index:
+            lines += fold_line(_write_loop((index,), scope))
+        for each in group:
+            inside = _write_equation(formula.equations[each], scope, index)
+            lines += [INDENT + line for line in inside] if index else inside
+        done |= {*group}
     return "\n".join(lines) + "\n"
 
 
-def _write_equation(equation: Any, names: Names, empty_row: str, *, begun: bool) -> list[str]:
-    """The empty tensor, its loops, the rows computed in them, and the element."""
-    name = name_of_left(equation)
-    left = names.python[name]
+def find_recurring(number: int, formula: Formula, names: Names) -> tuple[list[int], str]:
+    """The equations that are computed together with one, and the index that they run over.
+
+    They read one another, and stand in one loop; one that reads nothing of its own stands alone.
+    """
+    equations = formula.equations
+    left = {k: name_of_left(e) for k, e in enumerate(equations) if not is_start(e)}
+    if number not in left:
+        return [number], ""
+    reads = {
+        k: {label_of(read.base) for read in equations[k].rhs.atoms(Indexed)} & {*left.values()}
+        for k in left
+    }
+
+    def reach(start: int) -> set[str]:
+        found: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = reads[waiting.pop()] - found
+            found |= new
+            waiting += [k for k, name in left.items() if name in new]
+        return found
+
+    whole = {k: reach(k) for k in left}
+    if left[number] not in whole[number]:
+        return [number], ""
+    group = [
+        k
+        for k, name in left.items()
+        if name in whole[number] and left[number] in whole[k] and name in whole[k]
+    ]
+    own = {left[k] for k in group}
+    lefts = [equations[k].lhs for k in group]
+    for index in find_indices(equations[number].lhs, names):
+        if not all(index in find_indices(each, names) for each in lefts):
+            continue
+        for k in group:
+            target = _find_place(equations[k].lhs, index, names)
+            for read in equations[k].rhs.atoms(Indexed):
+                place = _find_place(read, index, names) if label_of(read.base) in own else None
+                if place is not None and expand(place - target).is_negative:
+                    return group, index
+    return [number], ""
+
+
+def _find_place(element: Any, index: str, names: Names) -> Any:
+    """The first place of an element that the index stands in."""
+    return next((p for p in element.indices if index in find_indices(p, names)), None)
+
+
+def is_start(equation: Any) -> bool:
+    """Does it say what stands before the first place of a recurrence?"""
+    return any(place.is_Integer and place < 0 for place in places_of_left(equation))
+
+
+def _write_equation(equation: Any, around: Scope, index: str) -> list[str]:
+    """The loops of an equation but that over `index`, the rows computed in them, the element."""
+    names, empty_row = around.names, around.empty_row
+    left = names.python[name_of_left(equation)]
     places = places_of_left(equation)
     indices = dict.fromkeys(k for place in places for k in find_indices(place, names))
-    if begun and not places:
-        raise refuse("place-filled-twice", f"{name} is defined twice")
     scope = Scope(names, frozenset(indices), empty_row=empty_row)
     rows = find_rows(equation.rhs, frozenset(indices), names)
-    loops, depths = _order_loops(list(indices), rows, names)
+    loops, depths = _order_loops([k for k in indices if k != index], rows, names)
     lines = []
-    if places and not begun:
-        shape = ", ".join(put(extent, scope) for extent in names.shapes[name])
-        lines += fold_line(f"{left} = tensor({shape})")
     for depth in range(len(loops) + 1):
         for row in (row for row in rows if depths[row] == depth):
             spelt = _name_row(row, scope)

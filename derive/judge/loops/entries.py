@@ -39,7 +39,14 @@ from derive.judge.loops.runtime import (
     make_rows,
     to_extent,
 )
-from derive.judge.loops.text import Scope, find_row_indices, find_rows, put, write_reduction
+from derive.judge.loops.text import (
+    Scope,
+    find_row_indices,
+    find_rows,
+    put,
+    write_reduction,
+    write_shape,
+)
 from derive.judge.loops.values import bind
 from derive.notation.formula import check_formula
 
@@ -58,15 +65,13 @@ class StepsOverError(Exception):
 class Entries(Tensor):
     """A tensor whose elements are computed when they are read."""
 
-    def __init__(self, *shape: Value) -> None:
-        super().__init__(*shape)
+    def __init__(self, *shape: Value, before: tuple[int, ...] = ()) -> None:
+        super().__init__(*shape, before=before)
         self.ways: list[Callable[[tuple[int, ...]], list[Callable[[], Value]]]] = []
 
     def __missing__(self, place: Any) -> Value:
         places = place if isinstance(place, tuple) else (place,)
-        if len(places) != len(self.shape) or any(
-            not 0 <= p < n or p != int(p) for p, n in zip(places, self.shape, strict=True)
-        ):
+        if not self.is_inside(places) or any(p != int(p) for p in places):
             raise OutsideError(self, place)
         found = [compute for way in self.ways for compute in way(tuple(map(int, places)))]
         if len(found) != 1:
@@ -144,9 +149,7 @@ def write_entries(formula: Formula, names: Names) -> str:
             lines.append(f"{left} = {value}")
             continue
         if name not in begun:
-            lines.append(
-                f"{left} = entries_({', '.join(put(n, scope) for n in names.shapes[name])})"
-            )
+            lines.append(f"{left} = entries_({write_shape(name, scope)})")
             begun.add(name)
         extents = "".join(f"{put(names.indices[k], scope)}, " for k in indices)
         parts = ", ".join(_write_place(place, indices, names, scope) for place in places)

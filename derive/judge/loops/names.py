@@ -35,6 +35,7 @@ class Names:
     bases: dict[str, Any] = field(default_factory=dict)  # tensor: the IndexedBase that says most
     shapes: dict[str, list[Any]] = field(default_factory=dict)  # tensor: extents, None unknown
     defined: dict[str, Any] = field(default_factory=dict)  # result: its first equation
+    before: dict[str, tuple[int, ...]] = field(default_factory=dict)  # result: places below 0
     indices: dict[str, Any] = field(default_factory=dict)  # index: extent, None unknown
     sizes: dict[str, None] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)  # name: default
@@ -367,6 +368,8 @@ def _shape_results(formula: Formula, names: Names) -> bool:
         if len({len(reach) for reach in reaches}) > 1:
             raise refuse("rank-differs", f"{name} stands on the left with two numbers of places")
         names.shapes[name] = [_find_longest(column) for column in zip(*reaches, strict=True)]
+        columns = zip(*sides, strict=True)
+        names.before[name] = tuple(max(map(_find_before, column)) for column in columns)
         changed = True
     return changed
 
@@ -403,6 +406,11 @@ def _find_reach(place: Any, name: str, names: Names) -> Any:
                 )
             ends[atom] = 0 if slope.is_negative else names.indices[label_of(atom)] - 1
     return expand(whole.subs(ends, simultaneous=True) + 1)
+
+
+def _find_before(place: Any) -> int:
+    """How far below 0 a fixed place is, of what stands before a recurrence."""
+    return int(-place) if place.is_Integer and place < 0 else 0
 
 
 def _find_longest(extents: Iterable[Any]) -> Any:

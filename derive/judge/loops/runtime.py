@@ -226,13 +226,20 @@ class FilledTwiceError(OutsideError):
 class Tensor(dict[Any, Value]):
     """Elements by their places; the dictionary is what makes each read fast and checked."""
 
-    def __init__(self, *shape: Value) -> None:
+    def __init__(self, *shape: Value, before: tuple[int, ...] = ()) -> None:
+        """`before`: how far below 0 each place goes, of what recurs."""
         super().__init__()
         self.shape = tuple(to_extent(extent) for extent in shape)
+        self.before = before or (0,) * len(shape)
+
+    def is_inside(self, places: tuple[Any, ...]) -> bool:
+        """Is there such an element, in the tensor or before it?"""
+        bounds = zip(places, self.before, self.shape, strict=False)
+        return len(places) == len(self.shape) and all(-k <= p < n for p, k, n in bounds)
 
     def __setitem__(self, place: Any, value: Value) -> None:
         places = place if isinstance(place, tuple) else (place,)
-        if any(not 0 <= p < n for p, n in zip(places, self.shape, strict=True)):
+        if not self.is_inside(places):
             raise OutsideError(self, place)
         if place in self:
             raise FilledTwiceError(self, place)

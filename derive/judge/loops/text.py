@@ -67,6 +67,13 @@ def put(value: Any, scope: Scope, holds: int = CHOICE) -> str:
     return f"({text})" if tightness < holds else text
 
 
+def write_shape(name: str, scope: Scope) -> str:
+    """The extents of a result, and how far before its first places it begins."""
+    parts = [put(extent, scope) for extent in scope.names.shapes[name]]
+    before = scope.names.before.get(name, ())
+    return ", ".join([*parts, f"before={before}"] if any(before) else parts)
+
+
 @singledispatch
 def write(value: Any, scope: Scope) -> Text:
     """The text of an expression, and how tightly it holds."""

@@ -273,7 +273,7 @@ def _lower_pieces(choice: Where, context: Context, order: tuple[Index, ...]) -> 
                 placed = substitute(value, {index: position})
             except ValueError:  # a softmax along the index needs all of it
                 return None
-            settled = rewrite_bottom_up(placed, partial(_settle, facts=context.facts))
+            settled = rewrite_bottom_up(placed, partial(settle, facts=context.facts))
             inner = tuple(own if i is index else i for i in order)
             parts.append((low, own, context.lower(settled, inner)))
         return _join(index, parts, order)
@@ -333,7 +333,7 @@ def _is_told(condition: Expr) -> bool:
     return False
 
 
-def _settle(expr: Expr, facts: Facts) -> Expr:
+def settle(expr: Expr, facts: Facts) -> Expr:
     """Places simplified, and choices taken that the ranges of their indices decide."""
     match expr:
         case Access(tensor, places):

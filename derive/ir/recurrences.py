@@ -1,0 +1,253 @@
+"""Recurrences: equations that read, at the places before, what they define.
+
+    h[-1,i] = h0[i]                                what stands before the first place
+    h[t,i] = a[t] * h[t - 1,i] + x[t,i]            one equation, or several that read one another
+
+`open_starts` puts what stands before the first place where it is read:
+
+    h[t,i] = a[t] * where(t - 1 < 0, h0[i], h[t - 1,i]) + x[t,i]
+
+`find_recurrences` tells which equations recur together, and over which index: for each of its
+values in turn they are evaluated in their order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from derive.errors import Diagnostic
+from derive.ir.nodes import (
+    ZERO,
+    Access,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Number,
+    Scalar,
+    System,
+    Tensor,
+    Where,
+)
+from derive.ir.polynomial import Polynomial
+from derive.ir.text import find_marks
+from derive.ir.walk import find_accesses, rewrite_bottom_up, substitute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """Equations that are evaluated together, in their order, for each value of an index in turn."""
+
+    index: Index
+    equations: tuple[Equation, ...]
+
+    def find_axis(self, tensor: Tensor) -> int:
+        """The place of the index in a tensor that recurs."""
+        target = next(e.target for e in self.equations if e.target.tensor is tensor)
+        return target.places.index(self.index)
+
+    def find_lag(self, access: Access) -> int | None:
+        """How many places before that of the index an access of what recurs reads."""
+        place = access.places[self.find_axis(access.tensor)]
+        lag = (Polynomial.of(self.index) - Polynomial.of(place)).constant
+        return None if lag is None or lag.denominator != 1 else int(lag)
+
+
+def find_start(target: Access) -> tuple[int, int] | None:
+    """The place of a left side that is before the first one, and which: h[-1,i]."""
+    for number, place in enumerate(target.places):
+        if isinstance(place, Number) and place.value < 0:
+            return number, int(place.value)
+    return None
+
+
+def find_lowest(system: System) -> dict[tuple[Tensor, int], int]:
+    """The first place of each tensor along each of its places, where it is below 0."""
+    lowest: dict[tuple[Tensor, int], int] = {}
+    for equation in system.equations:
+        start = find_start(equation.target)
+        if start is not None:
+            key = (equation.target.tensor, start[0])
+            lowest[key] = min(lowest.get(key, 0), start[1])
+    return lowest
+
+
+def find_start_mistakes(system: System) -> Iterator[Diagnostic]:
+    """Starts that are no row of places, one before the other, each once and over plain indices."""
+    met: dict[tuple[Tensor, int], dict[int, Equation]] = {}
+    for equation in system.equations:
+        start = find_start(equation.target)
+        if start is None:
+            continue
+        tensor, (number, at) = equation.target.tensor, start
+        others = [p for k, p in enumerate(equation.target.places) if k != number]
+        before = met.setdefault((tensor, number), {})
+        plain = all(isinstance(place, Index) for place in others) and len({*others}) == len(others)
+        if at in before or not plain or any(t is tensor and k != number for t, k in met):
+            yield Diagnostic(
+                "start-form",
+                f"what stands before the first place of {tensor.name} is written over plain "
+                "indices, each place once",
+                find_marks(equation, equation.target),
+                help=f"write {tensor.name}[-1,i] = .. for one place, -2 for another before it",
+            )
+        before[at] = equation
+    for (tensor, _), starts in met.items():
+        lacking = next((k for k in range(-1, min(starts), -1) if k not in starts), None)
+        if lacking is not None:
+            first = starts[min(starts)]
+            yield Diagnostic(
+                "place-not-filled",
+                f"no equation gives {tensor.name} a value at {lacking}",
+                find_marks(first, first.target),
+                help="places before the first one are counted back from -1",
+            )
+
+
+def open_starts(system: System) -> System:
+    """The system with what stands before the first place put where it is read."""
+    starts: dict[Tensor, tuple[int, dict[int, Equation]]] = {}
+    for equation in system.equations:
+        found = find_start(equation.target)
+        if found is not None:
+            starts.setdefault(equation.target.tensor, (found[0], {}))[1][found[1]] = equation
+    if not starts:
+        return system
+    names = {entry.name for entry in (*system.inputs, *system.sizes)}
+    names |= {equation.target.tensor.name for equation in system.equations}
+    alone: dict[Equation, Equation] = {}
+    for tensor, (number, each) in starts.items():
+        for start in each.values():
+            numbered = (f"{tensor.name}_start{'_' * k}" for k in range(len(names) + 1))
+            name = next(n for n in numbered if n not in names)
+            names.add(name)
+            places = tuple(p for k, p in enumerate(start.target.places) if k != number)
+            shape = tuple(n for k, n in enumerate(tensor.shape) if k != number)
+            made = Tensor(name, shape, tensor.kind, tensor.below)
+            alone[start] = Equation(Access(made, places), start.value)
+
+    def settle(expr: Expr) -> Expr:
+        if not isinstance(expr, Access) or expr.tensor not in starts:
+            return expr
+        number, each = starts[expr.tensor]
+        place = expr.places[number]
+        if isinstance(place, Index) or (isinstance(place, Number) and place.value >= 0):
+            return expr
+        others = tuple(p for k, p in enumerate(expr.places) if k != number)
+        value: Expr | None = None
+        for at in sorted(each):
+            first = alone[each[at]]
+            new: dict[Expr, Expr] = dict(zip(first.target.places, others, strict=True))
+            is_short = isinstance(first.value, (Number, Scalar, Access)) and all(
+                isinstance(p, Index) for p in getattr(first.value, "places", ())
+            )
+            read = substitute(first.value, new) if is_short else Access(first.target.tensor, others)
+            below = Compare("<", place, Number(Fraction(at)))
+            value = read if value is None else Where(below, value, read)
+        assert value is not None
+        return Where(Compare("<", place, ZERO), value, expr)
+
+    equations = []
+    for written in system.equations:
+        new_one = alone.get(written, written)
+        equations.append(Equation(new_one.target, rewrite_bottom_up(new_one.value, settle)))
+    read = {a.tensor for e in equations for a in find_accesses(e.value)}
+    kept = tuple(
+        new
+        for old, new in zip(system.equations, equations, strict=True)
+        if old not in alone or new.target.tensor in read
+    )
+    return replace(system, equations=kept, written=system.written or system.equations)
+
+
+def find_groups(system: System) -> tuple[tuple[Equation, ...], ...]:
+    """The equations that read what they define, those that read one another together."""
+    owners = {e.target.tensor: k for k, e in enumerate(system.equations)}
+    reach = [
+        {owners[a.tensor] for a in find_accesses(e.value) if a.tensor in owners}
+        for e in system.equations
+    ]
+    for k in range(len(reach)):  # whoever reaches k reaches what it reaches
+        through = reach[k]
+        reach = [each | through if k in each else each for each in reach]
+    groups: dict[int, list[Equation]] = {}
+    for k, equation in enumerate(system.equations):
+        if k in reach[k]:
+            first = min(m for m in reach[k] if k in reach[m])
+            groups.setdefault(first, []).append(equation)
+    return tuple(map(tuple, groups.values()))
+
+
+def find_recurrence(group: Sequence[Equation]) -> Recurrence | None:
+    """The group with the index that it runs over, or None where it is none."""
+    shared = [place for place in group[0].target.places if isinstance(place, Index)]
+    order = {equation.target.tensor: k for k, equation in enumerate(group)}
+    for index in shared:
+        if any(list(e.target.places).count(index) != 1 for e in group):
+            continue
+        made = Recurrence(index, tuple(group))
+        if all(
+            _is_before(
+                access.places[made.find_axis(access.tensor)], index, order[access.tensor] < k
+            )
+            for k, equation in enumerate(group)
+            for access in find_accesses(equation.value)
+            if access.tensor in order
+        ):
+            return made
+    return None
+
+
+def _is_before(place: Expr, index: Index, is_defined: bool) -> bool:
+    """Is it a place before that of the index, or the same of what is defined there already?"""
+    gap = (Polynomial.of(index) - Polynomial.of(place)).constant
+    return gap is not None and (gap > 0 or (gap == 0 and is_defined))
+
+
+def find_recurrence_mistakes(system: System) -> Iterator[Diagnostic]:
+    """Equations that read what they define in another way than place after place."""
+    for group in find_groups(system):
+        if find_recurrence(group) is None:
+            names = ", ".join(equation.target.tensor.name for equation in group)
+            tensors = {equation.target.tensor for equation in group}
+            reads = (
+                find_marks(equation, access)
+                for equation in group
+                for access in find_accesses(equation.value)
+                if access.tensor in tensors
+            )
+            yield Diagnostic(
+                "not-yet",
+                f"{names} {'is' if len(group) == 1 else 'are'} defined by "
+                f"{'itself' if len(group) == 1 else 'one another'}, and not place after place",
+                next(reads, ()),
+                help="a recurrence runs over one index, a place of all that recurs, and reads the "
+                "places before: h[t] = a[t]*h[t - 1] + x[t], with h[-1] = h0 on a line before",
+            )
+
+
+def order_recurrences(system: System) -> System:
+    """The equations in an order in which those that recur together stand together."""
+    groups = find_groups(system)
+    if all(len(group) == 1 for group in groups):
+        return system
+    together = {equation: group for group in groups for equation in group}
+    left = list(system.equations)
+    ordered: list[Equation] = []
+    done: set[Tensor] = {e for e in system.inputs if isinstance(e, Tensor)}
+    while left:
+        for first in left:
+            block = together.get(first, (first,))
+            own = {each.target.tensor for each in block}
+            read = {a.tensor for each in block for a in find_accesses(each.value)}
+            if read <= done | own:
+                break
+        ordered += block
+        done |= own
+        left = [each for each in left if each not in block]
+    return replace(system, equations=tuple(ordered))

@@ -1,0 +1,406 @@
+"""Recurrences in a plan: one turn of the loop, between what is computed before it and after it.
+
+    h[t] = tanh(sum[d](W[e,d] * x[t,d]) + sum[f](U[e,f] * h[t - 1,f]))     with h[-1] = h0
+
+    h_in[t,e] = sum[d](W[e,d] * x[t,d])                 before, for all places at once
+    h_t[e] = tanh(h_in_t[e] + sum[f](U[e,f] * h_before[f]))       one turn
+    h                                                   what later equations read
+
+`open_recurrences` makes such a system, which no longer recurs: slices, values of turns before, and
+what a loop leaves behind are inputs of it. Its steps are then put in order around the loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from derive.errors import refuse
+from derive.ir.nodes import (
+    ONE,
+    ZERO,
+    Access,
+    Add,
+    Along,
+    And,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Mul,
+    Not,
+    Number,
+    Or,
+    System,
+    Tensor,
+    Where,
+)
+from derive.ir.polynomial import Polynomial
+from derive.ir.recurrences import Recurrence, find_groups, find_recurrence
+from derive.ir.walk import (
+    find_all_indices,
+    find_free,
+    map_children,
+    rename_apart,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
+from derive.plan.lower.condition import settle
+from derive.plan.ops import Source, find_reads
+from derive.plan.steps import Carried, Scan
+
+if TYPE_CHECKING:
+    from derive.plan.ops import Op
+    from derive.plan.plan import Plan
+
+
+@dataclass
+class Loop:
+    """What one recurrence is made of in the opened system."""
+
+    index: Index
+    sliced: dict[tuple[Tensor, int], Tensor] = field(default_factory=dict)
+    made: dict[Tensor, Tensor] = field(default_factory=dict)  # what recurs: its value in one turn
+    before: dict[tuple[Tensor, int], Tensor] = field(default_factory=dict)  # by how many turns
+    first: dict[Tensor, list[Tensor]] = field(default_factory=dict)  # its values before the loop
+    skipped: int = 0  # of them that are no part of the tensor
+    axes: dict[Tensor, int] = field(default_factory=dict)
+    lists: dict[Tensor, str] = field(default_factory=dict)
+
+
+def open_recurrences(system: System) -> tuple[System, list[Loop]]:
+    """The system in which nothing recurs, and its loops; the system itself where it has none."""
+    found = [find_recurrence(group) for group in find_groups(system)]
+    recurrences = {each.equations[0]: each for each in found if each is not None}
+    if not recurrences:
+        return system, []
+    together = {e for each in recurrences.values() for e in each.equations}
+    opener = _Opener(system)
+    equations: list[Equation] = []
+    for equation in system.equations:
+        if equation in recurrences:
+            equations += opener.open(recurrences[equation])
+        elif equation not in together:
+            equations.append(equation)
+    loops = opener.loops
+    inputs = [t for loop in loops for t in (*loop.sliced.values(), *loop.before.values())]
+    inputs += [tensor for loop in loops for tensor in loop.made]
+    given = {*system.inputs, *inputs}
+    wanted = [*system.results]
+    for loop in loops:
+        wanted += [tensor for tensor, _ in loop.sliced]
+        wanted += [t for each in loop.first.values() for t in each]
+        wanted += [loop.made[tensor] for tensor in loop.lists]
+    results = tuple(dict.fromkeys(tensor for tensor in wanted if tensor not in given))
+    opened = replace(
+        system,
+        inputs=(*system.inputs, *inputs),
+        equations=tuple(equations),
+        results=results,
+        written=(),
+    )
+    return opened, loops
+
+
+class _Opener:
+    """The names of a system, and its loops so far."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.loops: list[Loop] = []
+        self.names = {entry.name for entry in (*system.inputs, *system.sizes)}
+        self.names |= {equation.target.tensor.name for equation in system.equations}
+        self.names |= {index.name for index in find_all_indices(system)}
+        self.outside: list[Equation] = []
+
+    def name(self, wanted: str) -> str:
+        """The name, or one like it that nothing has."""
+        numbered = (wanted, *(f"{wanted}_{k}" for k in range(2, len(self.names) + 3)))
+        found = next(name for name in numbered if name not in self.names)
+        self.names.add(found)
+        return found
+
+    def open(self, recurrence: Recurrence) -> list[Equation]:
+        """The equations of one turn, behind those of what it begins with and reads."""
+        own = {equation.target.tensor for equation in recurrence.equations}
+        self.recurrence, self.own, self.outside = recurrence, own, []
+        loop = self.loop = Loop(recurrence.index)
+        for tensor in own:
+            loop.axes[tensor] = recurrence.find_axis(tensor)
+        self.loops.append(loop)
+        self.lags = {
+            (access.tensor, lag)
+            for equation in recurrence.equations
+            for access in walk(equation.value)
+            if isinstance(access, Access) and access.tensor in own
+            for lag in (recurrence.find_lag(access),)
+            if lag
+        }
+        values = self._start() or self._peel()
+        for equation in recurrence.equations:
+            tensor = equation.target.tensor
+            name = self.name(f"{tensor.name}_{recurrence.index.name}")
+            loop.made[tensor] = self._without(tensor, name)
+        for tensor, lag in sorted(self.lags, key=lambda each: (each[0].name, each[1])):
+            name = self.name(f"{tensor.name}_before" + (f"_{lag}" if lag > 1 else ""))
+            loop.before[tensor, lag] = self._without(tensor, name)
+        turn: list[Equation] = []
+        for equation, value in zip(recurrence.equations, values, strict=True):
+            self.here = equation.target
+            target = Access(loop.made[self.here.tensor], self._others(self.here))
+            turn.append(Equation(target, self._place(value)))
+        read = {
+            access.tensor
+            for equation in self.system.equations
+            if equation not in recurrence.equations
+            for access in walk(equation.value)
+            if isinstance(access, Access)
+        }
+        kept = {*read, *self.system.results, *(tensor for tensor, _ in self.lags)}
+        for tensor in loop.made:
+            if tensor in kept:
+                loop.lists[tensor] = self.name(f"{tensor.name}_each")
+        return [*self.outside, *turn]
+
+    def _without(self, tensor: Tensor, name: str) -> Tensor:
+        axis = self.loop.axes[tensor]
+        shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
+        return Tensor(name, shape, tensor.kind, tensor.below)
+
+    def _others(self, access: Access) -> tuple[Expr, ...]:
+        axis = self.loop.axes[access.tensor]
+        return (*access.places[:axis], *access.places[axis + 1 :])
+
+    def _target(self, tensor: Tensor) -> Access:
+        return next(e.target for e in self.recurrence.equations if e.target.tensor is tensor)
+
+    def _begin(self, tensor: Tensor, value: Expr, name: str) -> None:
+        """One more value of a tensor before the loop."""
+        made = self._without(tensor, self.name(name))
+        self.loop.first.setdefault(tensor, []).append(made)
+        self.outside.append(Equation(Access(made, self._others(self._target(tensor))), value))
+
+    def _start(self) -> list[Expr] | None:
+        """The values of the equations without what stands before the first place, if it is told.
+
+        where(t - 1 < 0, h0[f], h[t - 1,f])  becomes  h[t - 1,f], and h0 the first of its values.
+        """
+        index = self.recurrence.index
+        starts: dict[tuple[Tensor, int], Expr] = {}
+        is_whole = True
+
+        def strip(expr: Expr) -> Expr:
+            match expr:
+                case Where(Compare("<", place, bound), start, Access() as read) if (
+                    bound is ZERO and read.tensor in self.own
+                ):
+                    lag = self.recurrence.find_lag(read)
+                    others, target = self._others(read), self._others(self._target(read.tensor))
+                    is_plain = all(isinstance(p, Index) for p in others)
+                    if not lag or not is_plain or len({*others}) < len(others):
+                        return expr
+                    if read.places[self.loop.axes[read.tensor]] is not place:
+                        return expr
+                    for turn in range(lag):
+                        at: dict[Expr, Expr] = {index: Number(Fraction(turn))}
+                        value = rewrite_bottom_up(substitute(start, at), _settle)
+                        new: dict[Expr, Expr] = dict(zip(others, target, strict=True))
+                        starts.setdefault((read.tensor, lag - turn), substitute(value, new))
+                    return read
+            return expr
+
+        values = []
+        for equation in self.recurrence.equations:
+            value = _map_down(equation.value, strip)
+            is_whole = is_whole and not self._is_conditioned(value)
+            values.append(value)
+        if not is_whole or any((tensor, lag) not in starts for tensor, lag in self.lags):
+            return None
+        self.loop.skipped = max(lag for _, lag in starts)
+        for tensor in dict.fromkeys(tensor for tensor, _ in starts):
+            for back in range(self.loop.skipped, 0, -1):
+                value = starts.get((tensor, back), ZERO)  # what nothing reads may be anything
+                self._begin(tensor, value, f"{tensor.name}_first")
+        for tensor in self.own - self.loop.first.keys():
+            self.loop.first[tensor] = []
+        return values
+
+    def _is_conditioned(self, expr: Expr) -> bool:
+        """Does a condition on the index decide about what recurs?"""
+        return any(
+            isinstance(part, (Compare, And, Or, Not)) and self.recurrence.index in find_free(part)
+            for part in walk(expr)
+        )
+
+    def _peel(self) -> list[Expr]:
+        """The first turn by itself, and the values of the equations for the turns behind it."""
+        index = self.recurrence.index
+        if any(lag > 1 for _, lag in self.lags):
+            raise self._refuse(
+                "it reads more than one place back, and does not say what was before"
+            )
+        later = Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
+        later = rename_apart(later, self.names)
+        self.names.add(later.name)
+        at: dict[Expr, Expr] = {index: ZERO}
+        now: dict[Tensor, Tensor] = {}
+
+        def read(expr: Expr) -> Expr:
+            if isinstance(expr, Access) and expr.tensor in now:
+                return Access(now[expr.tensor], self._others(expr))
+            return _settle(expr)
+
+        moved: dict[Expr, Expr] = {index: Add((later, Number(Fraction(1))))}
+        values = []
+        for equation in self.recurrence.equations:
+            tensor = equation.target.tensor
+            value = rewrite_bottom_up(substitute(equation.value, at), read)
+            if any(isinstance(p, Access) and p.tensor in self.own for p in walk(value)):
+                raise self._refuse("its first value is read before it is there")
+            self._begin(tensor, value, f"{tensor.name}_first")
+            now[tensor] = self.loop.first[tensor][-1]
+            value = rewrite_bottom_up(substitute(equation.value, moved), _settle)
+            if self._is_conditioned_after(value, later):
+                raise self._refuse("a condition changes it from place to place")
+            values.append(value)
+        self.shift, self.loop.index = 1, later
+        return values
+
+    def _is_conditioned_after(self, expr: Expr, later: Index) -> bool:
+        return any(
+            isinstance(part, (Compare, And, Or, Not)) and later in find_free(part)
+            for part in walk(expr)
+        )
+
+    def _refuse(self, why: str) -> Exception:
+        names = ", ".join(e.target.tensor.name for e in self.recurrence.equations)
+        return refuse(
+            "not-yet",
+            f"the recurrence of {names} has no code yet: {why}",
+            help="say what stands before the first place on a line before: h[-1,i] = h0[i]",
+        )
+
+    def _recurs(self, expr: Expr) -> bool:
+        return any(isinstance(part, Access) and part.tensor in self.own for part in walk(expr))
+
+    def _place(self, expr: Expr) -> Expr:
+        """An expression in one turn of the loop; what does not recur is computed before it."""
+        index = self.loop.index
+        if isinstance(expr, Access) and expr.tensor in self.own:
+            tensor, axis = expr.tensor, self.loop.axes[expr.tensor]
+            place = Polynomial.of(expr.places[axis])
+            shift = 1 if index is not self.recurrence.index else 0
+            lag = (Polynomial.of(index) + Polynomial.of(shift) - place).constant
+            assert lag is not None
+            if any(index in find_free(p) for p in self._others(expr)):
+                raise self._refuse("it reads itself along a diagonal")
+            now = self.loop.before[tensor, int(lag)] if lag else self.loop.made[tensor]
+            return Access(now, self._others(expr))
+        if not self._recurs(expr):
+            if index not in find_free(expr):
+                return expr
+            if isinstance(expr, (Compare, And, Or, Not)):
+                return map_children(expr, self._place)
+            return self._slice(expr)
+        match expr:
+            case Add(terms):
+                alone = [t for t in terms if not self._recurs(t)]
+                widest = max((set(find_free(t)) for t in alone), key=len, default=set())
+                merged = [t for t in alone if set(find_free(t)) <= widest]
+                if len(merged) > 1 and index in widest:
+                    rest = [self._place(t) for t in terms if t not in merged]
+                    return Add((self._slice(Add(tuple(merged))), *rest))
+            case Along(_, along) if along is index:
+                raise self._refuse("it goes along its own index")
+        return map_children(expr, self._place)
+
+    def _slice(self, expr: Expr) -> Expr:
+        """What a tensor holds at the place of a turn; one that is no tensor becomes one before."""
+        index = self.loop.index
+        if isinstance(expr, Access) and expr.places.count(index) == 1:
+            axis = expr.places.index(index)
+            others = (*expr.places[:axis], *expr.places[axis + 1 :])
+            if not any(index in find_free(place) for place in others):
+                tensor = expr.tensor
+                key = (tensor, axis)
+                if key not in self.loop.sliced:
+                    shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
+                    name = self.name(f"{tensor.name}_{self.recurrence.index.name}")
+                    self.loop.sliced[key] = Tensor(name, shape, tensor.kind, tensor.below)
+                return Access(self.loop.sliced[key], others)
+        if isinstance(expr, Access) and expr.tensor.kind != "real":
+            raise self._refuse(f"it reads {expr.tensor.name} in a way that cannot be cut in turns")
+        order = [index if i is self.recurrence.index else i for i in self.here.places]
+        free = find_free(expr)
+        axes = (*(i for i in order if i in free), *(i for i in free if i not in order))
+        made = Tensor(self.name(f"{self.here.tensor.name}_in"), tuple(i.extent for i in axes))
+        self.outside.append(Equation(Access(made, axes), expr))
+        return self._slice(Access(made, axes))
+
+
+def _settle(expr: Expr) -> Expr:
+    """Choices that are decided taken; a bracket that does not hold makes its product 0."""
+    match settle(expr, ()):
+        case Mul(factors) if ZERO in factors:
+            return ZERO
+        case Mul(factors) if ONE in factors:
+            kept = tuple(factor for factor in factors if factor is not ONE)
+            return Mul(kept) if len(kept) > 1 else (kept or (ONE,))[0]
+        case settled:
+            return settled
+
+
+def _map_down(expr: Expr, act: object) -> Expr:
+    """`act` on every node, outer ones first; what it changed is not looked into."""
+    assert callable(act)
+    new: Expr = act(expr)
+    return map_children(expr, lambda part: _map_down(part, act)) if new is expr else new
+
+
+def close_recurrences(plan: Plan, system: System, loops: list[Loop]) -> Plan:
+    """The plan of an opened system as that of the formula: its steps in order around the loops."""
+    results: dict[str, Op] = {
+        tensor.name: op for tensor, op in zip(plan.system.results, plan.results, strict=True)
+    }
+    ranks: dict[str, int] = {}
+    for k, loop in enumerate(loops):
+        ranks |= {t.name: 2 * k + 1 for t in (*loop.sliced.values(), *loop.before.values())}
+        ranks |= {tensor.name: 2 * k + 2 for tensor in loop.made}
+    for step in plan.steps:
+        ranks[step.name] = max((ranks.get(name, 0) for name in find_reads(step.op)), default=0)
+    for k, loop in enumerate(loops):  # what a turn makes belongs to it, whatever it reads
+        waiting = [name for t in loop.lists for name in find_reads(results[loop.made[t].name])]
+        for name in waiting:
+            ranks[name] = max(ranks[name], 2 * k + 1)
+    steps = tuple(sorted(plan.steps, key=lambda step: ranks[step.name]))
+    at = [ranks[step.name] for step in steps]
+
+    def find(tensor: Tensor) -> Op:
+        return results.get(tensor.name, Source(tensor.name, ()))
+
+    scans = []
+    for k, loop in enumerate(loops):
+        carried = tuple(
+            Carried(
+                tensor.name,
+                each,
+                tuple(find(t) for t in loop.first.get(tensor, [])),
+                find(loop.made[tensor]),
+                tuple((t.name, lag) for (own, lag), t in loop.before.items() if own is tensor),
+                loop.skipped if loop.first.get(tensor) else 0,
+                loop.axes[tensor],
+            )
+            for tensor, each in loop.lists.items()
+        )
+        sliced = tuple((made.name, find(t), axis) for (t, axis), made in loop.sliced.items())
+        first = sum(rank < 2 * k + 1 for rank in at)
+        last = sum(rank <= 2 * k + 1 for rank in at) - 1
+        scans.append(Scan(loop.index, first, last, sliced, carried))
+    made = {tensor for loop in loops for tensor in loop.made}
+    found = []
+    for tensor in system.results:
+        axes = tuple(Index(f"{tensor.name}@{k}", n) for k, n in enumerate(tensor.shape))
+        found.append(Source(tensor.name, axes) if tensor in made else results[tensor.name])
+    return replace(plan, system=system, steps=steps, results=tuple(found), scans=tuple(scans))

@@ -1,0 +1,237 @@
+"""Recurrences: a table of formulas with code by hand, shown, evaluated, built and checked."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from derive import DeriveError, build, check, evaluate_loops, gradient, parse, show
+
+GATES = {
+    "i": "sigmoid(sum[d](W_i[e,d] * x[n,t,d]) + sum[k](U_i[e,k] * h[n,t - 1,k]))",
+    "f": "sigmoid(sum[d](W_f[e,d] * x[n,t,d]) + sum[k](U_f[e,k] * h[n,t - 1,k]))",
+    "g": "tanh(sum[d](W_g[e,d] * x[n,t,d]) + sum[k](U_g[e,k] * h[n,t - 1,k]))",
+    "o": "sigmoid(sum[d](W_o[e,d] * x[n,t,d]) + sum[k](U_o[e,k] * h[n,t - 1,k]))",
+}
+LSTM = "\n".join(
+    [
+        "x[B, T, D]; W_i, W_f, W_g, W_o[E, D]; U_i, U_f, U_g, U_o[E, E]",
+        "h[n,-1,e] = 0; c[n,-1,e] = 0",
+        *(f"{gate}[n,t,e] = {value}" for gate, value in GATES.items()),
+        "c[n,t,e] = f[n,t,e] * c[n,t - 1,e] + i[n,t,e] * g[n,t,e]",
+        "h[n,t,e] = o[n,t,e] * tanh(c[n,t,e])",
+        "return h, c",
+    ]
+)
+
+
+def linear(a, x, h0):
+    """A linear recurrence of numbers."""
+    out, h = [], h0
+    for t in range(len(x)):
+        h = a[t] * h + x[t]
+        out.append(h)
+    return torch.stack(out)
+
+
+def linear_late(a, x, h0):
+    """The same one turn late."""
+    out, h = [], h0
+    for t in range(len(x)):
+        out.append(h * 1.0)
+        h = a[t] * h + x[t]
+    return torch.stack(out)
+
+
+def lstm(x, *weights):
+    """A cell with four gates, by torch's own module."""
+    steps, states, h = [], [], x.new_zeros(x.shape[0], weights[0].shape[0])
+    c = h
+    for t in range(x.shape[1]):
+        i, f, g, o = (x[:, t] @ weights[k].T + h @ weights[k + 4].T for k in range(4))
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        steps.append(h)
+        states.append(c)
+    return torch.stack(steps, 1), torch.stack(states, 1)
+
+
+def delta(q, k, v, beta):
+    """A memory that is corrected by what it does not know yet."""
+    state, out = q.new_zeros(k.shape[1], v.shape[1]), []
+    for t in range(len(q)):
+        state = state + torch.outer(k[t], beta[t] * (v[t] - k[t] @ state))
+        out.append(q[t] @ state)
+    return torch.stack(out)
+
+
+def viterbi(e, a, p):
+    """The best score of a path."""
+    best = p + e[0]
+    for t in range(1, e.shape[0]):
+        best = (best[:, None] + a).amax(0) + e[t]
+    return best.max()
+
+
+def masked(x, m, h0):
+    """Steps that a mask leaves out."""
+    out, h = [], h0
+    for t in range(x.shape[1]):
+        h = torch.where(m[:, t, None], torch.tanh(x[:, t] + h), h)
+        out.append(h)
+    return torch.stack(out, 1)
+
+
+def filtered(y, q, r):
+    """A filter of one number."""
+    out, m, p = [], 0.0, 1.0
+    for each in y:
+        before = p + q
+        gain = before / (before + r)
+        m = m + gain * (each - m)
+        p = (1 - gain) * before
+        out.append(m)
+    return torch.stack(out)
+
+
+def two_back(x):
+    """Two places back."""
+    out = [torch.zeros(()), torch.ones(())]
+    for each in x:
+        out.append(out[-1] + out[-2] + each)
+    return torch.stack(out[2:])
+
+
+def guarded(a, x):
+    """Nothing stands before the first place."""
+    out = [x[0]]
+    for t in range(1, len(x)):
+        out.append(a[t] * out[-1] + x[t])
+    return torch.stack(out)
+
+
+def waves(u0, k):
+    """Four steps of the heat equation on a ring."""
+    out, u = [], u0
+    for _ in range(4):
+        u = u + k * (u.roll(-1) - 2 * u + u.roll(1))
+        out.append(u)
+    return torch.stack(out)
+
+
+# formula, code by hand, shapes of the arguments
+TABLE = {
+    "linear": (
+        "a, x[T]; scalar h0\nh[-1] = h0\nh[t] = a[t] * h[t - 1] + x[t]",
+        linear,
+        [(4,), (4,), ()],
+    ),
+    "begun in the tensor": (
+        "a, x[T]\nindex s < T - 1\nh[0] = x[0]\nh[s + 1] = a[s + 1] * h[s] + x[s + 1]",
+        guarded,
+        [(4,), (4,)],
+    ),
+    "guarded": ("a, x[T]\nh[t] = a[t] * h[t - 1] * [t >= 1] + x[t]", guarded, [(4,), (4,)]),
+    "lstm": (LSTM, lstm, [(2, 4, 3), *[(5, 3)] * 4, *[(5, 5)] * 4]),
+    "delta rule": (
+        """q, k[T, K]; v[T, V]; beta[T]
+        S[-1,i,j] = 0
+        u[t,j] = beta[t] * (v[t,j] - sum[i](S[t - 1,i,j] * k[t,i]))
+        S[t,i,j] = S[t - 1,i,j] + k[t,i] * u[t,j]
+        o[t,j] = sum[i](S[t,i,j] * q[t,i])""",
+        delta,
+        [(4, 3), (4, 3), (4, 2), (4,)],
+    ),
+    "viterbi": (
+        """e[T, S]; A[S, S]; p[S]; index t < T - 1
+        d[0,s] = p[s] + e[0,s]
+        d[t + 1,s] = max[r](d[t,r] + A[r,s]) + e[t + 1,s]
+        best = max[s](d[T - 1,s])""",
+        viterbi,
+        [(4, 3), (3, 3), (3,)],
+    ),
+    "masked": (
+        """x[B, T, D]; bool m[B, T]; h0[B, D]
+        h[b,-1,d] = h0[b,d]
+        h[b,t,d] = where(m[b,t], tanh(x[b,t,d] + h[b,t - 1,d]), h[b,t - 1,d])""",
+        masked,
+        [(2, 4, 3), (2, 4), (2, 3)],
+    ),
+    "filter": (
+        """y[T]; scalar q = 0.5, r = 0.25
+        m[-1] = 0; P[-1] = 1
+        before[t] = P[t - 1] + q
+        K[t] = before[t] / (before[t] + r)
+        m[t] = m[t - 1] + K[t] * (y[t] - m[t - 1])
+        P[t] = (1 - K[t]) * before[t]
+        return m""",
+        filtered,
+        [(4,), (), ()],
+    ),
+    "two places back": (
+        "x[T]; h[-1] = 1; h[-2] = 0; h[t] = h[t - 1] + h[t - 2] + x[t]",
+        two_back,
+        [(4,)],
+    ),
+    "on a ring": (
+        """u0[N]; scalar k; index i < N; index t < 4
+        u[-1,i] = u0[i]
+        u[t,i] = u[t - 1,i] + k * (u[t - 1,(i + 1) % N] - 2 * u[t - 1,i] + u[t - 1,(i - 1) % N])""",
+        waves,
+        [(5,), ()],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_recurrences_are_shown_evaluated_and_built(name):
+    text, by_hand, shapes = TABLE[name]
+    formula = parse(text)
+    assert show(parse(show(formula))) == show(formula)
+    built = build(formula)
+    assert built.judge().agrees
+    assert " in " in built.source and "torch.stack(" in built.source
+    assert build(formula, cells=False).judge().agrees
+    torch.manual_seed(0)
+    values = {}
+    for entry, shape in zip(built.system.inputs, shapes, strict=True):
+        value = torch.rand(shape, dtype=torch.float64) + 0.25
+        values[entry.name] = value > 0.75 if getattr(entry, "kind", "") == "bool" else value
+        if not shape:
+            values[entry.name] = float(value)
+    expected = by_hand(*values.values())
+    found = evaluate_loops(formula, values)
+    torch.testing.assert_close(found, expected, check_dtype=False)
+    torch.testing.assert_close(built.function(**values), expected, check_dtype=False)
+
+
+def test_gradients_go_through_a_built_recurrence():
+    built = build(TABLE["linear"][0])
+    a, x = (torch.rand(4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    assert torch.autograd.gradcheck(lambda a, x: built.function(a, x, 0.5), (a, x))
+    with pytest.raises(DeriveError, match="no gradient in the notation yet"):
+        gradient(parse(TABLE["linear"][0]))
+
+
+def test_code_is_checked_against_a_recurrence():
+    assert check(linear, TABLE["linear"][0]).same is True
+    assert check(linear_late, TABLE["linear"][0]).same is False
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x[T]; h[t] = h[t] + x[t]", "is defined by itself, and not place after place"),
+        ("x[T]; h[t] = h[t - 1] + x[t]", "may read outside h"),
+        ("x[T]; h[-1] = 0; h[t] = h[t - 2] + x[t]", "may read outside h"),
+        ("x[T]; h[-1] = 0; h[t] = h[t + 1] + x[t]", "may read outside h"),
+        ("x[T]; h[-2] = 0; h[t] = h[t - 2] + x[t]", "no equation gives h a value at -1"),
+        ("x[T]; h[-1] = 0; h[-1] = 1; h[t] = h[t - 1] + x[t]", "each place once"),
+        ("x[T]; g[t] = h[t] + x[t]; h[t] = g[t]", "h is used before it is defined"),
+        ("d[N, N]; y[-1,j] = 0; y[i,j] = d[i,j] + y[i - 1,j] + y[i,j - 1] * [j >= 1]", "place"),
+    ],
+)
+def test_what_does_not_recur_place_after_place_is_refused(text, says):
+    with pytest.raises(DeriveError) as caught:
+        build(parse(text))
+    assert says in caught.value.diagnostic.says
