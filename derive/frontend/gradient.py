@@ -89,13 +89,7 @@ def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") ->
     Raises DeriveError for names that are no real arguments, for results that do not depend on one,
     and for what has no derivative in the notation.
     """
-    system = to_system(formula)
-    if find_groups(system):
-        raise refuse(
-            "not-yet",
-            "a recurrence has no gradient in the notation yet",
-            help="build it: torch differentiates the function",
-        )
+    system = _read(formula)
     wanted = [wrt] if isinstance(wrt, str) else list(wrt)
     tensors = [e.name for e in system.inputs if isinstance(e, Tensor) and _is_real(e)]
     return _write(formula, _Reverse(system, wanted or tensors).make(), name)
@@ -115,11 +109,22 @@ def find_backward(formula: Formula) -> Backward:
 
     The gradient by a single number comes in like any other.
     """
-    system = to_system(formula)
+    system = _read(formula)
     wanted = [e.name for e in system.inputs if _is_real(e)]
     reverse = _Reverse(system, wanted, is_backward=True)
     found = _write(formula, reverse.make(), "")
     return Backward(found, reverse.given, reverse.made)
+
+
+def _read(formula: Formula) -> System:
+    system = to_system(formula)
+    if find_groups(system):
+        raise refuse(
+            "not-yet",
+            "a recurrence has no gradient in the notation yet",
+            help="build it: torch differentiates the function",
+        )
+    return system
 
 
 def _write(formula: Formula, made: System, name: str) -> Formula:
