@@ -1,9 +1,13 @@
-"""What all tests share: one thread, and two measures of the effort of properties."""
+"""What all tests share: one thread, two measures of properties, one process for most checks."""
 
 import os
+import resource
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
+
+from derive.checker.runs.processes import MOST_MEMORY
 
 # One thread, so that runs are alike on any machine; set before torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -35,11 +39,21 @@ def pytest_itemcollected(item):
 
 @pytest.fixture(autouse=True)
 def one_process(request, monkeypatch):
-    """The first case of each test checks code in processes of its own, as a person does.
+    """The first case of each test, and each slow one, checks code in processes of its own.
 
-    The others check it in this one, as where a system cannot fork, in a third of the time. A test
+    That is what a person's check does. The other cases check it in this one, as where a system
+    cannot fork, in a third of the time, and with as little memory as those processes have. A test
     marked `processes` is about them.
     """
-    case = getattr(request.node, "callspec", None)
-    if case and any(case.indices.values()) and not request.node.get_closest_marker("processes"):
-        monkeypatch.delattr(os, "fork", raising=False)
+    node = request.node
+    case = getattr(node, "callspec", None)
+    marked = any(map(node.get_closest_marker, ("processes", "slow")))
+    if marked or case is None or not any(case.indices.values()):
+        yield
+        return
+    monkeypatch.delattr(os, "fork", raising=False)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MOST_MEMORY, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
