@@ -247,7 +247,9 @@ def _write_backward(passes: Passes, system: System, given: Sequence[str]) -> str
             zeros = f"{printer.like}.new_zeros({shape or '()'})"
             value = f"{zeros} if {name} is None else {name}.to({printer.dtype})"
             fill += fit_assignment(name, value)
-    head = write_sizes(plan.system, lambda size: _is_in(size, [*fill, *body]))
+    sure = [entry for entry in plan.system.inputs if entry not in seeds]  # they may be None
+    told = replace(plan.system, inputs=tuple(sure))
+    head = write_sizes(told, lambda size: _is_in(size, [*fill, *body]))
     if not is_one:
         places = [given.index(name) for name in flags]
         listed = ", ".join(flags.values())

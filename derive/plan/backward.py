@@ -102,10 +102,13 @@ def cut(system: System, gradients: System, kept: tuple[str, ...]) -> tuple[Syste
     inputs = (*gradients.inputs, *(made[name] for name in used))
     whole = replace(gradients, inputs=inputs, equations=tuple(equations))
     read = [e for e in inputs if not isinstance(e, Tensor) or e.name in needed]
+    outside = {entry.name for entry in (*system.inputs, *(made[name] for name in used))}
+    # A gradient that comes in may be None: the other arguments stand first, and tell the sizes.
+    read.sort(key=lambda entry: entry.name not in outside)
     short = replace(whole, inputs=tuple(read))
-    own_inputs = {entry.name for entry in system.inputs}
-    has_real = any(getattr(e, "kind", "") == "real" and e.name in own_inputs for e in read)
-    backward = short if has_real and not find_open_sizes(short) else whole
+    sure = replace(short, inputs=tuple(e for e in read if e.name in outside))
+    has_real = any(getattr(entry, "kind", "") == "real" for entry in sure.inputs)
+    backward = short if has_real and not find_open_sizes(sure) else whole
     own = {each.target.tensor.name: each.target.tensor for each in system.equations}
     results = [tensor.name for tensor in system.results]
     more = tuple(own[name] for name in used if name not in results)

@@ -1,0 +1,213 @@
+"""The table of formula and transform: every file of the library under every one of torch's."""
+
+import functools
+
+import pytest
+import torch
+from torch.func import grad, jvp, vmap
+
+from derive import build
+from derive.formulas import find_formula, load_formulas
+from derive.frontend.system import to_system
+from derive.judge.compare import _spell
+from derive.judge.samples import choose_sizes, draw_inputs
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),
+]
+
+FEW = ("relative_attention", "masked_attention", "layer_norm", "graph_attention", "token_attention")
+
+
+class Case(torch.nn.Module):
+    """A file's function of its tensors alone, and draws of them."""
+
+    def __init__(self, name, **options):
+        super().__init__()
+        self.name = name
+        formula = find_formula(name)
+        self.system = to_system(formula)
+        self.function = built(name, **options).function
+        first = choose_sizes(self.system, 1)[0]
+        told = {size.name: first[size.name] for size in self.system.sizes}
+        draws = choose_sizes(self.system, 40, fixed=told)
+        self.sizes = sorted(draws, key=lambda draw: 1 in draw.values())[:3]
+        first = draw_inputs(self.system, self.sizes[0], 0)
+        self.fixed = {n: v for n, v in first.items() if not torch.is_tensor(v)}
+        self.names = [n for n in first if n not in self.fixed]
+
+    def draw(self, number=0, dtype=torch.float64):
+        values = draw_inputs(self.system, self.sizes[number], number)
+        return [
+            values[n].to(dtype) if values[n].is_floating_point() else values[n] for n in self.names
+        ]
+
+    def forward(self, *tensors):
+        given = dict(zip(self.names, tensors, strict=True))
+        found = self.function(**_spell(self.function, {**given, **self.fixed}))
+        return found if isinstance(found, tuple) else (found,)
+
+    def split(self, number=0):
+        """The function of its real tensors alone, and these."""
+        values = self.draw(number)
+        places = [k for k, value in enumerate(values) if value.is_floating_point()]
+
+        def call(*given):
+            whole = [*values]
+            for place, value in zip(places, given, strict=True):
+                whole[place] = value
+            return self(*whole)
+
+        return call, [values[k] for k in places]
+
+
+@functools.cache
+def built(name, **options):
+    return build(find_formula(name), **options)
+
+
+def alike(found, wanted, **how):
+    how = how or dict(rtol=1e-9, atol=1e-9)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True, **how)
+
+
+def weigh(results):
+    """One number out of all results that have gradients."""
+    total = 0.0
+    for number, each in enumerate(results):
+        if each.requires_grad or each.is_floating_point():
+            total = total + (each * each.detach().cos()).sum() * (number + 1)
+    return total
+
+
+def compiled(name):
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    torch.compiler.reset()
+    case = Case(name)
+    counter = CompileCounterWithBackend("aot_eager")
+    program = torch.compile(case, fullgraph=True, dynamic=True, backend=counter)
+    with torch.fx.experimental._config.patch(
+        use_duck_shape=False
+    ):  # sizes that are equal by chance
+        alike(program(*case.draw()), case(*case.draw()))
+    once = counter.frame_count  # a number among the arguments has the backend called twice
+    for number in range(1, len(case.sizes)):
+        alike(program(*case.draw(number)), case(*case.draw(number)))
+    assert counter.frame_count == once
+
+
+def exported(name):
+    case = Case(name)
+    values = case.draw()
+    shapes = tuple(dict.fromkeys(range(v.ndim), torch.export.Dim.AUTO) for v in values)
+    program = torch.export.export(case, tuple(values), dynamic_shapes=(shapes,)).module()
+    for number in range(len(case.sizes)):
+        alike(program(*case.draw(number)), case(*case.draw(number)))
+
+
+def batched(name):
+    case = Case(name)
+    call, values = case.split()
+    for k, value in enumerate(values):
+        stack = torch.stack([value, value * 1.25, value * 0.5])
+        places = tuple(0 if n == k else None for n in range(len(values)))
+        found = vmap(call, places)(*values[:k], stack, *values[k + 1 :])
+        single = [call(*values[:k], one, *values[k + 1 :]) for one in stack]
+        alike(found, [torch.stack(each) for each in zip(*single, strict=True)])
+
+
+def differentiated(name):
+    call, values = Case(name).split()
+    found = grad(lambda *v: weigh(call(*v)), tuple(range(len(values))))(*values)
+    leaves = [v.clone().requires_grad_() for v in values]
+    alike(found, torch.autograd.grad(weigh(call(*leaves)), leaves))
+
+
+def pushed_forward(name):
+    call, values = Case(name, cells=False).split()
+    tangents = tuple(torch.linspace(-1, 1, v.numel(), dtype=v.dtype).view(v.shape) for v in values)
+    primal, forward = jvp(lambda *v: weigh(call(*v)), tuple(values), tangents)
+    leaves = [v.clone().requires_grad_() for v in values]
+    slopes = torch.autograd.grad(weigh(call(*leaves)), leaves)
+    backward = sum((s * t).sum() for s, t in zip(slopes, tangents, strict=True))
+    alike([primal, forward], [weigh(call(*values)), backward])
+
+
+def under_autocast(name):
+    case = Case(name)
+    values = case.draw(dtype=torch.float32)
+    leaves = [v.requires_grad_() if v.is_floating_point() else v for v in values]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = case(*leaves)
+    weigh([each.float() for each in found]).backward()
+    for one, other in zip(found, case(*case.draw()), strict=True):
+        scale = max(1.0, float(other.abs().nan_to_num(0, 0, 0).max()))
+        torch.testing.assert_close(one.double() / scale, other / scale, rtol=0.2, atol=0.1)
+
+
+def on_meta(name):
+    case = Case(name)
+    found = case(*(v.to("meta") for v in case.draw()))
+    for one, other in zip(found, case(*case.draw()), strict=True):
+        assert (one.device.type, one.shape, one.dtype) == ("meta", other.shape, other.dtype)
+
+
+def on_fakes(name):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    case = Case(name)
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    fakes = [mode.from_tensor(v, static_shapes=False) for v in case.draw()]
+    with mode:
+        found = case(*fakes)
+    for one, other in zip(found, case(*case.draw()), strict=True):
+        assert (tuple(map(int, one.shape)), one.dtype) == (tuple(other.shape), other.dtype)
+
+
+def in_other_strides(name):
+    """Places stored in reverse, every second element, and one entry repeated."""
+    case = Case(name)
+    values = case.draw()
+    wanted = case(*values)
+    back = [v.permute(*reversed(range(v.ndim))).contiguous() for v in values]
+    alike(case(*(v.permute(*reversed(range(v.ndim))) for v in back)), wanted)
+    wide = [v.repeat_interleave(2, -1)[..., ::2] if v.ndim else v for v in values]
+    alike(case(*wide), wanted)
+    flat = [v[:1].expand(v.shape) if v.ndim else v for v in values]
+    alike(case(*flat), case(*(v.contiguous() for v in flat)))
+
+
+def in_float32(name):
+    case = Case(name)
+    found = case(*case.draw(dtype=torch.float32))
+    wanted = case(*case.draw())
+    assert all(each.dtype == torch.float32 for each in found)
+    alike([each.double() for each in found], wanted, rtol=1e-3, atol=1e-3)
+
+
+TRANSFORMS = {
+    "compile": compiled,
+    "export": exported,
+    "vmap": batched,
+    "grad": differentiated,
+    "jvp": pushed_forward,
+    "autocast": under_autocast,
+    "meta": on_meta,
+    "fake": on_fakes,
+    "strides": in_other_strides,
+    "float32": in_float32,
+}
+TABLE = [
+    pytest.param(name, kind, id=f"{name}-{kind}", marks=() if name in FEW else pytest.mark.slow)
+    for name in load_formulas()
+    for kind in TRANSFORMS
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), TABLE)
+def test_a_formula_under_a_transform(name, kind):
+    TRANSFORMS[kind](name)
