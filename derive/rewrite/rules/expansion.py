@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING
 
@@ -370,6 +371,7 @@ def expand(expr: Expr, *, differences: bool) -> Expr | None:
             return None
 
 
+@lru_cache(maxsize=1 << 10)
 def _expand(expr: Expr, *, steps: int) -> tuple[Expr, int] | None:
     """The polynomial, and how many differences were multiplied by one another before."""
     free = {*find_free(expr)}
