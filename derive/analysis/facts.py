@@ -267,11 +267,10 @@ def is_nonnegative(value: Polynomial, facts: Facts = ()) -> bool:
     for count in range(min(len(facts), _MOST_FACTS) + 1):
         for chosen in combinations(facts, count):
             rest = value
-            for fact in chosen:  # as often as what both are made of stands in the value
-                times = (rest.terms[m] / n for m, n in fact.terms.items() if m and m in rest.terms)
-                rest = rest - fact * Polynomial.of(max(next(times, Fraction(1)), Fraction(1)))
-            low = _find_sum_range(rest).low
-            if low is not None and is_never_negative(low):
+            for fact in chosen:  # as often as the first that both are made of stands in the value
+                shared = (rest.terms[m] / n for m, n in fact.terms.items() if m and m in rest.terms)
+                rest = rest - fact * Polynomial.of(max(next(shared, 1), Fraction(1)))
+            if (low := _find_sum_range(rest).low) is not None and is_never_negative(low):
                 return True
     return any(is_nonnegative(each, facts) for each in _open_quotient(value)) if facts else False
 
