@@ -262,7 +262,7 @@ def _use_plainly(function: Callable[..., Any], *values: Any, **named: Any) -> An
     for value in (*values, *named.values()):
         for each in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(each, (SymbolicInt, SymbolicFloat)):
-                each.watch.lose(to_expr(each))
+                each.watch.fix(to_expr(each))
     return function(*map(plain, values), **named)
 
 

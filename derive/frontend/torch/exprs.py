@@ -230,7 +230,7 @@ def choose_truth(condition: Expr, then: Expr, other: Expr) -> Expr:
 
 
 def negate_truth(condition: Expr) -> Expr:
-    """The contrary; a relation between what is never nan turns round."""
+    """The negation; a relation between what is never nan turns round."""
     match condition:
         case Truth(value):
             return Truth(not value)

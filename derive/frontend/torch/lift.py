@@ -94,9 +94,9 @@ def lift(
                 new: dict[Expr, Expr] = {Size(size): other}
                 arguments = {n: substitute_shape(each, new) for n, each in arguments.items()}
             continue
-        lost = [size for size in trace.watch.lost if size not in fixed]
-        if lost:
-            fixed = _extend(fixed, lost)
+        more = tuple(size for size in trace.watch.fixed if size not in fixed)
+        if more:
+            fixed = _extend(fixed, more)
             continue
         lifted = replace(_finish(trace, run.shadows, arguments, fixed), merged=merged)
         more = _judge(lifted, function, arguments, run, sizes) if is_judged else ()
@@ -259,7 +259,7 @@ def _keep(
 
 
 def _make(trace: Trace, entry: Tensor | ScalarInput | Size) -> Any:
-    """An argument for the run, tied to what it stands for."""
+    """An argument for the run, known as what it stands for."""
     import torch
 
     if isinstance(entry, Size):
@@ -278,7 +278,7 @@ def _make(trace: Trace, entry: Tensor | ScalarInput | Size) -> Any:
         value = torch.rand(lengths, dtype=torch.float64) + 0.5
     indices = tuple(trace.index(extent) for extent in entry.shape)
     places = tuple(map(at, indices))
-    trace.tie(value, Shadow(indices, places, Buffer(indices, Access(entry, places), entry.kind)))
+    trace.attach(value, Shadow(indices, places, Buffer(indices, Access(entry, places), entry.kind)))
     return value
 
 

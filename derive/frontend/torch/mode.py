@@ -91,7 +91,7 @@ def answer_query(
     """The answer; a size knows its name."""
     tensor, name = args[0], name_of(function)
     out = function(*args, **named)
-    if not trace.is_tied(tensor):
+    if not trace.is_known(tensor):
         return out
     if name in _SIZE_NAMES:
         asked = named.get("dim", args[1] if len(args) > 1 else None)
@@ -110,11 +110,11 @@ def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
     if name in {"numel", "nelement"}:
         return _multiply(trace, shadow, 0)
     if name == "__len__":
-        trace.watch.lose(shadow.shape[0])  # `len(x)` hands a plain number on
+        trace.watch.fix(shadow.shape[0])  # `len(x)` hands a plain number on
         return lengths[0]
     if name == "stride":
         if not tensor.is_contiguous():
-            trace.watch.lose(*shadow.shape)
+            trace.watch.fix(*shadow.shape)
             return tensor.stride() if asked is None else tensor.stride(asked)
         lengths = tuple(_multiply(trace, shadow, k + 1) for k in range(shadow.rank))
         return lengths if asked is None else lengths[asked]
@@ -144,12 +144,12 @@ def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
             return SymbolicFloat(out, value, trace.watch)
         if name == "item" and shadow.kind == "int":
             return make_int(out, Polynomial.of(value), trace.watch)
-        trace.watch.lose(value)
+        trace.watch.fix(value)
         return out
     if shadow.rank and shadow.kind != "bool" and name in {"tolist", "numpy", "__array__"}:
         inside = trace.read(shadow, shadow.indices)
         if not _is_data(inside):  # positions or constants: numbers that hold in this run
-            trace.watch.lose(*shadow.shape, inside)
+            trace.watch.fix(*shadow.shape, inside)
             return out
     raise _fail(
         trace,
@@ -238,7 +238,7 @@ def _answer(
     written = find_written(name, known.is_write if known else None, args, named)
     problem = _prepare(trace, name, written, args, named) if written else None
     out = function(*_strip(args), **_strip(named))  # what numbers carry is the op's to read
-    _tie_all(Call(trace, name, args, named, out), known, written, problem)
+    _attach_results(Call(trace, name, args, named, out), known, written, problem)
     return out
 
 
@@ -256,11 +256,11 @@ def _prepare(
 ) -> DeriveError | None:
     """Before a write: the tensors are known as they are; a reason why the write is not told."""
     for tensor in written:
-        if not trace.is_tied(tensor):
+        if not trace.is_known(tensor):
             try:
-                trace.tie(tensor, trace.shadow(tensor))
+                trace.attach(tensor, trace.shadow(tensor))
             except PoisonedError as error:
-                trace.tie(tensor, Poison(error.error))
+                trace.attach(tensor, Poison(error.error))
     if len(written) > 1:
         return trace.refuse("lift-write", f"{name} writes into several tensors")
     if is_reading_what_it_writes(name, args, named):
@@ -286,7 +286,7 @@ def make_precise(
     return function, args, named
 
 
-def _tie_all(
+def _attach_results(
     call: Call, known: Op | None, written: tuple[Any, ...], problem: DeriveError | None
 ) -> None:
     """Say of every tensor that came out, or that was written into, what it is."""
@@ -299,7 +299,7 @@ def _tie_all(
             raise problem
         shadows = _compute(call, known)
         if tensors and shadows is not None:
-            _tie(call, tensors, shadows, is_view=known is not None and known.is_view)
+            _attach(call, tensors, shadows, is_view=known is not None and known.is_view)
         for tensor in written:
             _disown(trace, tensor)
         for tensor in (*tensors, *written):
@@ -320,7 +320,7 @@ def _require_room(call: Call, tensor: Any) -> None:
     import torch
 
     trace = call.trace
-    if tensor.dtype.is_floating_point or tensor.dtype is torch.bool or not trace.is_tied(tensor):
+    if tensor.dtype.is_floating_point or tensor.dtype is torch.bool or not trace.is_known(tensor):
         return
     shadow = trace.shadow(tensor)
     most = torch.iinfo(tensor.dtype).max
@@ -330,7 +330,7 @@ def _require_room(call: Call, tensor: Any) -> None:
 
 
 def _disown(trace: Trace, tensor: Any) -> None:
-    """After a write: what lies in the same memory and is no view of the same buffer is lost."""
+    """After a write: of what lies in the same memory only views of the same buffer are known."""
     reason = trace.refuse("lift-write", "memory is written that another tensor reads unseen")
     trace.memory.poison(tensor, reason, trace.shadow(tensor).buffer)
 
@@ -350,7 +350,7 @@ def _compute(call: Call, known: Op | None) -> Any:
         found = base.act(replace(call, name=call.name[:-1]))
         if base.is_view:
             _check(call, call.args[0], found)
-            trace.tie(call.args[0], found)
+            trace.attach(call.args[0], found)
         else:
             write(trace, trace.shadow(call.args[0]), found)
         return None
@@ -371,7 +371,7 @@ _RANDOM = (
 RANDOM = frozenset(_RANDOM.split())
 
 
-def _tie(call: Call, tensors: tuple[Any, ...], found: Any, *, is_view: bool) -> None:
+def _attach(call: Call, tensors: tuple[Any, ...], found: Any, *, is_view: bool) -> None:
     shadows = (found,) if isinstance(found, Shadow) else tuple(found)
     trace = call.trace
     if len(shadows) != len(tensors):
@@ -384,7 +384,7 @@ def _tie(call: Call, tensors: tuple[Any, ...], found: Any, *, is_view: bool) -> 
                 _disown(trace, tensor)
             continue
         shared = not is_view or _is_shared(tensor, call.args[0])
-        trace.tie(tensor, shadow if shared else trace.copy(shadow))
+        trace.attach(tensor, shadow if shared else trace.copy(shadow))
         if is_view:
             trace.note_view(shadow)
 
@@ -413,4 +413,4 @@ def _poison(
         if any(tensor is each for each in call.args):
             call.trace.memory.poison(tensor, reason)
         else:
-            call.trace.tie(tensor, Poison(reason))
+            call.trace.attach(tensor, Poison(reason))

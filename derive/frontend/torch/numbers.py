@@ -3,7 +3,7 @@
     SymbolicInt(int)      carries a Polynomial over sizes: what `x.shape[0]`, `len(x)` give
     SymbolicFloat(float)  carries an expression: `sqrt(D)`, `D ** -0.5`, a scalar argument
 
-Both are ordinary numbers to torch and to Python. A `Watch` hears where what they carry gets lost:
+Both are ordinary numbers to torch and to Python. A `Watch` records where they become plain numbers:
 `range(S)`, `int(S / 2)`, `S == T`; and under which conditions on the sizes the code ran as it did.
 """
 
@@ -53,19 +53,19 @@ class Condition:
 
 
 class Watch:
-    """What was lost on the way: sizes that became numbers, and conditions the run rests on."""
+    """Sizes that became plain numbers on the way, and conditions that the run rests on."""
 
     def __init__(self) -> None:
-        self.lost: dict[str, None] = {}
+        self.fixed: dict[str, None] = {}
         self.notes: dict[Condition, None] = {}
         self.branches: dict[str, None] = {}
 
-    def lose(self, *exprs: Expr) -> None:
+    def fix(self, *exprs: Expr) -> None:
         """The sizes in these expressions went on as plain numbers; a scalar must not."""
         for expr in exprs:
             for part in walk(expr):
                 if isinstance(part, Size):
-                    self.lost[part.name] = None
+                    self.fixed[part.name] = None
                 elif isinstance(part, Scalar):
                     self.branches[part.name] = None
 
@@ -106,11 +106,11 @@ class SymbolicInt(int):
         return made
 
     def __int__(self) -> int:
-        self.watch.lose(self.form.to_expr())
+        self.watch.fix(self.form.to_expr())
         return int.__add__(self, 0)
 
     def __float__(self) -> float:
-        self.watch.lose(self.form.to_expr())
+        self.watch.fix(self.form.to_expr())
         return int.__float__(self)
 
     def __trunc__(self) -> int:
@@ -157,15 +157,15 @@ class SymbolicFloat(float):
         return made
 
     def __int__(self) -> int:
-        self.watch.lose(self.expr)
+        self.watch.fix(self.expr)
         return float.__int__(self)
 
     def __float__(self) -> float:
-        self.watch.lose(self.expr)
+        self.watch.fix(self.expr)
         return float.__add__(self, 0.0)
 
     def __bool__(self) -> bool:
-        self.watch.lose(self.expr)
+        self.watch.fix(self.expr)
         return float.__bool__(self)
 
     def __trunc__(self) -> int:
@@ -194,7 +194,7 @@ class SymbolicFloat(float):
 
 
 def plain(value: Any) -> Any:
-    """The number without what it carries; nothing counts as lost."""
+    """The number without what it carries; nothing is recorded."""
     if isinstance(value, SymbolicInt):
         return int.__add__(value, 0)
     return float.__add__(value, 0.0) if isinstance(value, SymbolicFloat) else value
@@ -210,7 +210,7 @@ def _round(value: SymbolicFloat, how: Callable[[float], int]) -> int:
     )
     if whole and all(isinstance(atom, Size) for atom in form.atoms):
         return make_int(number, form, value.watch)
-    value.watch.lose(value.expr)
+    value.watch.fix(value.expr)
     return number
 
 
@@ -265,23 +265,23 @@ def compute(name: str, one: Any, two: Any) -> Any:
         form = math.prod([to_form(one)] * two, start=Polynomial.of(1))
         return make_int(number, form, watch)
     if isinstance(number, complex) or not math.isfinite(number):
-        watch.lose(to_expr(one), to_expr(two))
+        watch.fix(to_expr(one), to_expr(two))
         return number
     return SymbolicFloat(number, _REAL[name](to_expr(one), to_expr(two)), watch)
 
 
 def _decide(one: Any, relation: str, two: Any) -> bool:
-    """The truth at the sizes given; what does not hold for all sizes is noted, or loses them."""
+    """The truth at the sizes given; where it is not so for all, a condition, or sizes are fixed."""
     truth = _RELATIONS[relation](plain(one), plain(two))
     watch = next(v.watch for v in (one, two) if isinstance(v, (SymbolicInt, SymbolicFloat)))
     if not (isinstance(one, int) and isinstance(two, int)):
-        watch.lose(to_expr(one), to_expr(two))
+        watch.fix(to_expr(one), to_expr(two))
         return truth
     held = relation if truth else NEGATED[relation]
     gap = to_form(two) - to_form(one)
     if not _holds(held, gap):
         if held == "==" and not _is_remainder(to_form(one)):
-            watch.lose(gap.to_expr())
+            watch.fix(gap.to_expr())
         else:
             watch.assume(_make_condition(to_form(one), held, to_form(two)))
     return truth
@@ -328,7 +328,7 @@ def _is_number(value: Any) -> bool:
 def _forward(name: str, is_backward: bool = False) -> Callable[[Any, Any], Any]:
     def act(self: Any, other: Any) -> Any:
         if isinstance(other, (list, tuple, str)):  # a list as long as a size
-            self.watch.lose(to_expr(self))
+            self.watch.fix(to_expr(self))
         if not _is_number(other):
             return NotImplemented
         return compute(name, other, self) if is_backward else compute(name, self, other)
@@ -343,25 +343,25 @@ def _relate(relation: str) -> Callable[[Any, Any], Any]:
     return act
 
 
-def _lose(name: str, base: type) -> Callable[..., Any]:
+def _fix_sizes(name: str, base: type) -> Callable[..., Any]:
     plain_method = getattr(base, name)
 
     def act(self: Any, *others: Any) -> Any:
-        self.watch.lose(to_expr(self))
+        self.watch.fix(to_expr(self))
         return plain_method(plain(self), *map(plain, others))
 
     return act
 
 
-_LOSING = {
+_FIXING = {
     SymbolicInt: "__lshift__ __rlshift__ __rshift__ __rrshift__ __and__ __rand__ __or__ __ror__ "
     "__xor__ __rxor__ __invert__ bit_length bit_count to_bytes",
     SymbolicFloat: "__round__ is_integer hex",
 }
-_LOSING_ALL = "__divmod__ __rdivmod__ __hash__ __str__ __repr__ __format__ as_integer_ratio"
-for _cls, _names in _LOSING.items():
-    for _name in (*_names.split(), *_LOSING_ALL.split()):
-        setattr(_cls, _name, _lose(_name, _cls.__base__ or int))
+_FIXING_BOTH = "__divmod__ __rdivmod__ __hash__ __str__ __repr__ __format__ as_integer_ratio"
+for _cls, _names in _FIXING.items():
+    for _name in (*_names.split(), *_FIXING_BOTH.split()):
+        setattr(_cls, _name, _fix_sizes(_name, _cls.__base__ or int))
 for _cls in (SymbolicInt, SymbolicFloat):
     for _name in _PLAIN:
         setattr(_cls, f"__{_name}__", _forward(_name))

@@ -402,13 +402,13 @@ class Trace:
             raise self.refuse("lift-op", f"the number {value} has no place in a formula") from None
         return Shadow((), (), Buffer((), substitute(expr, self.fixed), kind))
 
-    def tie(self, tensor: Any, known: Shadow | Poison) -> None:
+    def attach(self, tensor: Any, known: Shadow | Poison) -> None:
         """What is known of a tensor from now on."""
         setattr(tensor, SHADOW, (self, known, find_address(tensor)))
         if isinstance(known, Shadow):
             self.memory.note(tensor, known.buffer)
 
-    def is_tied(self, tensor: Any) -> bool:
+    def is_known(self, tensor: Any) -> bool:
         """Has the tensor come out of this run?"""
         found = getattr(tensor, "__dict__", {}).get(SHADOW)
         return found is not None and found[0] is self
@@ -519,7 +519,7 @@ class Trace:
 
     def note_result(self, found: Any) -> Any:
         """What such a definition gives, which a variable of the code takes; it is handed on."""
-        if not self.depth > 1 and self.is_tied(found):
+        if not self.depth > 1 and self.is_known(found):
             with suppress(PoisonedError):
                 self.note_view(self.shadow(found))
         return found

@@ -254,7 +254,7 @@ def _take(call: Call) -> Shadow:
 
 
 def _read_embedding(call: Call) -> tuple[Shadow, Shadow]:
-    """Places and rows: the layer's function and torch's own have them in contrary order."""
+    """Places and rows: the layer's function and torch's own have them in opposite order."""
     first = call.args[0] if call.args else None
     if "indices" in call.named or (first is not None and call.trace.shadow(first).kind == "real"):
         return call.shadow(1, "indices"), call.shadow(0, "weight")

@@ -136,7 +136,7 @@ def _literal(call: Call) -> Shadow:
     if not any(map(is_symbolic, parts)):
         return trace.shadow(call.out)
     if call.out.dim() != 1 or len(parts) > _MOST_PARTS:
-        trace.watch.lose(*map(to_expr, parts))
+        trace.watch.fix(*map(to_expr, parts))
         return trace.shadow(call.out)
     index = trace.index(trace.extent(len(parts)))
     *before, found = [_to_value(call, each) for each in parts]

@@ -227,9 +227,9 @@ def _cut(trace: Trace, total: int, each: int) -> list[int]:
     number = -(-int(plain(total)) // int(plain(each)))
     count = divide_exactly(to_form(total), to_form(each))
     if count is not None:
-        trace.watch.lose(count.to_expr())
+        trace.watch.fix(count.to_expr())
         return [each] * number
-    trace.watch.lose(to_expr(total), to_expr(each))
+    trace.watch.fix(to_expr(total), to_expr(each))
     left = int(plain(total)) - (number - 1) * int(plain(each))
     return [int(plain(each))] * (number - 1) + [left]
 
