@@ -134,12 +134,6 @@ def where(run: Run, condition: Any, one: Any, other: Any) -> Parts:
     return choose(condition, run.parts(one), run.parts(other))
 
 
-def masked_fill(run: Run, value: Any, mask: Any, number: Any) -> Parts:
-    """The number where the mask holds."""
-    found = where(run, mask, number, value)
-    return found
-
-
 def pad(run: Run, value: Any, widths: Any, number: Any = 0) -> Parts:
     """A border of one number."""
     parts = run.parts(value)
@@ -176,11 +170,8 @@ def scatter(run: Run, value: Any, dim: int, places: Any, new: Any, **named: Any)
 
 def scatter_add(run: Run, value: Any, dim: int, places: Any, new: Any) -> Parts:
     """Elements added along a dimension."""
-
-    def act(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        return one.scatter_add(dim, places, other)
-
-    return _gather_up(run, act, run.parts(value), run.parts(new), True)
+    parts = run.parts(value), run.parts(new)
+    return _gather_up(run, lambda one, other: one.scatter_add(dim, places, other), *parts, True)
 
 
 def scatter_reduce(run: Run, value: Any, *how: Any, **named: Any) -> Parts:
@@ -191,16 +182,11 @@ def scatter_reduce(run: Run, value: Any, *how: Any, **named: Any) -> Parts:
     return scatter_add(run, value, dim, places, new)
 
 
-def index_add(run: Run, value: Any, dim: int, *rest: Any, **named: Any) -> Parts:
+def index_add(run: Run, value: Any, dim: int, *rest: Any, alpha: Any = 1) -> Parts:
     """Slices added at places along a dimension."""
     places, new = rest
-
-    def act(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        return one.index_add(dim, places, other)
-
-    return _gather_up(
-        run, act, run.parts(value), run.scale(run.parts(new), named.get("alpha", 1)), True
-    )
+    parts = run.parts(value), run.scale(run.parts(new), alpha)
+    return _gather_up(run, lambda one, other: one.index_add(dim, places, other), *parts, True)
 
 
 def _gather_up(
@@ -234,15 +220,15 @@ def _gather_up(
     return build(residues, state, companions)
 
 
-def fill_with(run: Run, value: Any, number: Any = 0) -> Parts:
-    """One number everywhere."""
-    return run.parts(number).map(lambda part: part.expand(value.shape).contiguous())
+def fill_with(run: Run, value: Any, new: Any = 0, _: bool = False) -> Parts:
+    """A number or a tensor in the shape of the first."""
+    return run.parts(new).map(lambda part: part.expand(value.shape).contiguous())
 
 
 VIEWS: dict[str, Handler] = {
     "_to_copy": convert,
     "where": where,
-    "masked_fill": masked_fill,
+    "masked_fill": lambda run, value, mask, number: where(run, mask, number, value),
     "constant_pad_nd": pad,
     "index_put": index_put,
     "_index_put_impl": index_put,
@@ -253,14 +239,8 @@ VIEWS: dict[str, Handler] = {
     "index_add": index_add,
     "fill": fill_with,
     "zero": fill_with,
-    "copy": lambda run, value, new, _=False: run.parts(new).map(
-        lambda part: part.expand(value.shape).contiguous()
-    ),
+    "copy": fill_with,
 }
-
-
-def _add(run: Run, one: Any, other: Any, *, alpha: Any = 1) -> Parts:
-    return run.add(run.parts(one), run.scale(run.parts(other), alpha))
 
 
 def _subtract(run: Run, one: Any, other: Any, alpha: Any = 1) -> Parts:
@@ -314,18 +294,6 @@ def _is_field(value: Any) -> bool:
     return isinstance(value, FieldTensor)
 
 
-def _matmul(run: Run, one: Any, other: Any) -> Parts:
-    return algebra.matmul(run.tower, run.parts(one), run.parts(other))
-
-
-def _sum(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> Parts:
-    return run.sum(run.parts(value), dims, keepdim)
-
-
-def _mean(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> Parts:
-    return run.mean(run.parts(value), dims, keepdim)
-
-
 def _product(run: Run, value: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Parts:
     parts = run.parts(value)
     if not parts.state.dim():
@@ -339,10 +307,6 @@ def _product(run: Run, value: Any, dim: Any = None, keepdim: bool = False, **_: 
         shape = parts.state.select(dim, 0).shape if parts.shape[dim] else parts.state.sum(dim).shape
         found = found.map(lambda part: part.expand(shape))
     return found.map(lambda part: part.unsqueeze(dim)) if keepdim else found
-
-
-def _cumsum(run: Run, value: Any, dim: int, **_: Any) -> Parts:
-    return algebra.accumulate(run.tower, run.parts(value), dim)
 
 
 def _variance(run: Run, value: Any, *args: Any, **named: Any) -> Parts:
@@ -383,10 +347,6 @@ def _norm(
     raise NotModelledError(f"a norm of order {power}")
 
 
-def _softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
-    return functions.softmax(run, run.parts(value), dim)
-
-
 def _safe_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
     parts = run.parts(value)
     empty = (parts.state == BELOW).all(dim, keepdim=True)
@@ -399,10 +359,6 @@ def _log_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
     total = functions.log_sum_exp(run, parts, (dim,), True)
     found = run.subtract(parts, total)
     return functions.choose(total.state == ABOVE, run.parts(float("nan")), found)
-
-
-def _log_sum_exp(run: Run, value: Any, dims: Any, keepdim: bool = False) -> Parts:
-    return functions.log_sum_exp(run, run.parts(value), list_dims(dims), keepdim)
 
 
 def _distances_backward(run: Run, grad: Any, *given: Any) -> Parts:
@@ -445,26 +401,34 @@ def _is_all_equal(run: Run, one: Any, other: Any) -> bool:
 
 
 ARITHMETIC: dict[str, Handler] = {
-    "add": _add,
+    "add": lambda run, one, other, alpha=1: run.add(
+        run.parts(one), run.scale(run.parts(other), alpha)
+    ),
     "sub": _subtract,
     "rsub": lambda run, one, other, alpha=1: _subtract(run, other, one, alpha),
     "mul": _multiply,
     "div": _divide,
     "pow": _power,
-    "mm": _matmul,
-    "bmm": _matmul,
-    "sum": _sum,
-    "mean": _mean,
+    **dict.fromkeys(
+        ("mm", "bmm"),
+        lambda run, one, other: algebra.matmul(run.tower, run.parts(one), run.parts(other)),
+    ),
+    "sum": lambda run, value, dims=(), keepdim=False, **_: run.sum(run.parts(value), dims, keepdim),
+    "mean": lambda run, value, dims=(), keepdim=False, **_: run.mean(
+        run.parts(value), dims, keepdim
+    ),
     "prod": _product,
-    "cumsum": _cumsum,
+    "cumsum": lambda run, value, dim, **_: algebra.accumulate(run.tower, run.parts(value), dim),
     "var": _variance,
     "var_mean": _variance_and_mean,
     "linalg_vector_norm": _norm,
     "norm": _norm,
-    "_softmax": _softmax,
+    "_softmax": lambda run, value, dim, *_: functions.softmax(run, run.parts(value), dim),
     "_safe_softmax": _safe_softmax,
     "_log_softmax": _log_softmax,
-    "logsumexp": _log_sum_exp,
+    "logsumexp": lambda run, value, dims, keepdim=False: functions.log_sum_exp(
+        run, run.parts(value), list_dims(dims), keepdim
+    ),
     "_cdist_backward": _distances_backward,
     "isinf": _is_state(BELOW, ABOVE),
     "isnan": _is_state(NAN),
