@@ -211,7 +211,7 @@ def _answer(
     base = find_op(name[:-1]) if known is None and name.endswith("_") else None
     row = known or base
     if row is not None and row.definition is not None:
-        is_write = known is None or name.endswith("_")
+        is_write = known is None or name.endswith("_") or named.get("out") is not None
         # What torch refuses is no formula, and what it gives is judged beside the definition.
         real = None if is_write else function(*_strip(args), **_strip(named))
         into = args[0] if known is None else named.pop("out", None)
@@ -228,9 +228,9 @@ def _answer(
             told = error.diagnostic
             here = trace.refuse(told.code, told.says, told.help)
             raise error if told.facts else here from None
-        for one, other in zip(find_tensors(real), find_tensors(found), strict=False):
-            if one.shape != other.shape or kind_of(one) != kind_of(other):
-                raise trace.refuse("lift-unsure", f"{name} is called in a way that is not known")
+        forms = [[(t.shape, kind_of(t)) for t in find_tensors(each)] for each in (real, found)]
+        if not is_write and forms[0] != forms[1]:
+            raise trace.refuse("lift-unsure", f"{name} is called in a way that is not known")
         return found
     if row is None and is_open(function):
         with open_functional(), mode, trace.inside():
