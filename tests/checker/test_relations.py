@@ -157,7 +157,7 @@ def count_samples(monkeypatch, code, text, seen):
         seen.append(samples.first.sizes)
         return samples
 
-    monkeypatch.setattr(pick, "make_draws", look)
+    monkeypatch.setattr(pick, "make_samples", look)
     return pick_program(load(code), to_system(parse(text)), {}, {})
 
 
@@ -225,7 +225,7 @@ class Refusing(Named):
     ],
 )
 def test_numbers_of_a_class_are_told_by_names_and_by_shapes(monkeypatch, code, hint, raises):
-    """Those that neither tells are asked for, and no size is dependent for their sake."""
+    """Those that neither tells are asked for, and no size is related for their sake."""
     made, ran = [], []
     make_all, run = subjects.construct_all, pick._try_program
 
