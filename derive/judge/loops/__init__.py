@@ -143,7 +143,7 @@ def evaluate_entries(
         for name, place in (each for turn in turns for each in turn if each is not None):
             value = namespace[names.python[name]]
             found[name][place] = value[place if len(place) > 1 else place[0]] if place else value
-    except StepsOverError:
+    except (StepsOverError, RecursionError):  # a recurrence is followed to its start
         return found
     except OutsideError as error:
         raise _outside(error, namespace, names) from None
