@@ -13,7 +13,14 @@ from torch import Tensor
 
 
 def biaffine(
-    h_dep: Tensor, h_head: Tensor, U: Tensor, W_dep: Tensor, W_head: Tensor, bias: Tensor
+    h_dep: Tensor,
+    h_head: Tensor,
+    U: Tensor,
+    W_dep: Tensor,
+    W_head: Tensor,
+    bias: Tensor,
+    *,
+    block: int | None = None,
 ) -> Tensor:
     """Biaffine scores of every dependent with every head.
 
@@ -23,32 +30,42 @@ def biaffine(
     W_dep   [r,d]    [R, D]
     W_head  [r,d]    [R, D]
     bias    [r]      [R]
+    block            int        keyword: positions of b at a time
 
     Returns s[b,r,i,j] [B, R, N, N].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*D*N**2*R + 2*B*D**2*N*R + 4*B*D*N*R + 2*B*N**2*R + B*N*R operations; 2*B*D*N*R +
-        B*N**2*R elements alive at once.
+    Cost: 2*B*D*N**2*R + 2*B*D**2*N*R + 4*B*D*N*R + 2*B*N**2*R + B*N*R operations; 4*B*N**2*R +
+        D*N*R*block + B*N*R elements alive at once.
     """
-    _check_shapes(h_dep, h_head, U, W_dep, W_head, bias)
-    # h_dep_U[b,r,i,e] = sum[d](h_dep[b,i,d] * U[r,d,e])  [B, R, N, D]
-    h_dep_U = torch.einsum("bid,rde->brie", h_dep, U)
-    # h_head_h_dep_U[b,r,i,j] = sum[e](h_head[b,j,e] * h_dep_U[b,r,i,e])  [B, R, N, N]
-    h_head_h_dep_U = torch.einsum("bje,brie->brij", h_head, h_dep_U)
+    B, N, D, R = _check_shapes(h_dep, h_head, U, W_dep, W_head, bias)
     # W_head_h_head[b,r,j] = sum[d](W_head[r,d] * h_head[b,j,d])  [B, R, N]
     W_head_h_head = torch.einsum("rd,bjd->brj", W_head, h_head)
-    # s[b,r,i,j] = sum[d](h_dep[b,i,d] * W_dep[r,d]) + bias[r] + h_head_h_dep_U[b,r,i,j] +
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
+        block = B or 1
+    elif block is None:
+        block = 524288 // (D * N * R or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
+    h_dep_U_h_head_blocks = []
+    for h_head_b, h_dep_b in zip(h_head.split(block, 0), h_dep.split(block, 0), strict=True):
+        # U_h_head[b,r,j,d] = sum[e](U[r,d,e] * h_head_b[b,j,e])  [block, R, N, D]
+        U_h_head = torch.einsum("rde,bje->brjd", U, h_head_b)
+        # h_dep_U_h_head[b,r,i,j] = sum[d](h_dep_b[b,i,d] * U_h_head[b,r,j,d])  [block, R, N, N]
+        h_dep_U_h_head_blocks.append(torch.einsum("bid,brjd->brij", h_dep_b, U_h_head))
+    h_dep_U_h_head = torch.cat(h_dep_U_h_head_blocks, dim=0)
+    # s[b,r,i,j] = sum[d](h_dep[b,i,d] * W_dep[r,d]) + bias[r] + h_dep_U_h_head[b,r,i,j] +
     #     W_head_h_head[b,r,j]  [B, R, N, N]
     return (
         torch.nn.functional.linear(h_dep, W_dep, bias).mT[..., None]
-        + h_head_h_dep_U
+        + h_dep_U_h_head
         + W_head_h_head[:, :, None]
     )
 
 
 def _check_shapes(
     h_dep: Tensor, h_head: Tensor, U: Tensor, W_dep: Tensor, W_head: Tensor, bias: Tensor
-) -> None:
-    """Compare the shapes; ValueError where they do not fit."""
+) -> tuple[int, int, int, int]:
+    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if h_dep.ndim != 3:
         raise ValueError(f"h_dep[b,i,d] has 3 places, got {list(h_dep.shape)}")
     B, N, D = h_dep.shape
@@ -65,3 +82,4 @@ def _check_shapes(
         raise ValueError(f"W_head[r,d] must be [R={R}, D={D}], got {list(W_head.shape)}")
     if bias.shape != (R,):
         raise ValueError(f"bias[r] must be [R={R}], got {list(bias.shape)}")
+    return B, N, D, R

@@ -21,12 +21,12 @@ def causal_linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | Non
     Q      [b,h,i,d]  [B, H, N, D]
     K      [b,h,j,d]  [B, H, N, D]
     V      [b,h,j,e]  [B, H, N, E]
-    block             int           keyword: positions of h at a time
+    block             int           keyword: positions of b at a time
 
     Returns z[b,h,i,e] [B, H, N, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 8*B*D*E*H*N + 11*B*D*H*N + B*E*H*N + B*H*N operations; 3*B*D*E*N*block + 2*B*D*H*N +
-        B*D*N*block + B*E*H*N + B*N*block elements alive at once.
+    Cost: 8*B*D*E*H*N + 11*B*D*H*N + B*E*H*N + B*H*N operations; 3*D*E*H*N*block + 2*B*D*H*N +
+        B*E*H*N + D*H*N*block + H*N*block elements alive at once.
     By accumulate_chain: sum_{j <= i} (sum_d q_id * k_jd) * v_je = sum_d q_id * cumsum_i(k_id *
         v_ie).
     By accumulate_chain: sum_{j <= i} (sum_d q_id * k_jd) * v_je = sum_d q_id * cumsum_i(k_id *
@@ -38,23 +38,23 @@ def causal_linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | Non
     # k[b,h,j,d] = elu(K[b,h,j,d]) + 1  [B, H, N, D]
     k = torch.nn.functional.elu(K) + 1
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
-        block = H or 1
+        block = B or 1
     elif block is None:
-        block = 524288 // (B * D * E * N or 1) or 1
+        block = 524288 // (D * E * H * N or 1) or 1
     elif block < 1:
         raise ValueError(f"block must be at least 1, got {block}")
     z_blocks = []
-    for k_h, q_h, V_h in zip(k.split(block, 1), q.split(block, 1), V.split(block, 1), strict=True):
-        # cumsum_k[b,h,d,i] = cumsum[i](k_h[b,h,i,d])  [B, block, D, N]
-        cumsum_k = k_h.mT.cumsum(3)
-        # n[b,h,i] = sum[d](q_h[b,h,i,d] * cumsum_k[b,h,d,i])  [B, block, N]
-        n = (q_h * cumsum_k.mT).sum(-1)
-        # cumsum_k_V[b,h,d,e,i] = cumsum[i](k_h[b,h,i,d] * V_h[b,h,i,e])  [B, block, D, E, N]
-        cumsum_k_V = (k_h.mT[:, :, :, None] * V_h.mT[:, :, None]).cumsum(4)
-        # z[b,h,i,e] = sum[d](q_h[b,h,i,d] * cumsum_k_V[b,h,d,e,i]) * (1 / n[b,h,i])
-        #     [B, block, N, E]
-        z_blocks.append(torch.einsum("bhid,bhdei->bhie", q_h, cumsum_k_V) * (1 / n)[..., None])
-    return torch.cat(z_blocks, dim=1)
+    for k_b, q_b, V_b in zip(k.split(block, 0), q.split(block, 0), V.split(block, 0), strict=True):
+        # cumsum_k[b,h,d,i] = cumsum[i](k_b[b,h,i,d])  [block, H, D, N]
+        cumsum_k = k_b.mT.cumsum(3)
+        # n[b,h,i] = sum[d](q_b[b,h,i,d] * cumsum_k[b,h,d,i])  [block, H, N]
+        n = (q_b * cumsum_k.mT).sum(-1)
+        # cumsum_k_V[b,h,d,e,i] = cumsum[i](k_b[b,h,i,d] * V_b[b,h,i,e])  [block, H, D, E, N]
+        cumsum_k_V = (k_b.mT[:, :, :, None] * V_b.mT[:, :, None]).cumsum(4)
+        # z[b,h,i,e] = sum[d](q_b[b,h,i,d] * cumsum_k_V[b,h,d,e,i]) * (1 / n[b,h,i])
+        #     [block, H, N, E]
+        z_blocks.append(torch.einsum("bhid,bhdei->bhie", q_b, cumsum_k_V) * (1 / n)[..., None])
+    return torch.cat(z_blocks, dim=0)
 
 
 def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> tuple[int, int, int, int, int]:

@@ -34,6 +34,7 @@ def masked_multi_head_attention(
     W_O: Tensor,
     *,
     H: int,
+    block: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Multi-head attention with one mask for all heads; empty rows are zeros.
 
@@ -46,32 +47,51 @@ def masked_multi_head_attention(
     W_v    [d,h*E + e]  [D, H*E]
     W_O    [h*E + e,d]  [H*E, D]
     H                   size       keyword
+    block               int        keyword: positions of b at a time
 
     Returns output[b,n,d] [B, N, D], p[b,h,n,m] [B, H, N, M].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*C*D*H*M + 2*B*C*D*H*N + 2*B*C*H*M*N + 2*B*D*E*H*M + 2*B*D*E*H*N + 2*B*E*H*M*N +
-        7*B*H*M*N + C*D*H operations; B*C*H*M + B*C*H*N + B*E*H*M + 4*B*H*M*N + B*M*N elements alive
-        at once.
+        7*B*H*M*N + C*D*H operations; B*C*H*M + B*C*H*N + B*E*H*M + 2*B*H*M*N + E*H*N*block +
+        2*H*M*N*block + 2*B*D*N elements alive at once.
     Planned for B=8, N=512, D=512, M=512, H=8, C=64, E=64; another order takes fewer operations
         where C > 356.
     """
-    C, E = _check_shapes(query, key, value, mask, W_q, W_k, W_v, W_O, H)
+    B, N, D, M, C, E = _check_shapes(query, key, value, mask, W_q, W_k, W_v, W_O, H)
     # Q_scaled[b,h,n,c] = sum[d](query[b,n,d] * (W_q[d,h*C + c] / sqrt(C)))  [B, H, N, C]
     Q_scaled = torch.einsum("bnd,dhc->bhnc", query, W_q.unflatten(1, (H, C)) * C**-0.5)
     # K[b,h,m,c] = sum[d](key[b,m,d] * W_k[d,h*C + c])  [B, H, M, C]
     K = torch.einsum("bmd,dhc->bhmc", key, W_k.unflatten(1, (H, C)))
     # V[b,h,m,e] = sum[d](value[b,m,d] * W_v[d,h*E + e])  [B, H, M, E]
     V = torch.einsum("bmd,dhe->bhme", value, W_v.unflatten(1, (H, E)))
-    # Q_K[b,h,n,m] = sum[c](Q_scaled[b,h,n,c] * K[b,h,m,c])  [B, H, N, M]
-    Q_K = torch.einsum("bhnc,bhmc->bhnm", Q_scaled, K)
-    # Q_K_masked[b,h,n,m] = where(mask[b,n,m], Q_K[b,h,n,m], -oo)  [B, H, N, M]
-    Q_K_masked = Q_K.masked_fill(~mask[:, None], -torch.inf)
-    # p[b,h,n,m] = where(mask[b,n,m], softmax[m](Q_K_masked[b,h,n,m]), 0)  [B, H, N, M]
-    p = torch.softmax(Q_K_masked, dim=-1).masked_fill(~mask[:, None], 0)
-    # heads[b,n,h,e] = sum[m](p[b,h,n,m] * V[b,h,m,e])  [B, N, H, E]
-    heads = torch.einsum("bhnm,bhme->bnhe", p, V)
-    # output[b,n,d] = sum[h, e](heads[b,n,h,e] * W_O[h*E + e,d])  [B, N, D]
-    output = torch.einsum("bnhe,hed->bnd", heads, W_O.unflatten(0, (H, E)))
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
+        block = B or 1
+    elif block is None:
+        block = 524288 // (H * M * N or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
+    p_blocks = []
+    output_blocks = []
+    for Q_scaled_b, K_b, mask_b, V_b in zip(
+        Q_scaled.split(block, 0),
+        K.split(block, 0),
+        mask.split(block, 0),
+        V.split(block, 0),
+        strict=True,
+    ):
+        # Q_K[b,h,n,m] = sum[c](Q_scaled_b[b,h,n,c] * K_b[b,h,m,c])  [block, H, N, M]
+        Q_K = torch.einsum("bhnc,bhmc->bhnm", Q_scaled_b, K_b)
+        # Q_K_masked[b,h,n,m] = where(mask_b[b,n,m], Q_K[b,h,n,m], -oo)  [block, H, N, M]
+        Q_K_masked = Q_K.masked_fill(~mask_b[:, None], -torch.inf)
+        # p[b,h,n,m] = where(mask_b[b,n,m], softmax[m](Q_K_masked[b,h,n,m]), 0)  [block, H, N, M]
+        p = torch.softmax(Q_K_masked, dim=-1).masked_fill(~mask_b[:, None], 0)
+        p_blocks.append(p)
+        # heads[b,n,h,e] = sum[m](p[b,h,n,m] * V_b[b,h,m,e])  [block, N, H, E]
+        heads = torch.einsum("bhnm,bhme->bnhe", p, V_b)
+        # output[b,n,d] = sum[h, e](heads[b,n,h,e] * W_O[h*E + e,d])  [block, N, D]
+        output_blocks.append(torch.einsum("bnhe,hed->bnd", heads, W_O.unflatten(0, (H, E))))
+    p = torch.cat(p_blocks, dim=0)
+    output = torch.cat(output_blocks, dim=0)
     return output, p
 
 
@@ -85,7 +105,7 @@ def _check_shapes(
     W_v: Tensor,
     W_O: Tensor,
     H: int,
-) -> tuple[int, int]:
+) -> tuple[int, int, int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if query.ndim != 3:
         raise ValueError(f"query[b,n,d] has 3 places, got {list(query.shape)}")
@@ -121,4 +141,4 @@ def _check_shapes(
         raise ValueError(f"mask[b,n,m] must hold truth values, got {mask.dtype}")
     if C < 1:
         raise ValueError(f"C must be at least 1, got {C}")
-    return C, E
+    return B, N, D, M, C, E

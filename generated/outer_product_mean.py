@@ -11,28 +11,38 @@ import torch
 from torch import Tensor
 
 
-def outer_product_mean(a: Tensor, b: Tensor, W: Tensor) -> Tensor:
+def outer_product_mean(a: Tensor, b: Tensor, W: Tensor, *, block: int | None = None) -> Tensor:
     """Outer product mean, from sequences to pairs.
 
-    a  [s,i,c]  [S, N, C]
-    b  [s,j,e]  [S, N, E]
-    W  [c,e,z]  [C, E, Z]
+    a      [s,i,c]  [S, N, C]
+    b      [s,j,e]  [S, N, E]
+    W      [c,e,z]  [C, E, Z]
+    block           int        keyword: positions of i at a time
 
     Returns out[i,j,z] [N, N, Z].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*C*E*N**2*S + 2*C*E*N**2*Z + C*E*Z operations; 2*C*E*N**2 + C*E*Z + N**2*Z elements alive
-        at once.
-    Planned for S=128, N=128, C=32, E=32, Z=128; another order takes fewer operations where S < 32,
-        C > 128, E > 128, Z < 32.
+    Cost: 2*C*E*N**2*S + 2*C*E*N**2*Z + C*E*N*Z / block operations; C*E*N*block + 2*N**2*Z elements
+        alive at once.
+    Planned for S=128, N=128, C=32, E=32, Z=128; another order takes fewer operations where S < 33,
+        C > 127, E > 127, Z < 33.
     """
-    S = _check_shapes(a, b, W)
-    # a_b[i,j,c,e] = sum[s](a[s,i,c] * b[s,j,e])  [N, N, C, E]
-    a_b = torch.einsum("sic,sje->ijce", a, b)
-    # out[i,j,z] = sum[c, e](W[c,e,z] / S * a_b[i,j,c,e])  [N, N, Z]
-    return torch.einsum("cez,ijce->ijz", W / S, a_b)
+    S, N, C, E, Z = _check_shapes(a, b, W)
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
+        block = N or 1
+    elif block is None:
+        block = 524288 // (C * E * N or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
+    out_blocks = []
+    for a_i in a.split(block, 1):
+        # a_b[i,j,c,e] = sum[s](a_i[s,i,c] * b[s,j,e])  [block, N, C, E]
+        a_b = torch.einsum("sic,sje->ijce", a_i, b)
+        # out[i,j,z] = sum[c, e](W[c,e,z] / S * a_b[i,j,c,e])  [block, N, Z]
+        out_blocks.append(torch.einsum("cez,ijce->ijz", W / S, a_b))
+    return torch.cat(out_blocks, dim=0)
 
 
-def _check_shapes(a: Tensor, b: Tensor, W: Tensor) -> int:
+def _check_shapes(a: Tensor, b: Tensor, W: Tensor) -> tuple[int, int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if a.ndim != 3:
         raise ValueError(f"a[s,i,c] has 3 places, got {list(a.shape)}")
@@ -49,4 +59,4 @@ def _check_shapes(a: Tensor, b: Tensor, W: Tensor) -> int:
         raise ValueError(f"W[c,e,z] must be [C={C}, E={E}, Z={Z}], got {list(W.shape)}")
     if S < 1:
         raise ValueError(f"S must be at least 1, got {S}")
-    return S
+    return S, N, C, E, Z

@@ -13,39 +13,65 @@ from torch import Tensor
 
 
 def pair_bias_attention(
-    q: Tensor, k: Tensor, v: Tensor, gate: Tensor, bias: Tensor, mask: Tensor
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gate: Tensor,
+    bias: Tensor,
+    mask: Tensor,
+    *,
+    block: int | None = None,
 ) -> Tensor:
     """Row-wise attention with pair bias, gated, and a padding mask.
 
-    q     [s,i,h,c]  [S, N, H, C]
-    k     [s,j,h,c]  [S, N, H, C]
-    v     [s,j,h,c]  [S, N, H, C]
-    gate  [s,i,h,c]  [S, N, H, C]
-    bias  [h,i,j]    [H, N, N]
-    mask  [s,j]      [S, N]        truth values
+    q      [s,i,h,c]  [S, N, H, C]
+    k      [s,j,h,c]  [S, N, H, C]
+    v      [s,j,h,c]  [S, N, H, C]
+    gate   [s,i,h,c]  [S, N, H, C]
+    bias   [h,i,j]    [H, N, N]
+    mask   [s,j]      [S, N]        truth values
+    block             int           keyword: positions of s at a time
 
     Returns o[s,i,h,c] [S, N, H, C].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*C*H*N**2*S + 2*C*H*N*S + 7*H*N**2*S operations; 2*C*H*N*S + H*N**2*S elements alive at
-        once.
+    Cost: 4*C*H*N**2*S + 2*C*H*N*S + 7*H*N**2*S operations; 2*C*H*N*S + C*H*N*block elements alive
+        at once.
     By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
         and give zeros for nan; what --no-cells builds does neither.
     """
-    C = _check_shapes(q, k, v, gate, bias, mask)
-    # alpha_v[s,i,h,c] = sum[j](softmax[j](sum[d](q[s,i,h,d] / sqrt(C) * k[s,j,h,d]) +
-    #     where(mask[s,j], bias[h,i,j], -oo)) * v[s,j,h,c])  [S, N, H, C]
-    alpha_v = torch.nn.functional.scaled_dot_product_attention(
-        (q * C**-0.5).transpose(1, 2),
-        k.transpose(1, 2),
-        v.transpose(1, 2),
-        attn_mask=torch.where(mask[:, None, None], bias, -torch.inf),
-        scale=1.0
-    ).transpose(1, 2)
-    # o[s,i,h,c] = gate[s,i,h,c] * alpha_v[s,i,h,c]  [S, N, H, C]
-    return gate * alpha_v
+    S, N, H, C = _check_shapes(q, k, v, gate, bias, mask)
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
+        block = S or 1
+    elif block is None:
+        block = 524288 // (H * N**2 or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
+    o_blocks = []
+    for q_s, k_s, v_s, mask_s, gate_s in zip(
+        q.split(block, 0),
+        k.split(block, 0),
+        v.split(block, 0),
+        mask.split(block, 0),
+        gate.split(block, 0),
+        strict=True,
+    ):
+        # alpha_v[s,i,h,c] = sum[j](softmax[j](sum[d](q_s[s,i,h,d] / sqrt(C) * k_s[s,j,h,d]) +
+        #     where(mask_s[s,j], bias[h,i,j], -oo)) * v_s[s,j,h,c])  [block, N, H, C]
+        alpha_v = torch.nn.functional.scaled_dot_product_attention(
+            (q_s * C**-0.5).transpose(1, 2),
+            k_s.transpose(1, 2),
+            v_s.transpose(1, 2),
+            attn_mask=torch.where(mask_s[:, None, None], bias, -torch.inf),
+            scale=1.0
+        ).transpose(1, 2)
+        # o[s,i,h,c] = gate_s[s,i,h,c] * alpha_v[s,i,h,c]  [block, N, H, C]
+        o_blocks.append(gate_s * alpha_v)
+    return torch.cat(o_blocks, dim=0)
 
 
-def _check_shapes(q: Tensor, k: Tensor, v: Tensor, gate: Tensor, bias: Tensor, mask: Tensor) -> int:
+def _check_shapes(
+    q: Tensor, k: Tensor, v: Tensor, gate: Tensor, bias: Tensor, mask: Tensor
+) -> tuple[int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if q.ndim != 4:
         raise ValueError(f"q[s,i,h,c] has 4 places, got {list(q.shape)}")
@@ -67,4 +93,4 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, gate: Tensor, bias: Tensor, m
         raise ValueError(f"mask[s,j] must hold truth values, got {mask.dtype}")
     if C < 1:
         raise ValueError(f"C must be at least 1, got {C}")
-    return C
+    return S, N, H, C

@@ -1,7 +1,7 @@
 """The constants of `derive.plan.machine`, measured on one thread in float32, here and now.
 
-Each operation makes its result anew, as those of a generated function do: a large result then
-costs more than its bytes, since the system has to give and clear the memory.
+Each operation makes its result anew, as those of a generated function do: a result that malloc does
+not keep costs more than its bytes, since the system has to give and clear the memory.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from derive.bench.measure import SIDE, find_timings, to_product
 from derive.bench.plot import check_writable, write_whole
 from derive.bench.run import on_threads
-from derive.plan.machine import Machine, to_json
+from derive.plan.machine import KEPT, Machine, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-SETS = tuple(1 << k for k in range(18, 28))  # bytes that a sum reads and writes
+SETS = tuple(1 << k for k in range(18, 27))  # bytes that a sum reads and writes
 _EXPONENTIALS = 1 << 16
 _BATCH, _SMALL = 256, 8  # matrices, and their rows and columns
 _RUNS = 9
@@ -40,12 +40,14 @@ def measure_machine() -> Machine:
     import torch
 
     calls = {**_to_calls(), **{f"{count} bytes": _to_sum(count) for count in SETS}}
+    calls["pages"] = _to_sum(6 * KEPT)  # of which the result is a third
     with on_threads(1), torch.no_grad():
         found = find_timings(calls, _RUNS)
     launch = found["launch"].median
     # Without the time that any operation takes, which is little here but for a busy moment.
     seconds = {name: max(t.median - launch, t.median / 2) for name, t in found.items()}
     cache, cached, memory = find_knee({count: count / seconds[f"{count} bytes"] for count in SETS})
+    pages = max(seconds["pages"] - 6 * KEPT / memory, seconds["pages"] / 8)
     return Machine(
         flops=_round(2 * SIDE**3 / seconds["product"]),
         memory=_round(memory),
@@ -54,6 +56,7 @@ def measure_machine() -> Machine:
         launch=_round(launch),
         product=_round(seconds["batch"] / _BATCH),
         exponentials=_round(_EXPONENTIALS / seconds["exp"]),
+        pages=_round(2 * KEPT / pages),
     )
 
 

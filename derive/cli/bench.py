@@ -208,6 +208,7 @@ _CONSTANTS: dict[str, Callable[[Machine], str]] = {
     "bytes that stay near it": lambda machine: to_bytes(machine.cache),
     "one operation at the least": lambda machine: to_time(machine.launch),
     "one matrix of a batch": lambda machine: to_time(machine.product),
+    "new memory": lambda machine: f"{machine.pages / 1e9:.3g} GB/s",
     "values of exp": lambda machine: f"{machine.exponentials / 1e6:.3g} M/s",
 }
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.nodes import Number, Size
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent
-from derive.plan.machine import WIDTH, Machine
+from derive.plan.machine import KEPT, WIDTH, Machine
 from derive.plan.ops import (
     VIEWS,
     Along,
@@ -48,6 +48,7 @@ from derive.plan.ops import (
     args_of,
     axes_of,
     find_reads,
+    is_boolean,
     is_integral,
     walk_ops,
 )
@@ -311,6 +312,9 @@ def _is_mergeable(group: tuple[Index, ...], strides: Mapping[Index, int], memory
 
 EACH = 2  # bytes of nearby memory in whose time a call does one operation on an element
 NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
+# In whose time one value of exp is found: an element that does not lie beside the one before is
+# read, one is picked by a mask, or a row of a reduction begun. Measured as the machine's defaults.
+STRIDED, MASKED, ROW = 1, 2, 4
 SLOW = {"pow", *(name for name, row in FUNCTIONS.items() if row.is_slow)}
 SLOW |= {word for word, row in ROWS.items() if row.is_slow}
 
@@ -328,18 +332,56 @@ def time_op(op: Op, memory: Storage, machine: Machine) -> float:
     """The time of one operation, that of its operands aside."""
     if isinstance(op, Num):
         return 0.0
-    copied = find_copies(op, memory)
-    if isinstance(op, VIEWS) and not copied:
+    copies = _time_copies(op, memory, machine)
+    if isinstance(op, VIEWS) and not copies:
         return 0.0
-    sizes = [memory.count(find_true_axes(arg)) for arg in args_of(op)]
     made = memory.count(find_true_axes(op))
-    moved = WIDTH * (sum(sizes) + made)
+    moved = _count_bytes(op, memory) + sum(_count_bytes(arg, memory) for arg in args_of(op))
     if isinstance(op, Along):
         moved += 2 * WIDTH * made
-    rate = machine.cached if moved <= machine.cache else machine.memory
     work = 0.0 if isinstance(op, Flatten) else _find_work(op, memory, machine)
-    copies = 2 * WIDTH * copied / (machine.cached if WIDTH * copied <= machine.cache else rate)
-    return machine.launch + max(work, moved / rate) + copies
+    pages = _time_pages(_count_bytes(op, memory), machine)
+    return machine.launch + max(work, _time_moved(moved, machine)) + pages + copies
+
+
+def _count_bytes(op: Op, memory: Storage) -> int:
+    """Those of a result; a truth value is one byte."""
+    return memory.count(find_true_axes(op)) * (1 if is_boolean(op) else WIDTH)
+
+
+def _time_moved(moved: int, machine: Machine) -> float:
+    """The time to read and write so many bytes, which stay near where they all can."""
+    return moved / (machine.cached if moved <= machine.cache else machine.memory)
+
+
+def _time_pages(made: int, machine: Machine) -> float:
+    """The time in which the system gives out the memory of a new tensor of so many bytes."""
+    return made / machine.pages if made > KEPT else 0.0
+
+
+def _time_copies(op: Op, memory: Storage, machine: Machine) -> float:
+    """The time to copy what torch copies for an operation."""
+    match op:
+        case Einsum((one, other), axes):
+            first, second = _group(one, other, axes)
+            orders = ((one, first), (other, (second[0], second[2], second[1])))
+            copied = set(find_copied(op, memory))
+            found = [(arg, [i for each in g for i in each]) for arg, g in orders if arg in copied]
+        case Flatten(arg) | Along(_, arg) if find_copies(op, memory):
+            found = [(arg, list(axes_of(arg)))]
+        case Fill(Expand() as arg):
+            found = [(arg, [])]
+        case _:
+            return 0.0
+    seconds = 0.0
+    for arg, order in found:
+        count = memory.count(axes_of(arg))
+        strides = dict(zip(axes_of(arg), find_strides(arg, memory), strict=True))
+        last = [strides[i] for i in order if memory.extent(i) > 1][-1:]
+        each = 0.0 if last in ([], [1]) else count * STRIDED / machine.exponentials
+        moved = _time_moved(2 * WIDTH * count, machine)
+        seconds += max(moved, each) + _time_pages(WIDTH * count, machine)
+    return seconds
 
 
 def _find_work(op: Op, memory: Storage, machine: Machine) -> float:
@@ -351,8 +393,14 @@ def _find_work(op: Op, memory: Storage, machine: Machine) -> float:
             return 0.0
         case Apply(kind) | Along(kind) if kind in SLOW:
             return memory.count(find_true_axes(op)) / machine.exponentials
+        case Choose() | Fill():
+            return MASKED * memory.count(find_true_axes(op)) / machine.exponentials
+        case Apply() if _is_strided(op, memory):
+            return STRIDED * memory.count(find_true_axes(op)) / machine.exponentials
         case Reduction(kind, arg) if kind in SLOW:
             return memory.count(axes_of(arg)) / machine.exponentials
+        case Reduction(_, arg, over) if axes_of(arg)[-1:] == over[-1:]:
+            return ROW * memory.count(axes_of(op)) / machine.exponentials
         case Triangle():
             return memory.count(axes_of(op)) / machine.exponentials
         case Cell(volume=volume) if volume:
@@ -361,6 +409,18 @@ def _find_work(op: Op, memory: Storage, machine: Machine) -> float:
             return sum(_time_inner(inner, memory, machine) for inner in find_inner(whole, args))
         case _:
             return 0.0
+
+
+def _is_strided(op: Op, memory: Storage) -> bool:
+    """Does an operand step through memory while the result is written in one piece?"""
+    axes = find_true_axes(op)
+    made = dict(zip(axes_of(op), find_strides(op, memory), strict=True))
+    last = next((i for i in axes if made[i] == 1 and memory.extent(i) > 1), None)
+    for arg in args_of(op) if last is not None else ():
+        strides = dict(zip(axes_of(arg), find_strides(arg, memory), strict=True))
+        if last in find_true_axes(arg) and strides[last] not in (0, 1):
+            return True
+    return False
 
 
 def _time_inner(op: Op, memory: Storage, machine: Machine) -> float:
@@ -526,10 +586,23 @@ def find_time(
     inside = steps[tile.first : tile.last + 1]
     turn = machine.launch * (1 + len(tile.sliced))
     turn += find_time(steps, tile.inner, memory, machine, (tile.first, tile.last + 1))
-    count = ceil(memory.extent(tile.index) / memory.sizes[tile.block])
+    seconds += turn * ceil(memory.extent(tile.index) / memory.sizes[tile.block])
     for step in inside:
         memory.strides.pop(step.name, None)
+    # A whole that a block at a time is read or made comes from far, and what is made is copied.
+    for _, op in tile.sliced:
+        seconds += _time_far(memory.count(axes_of(op)), machine)
     joined = [name for name, _, _ in tile.joined]
-    moved = sum(memory.count(step.axes) for step in inside if step.name in joined)
-    seconds += count * (turn + 2 * WIDTH * moved / machine.cached)
+    blocks = tile.blocks.evaluate(lambda atom: evaluate_atom(atom, memory.sizes))
+    for step in inside:
+        if step.name in joined:
+            whole = int(memory.count(step.axes) * blocks)
+            seconds += _time_far(whole, machine) + 2 * _time_pages(WIDTH * whole, machine)
+            seconds += _time_moved(2 * WIDTH * whole, machine)
     return seconds + find_seconds(steps[tile.last + 1 : end], memory, machine)
+
+
+def _time_far(count: int, machine: Machine) -> float:
+    """The time by which so many elements that do not stay near are moved later than near ones."""
+    far = WIDTH * count > machine.cache
+    return WIDTH * count * (1 / machine.memory - 1 / machine.cached) if far else 0.0

@@ -1,8 +1,9 @@
 """The machine that a plan is made for: rates and latencies of one thread in float32, and memory.
 
-The defaults are those of an ordinary server core. A plan depends on them, so other constants come
-only from a file that is named: `derive bench --calibrate FILE` measures and writes it, `derive
-build --machine FILE` reads it. Without one a formula gives the same bytes everywhere.
+The defaults are those of an ordinary server core (AMD EPYC, 1 MiB of L2 and 32 MiB of L3, a virtual
+machine), measured by sums of two tensors of 128 KiB to 128 MiB. A plan depends on them, so other
+constants come only from a file that is named: `derive bench --calibrate FILE` measures and writes
+it, `derive build --machine FILE` reads it. Without one a formula gives the same bytes everywhere.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from derive.errors import refuse
 
 WIDTH = 4  # bytes of a float32
+KEPT = 1 << 25  # bytes of a tensor beyond which malloc gives it back, as what is free beyond twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +24,13 @@ class Machine:
     """Rates in one second, seconds, and bytes."""
 
     flops: float = 9e10  # operations of a large matrix product; a multiply-add counts two
-    memory: float = 6e9  # bytes read or written beyond the caches
-    cached: float = 2.5e10  # bytes read or written within the cache
-    cache: int = 1 << 25  # bytes that stay near one core
+    memory: float = 2e10  # bytes read or written beyond the caches
+    cached: float = 3e10  # bytes read or written within the cache, by chains over blocks
+    cache: int = 1 << 24  # bytes that stay near one core
     launch: float = 3e-6  # seconds that one operation takes at the least
     product: float = 3e-7  # seconds that one matrix of a batched product takes at the least
     exponentials: float = 8e8  # values of exp, log, tanh and their like
+    pages: float = 2e9  # bytes of a tensor beyond `KEPT` that the system gives out and clears
 
 
 DEFAULT = Machine()
@@ -40,7 +43,7 @@ def read_machine(path: str | Path) -> Machine:
     except (OSError, ValueError) as error:
         raise refuse("machine-file", f"{path} cannot be read: {error}") from error
     known = {field.name for field in fields(Machine)}
-    fits = isinstance(data, dict) and set(data) == known
+    fits = isinstance(data, dict) and set(data) | {"pages"} == known
     if not fits or not all(type(n) in (int, float) and n > 0 for n in data.values()):
         raise refuse(
             "machine-file",

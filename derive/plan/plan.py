@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from derive.errors import refuse
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
 from derive.plan.cost import Storage, find_flops, find_inner, find_peak, find_time
+from derive.plan.machine import KEPT, WIDTH
 from derive.plan.ops import Cell, Einsum, Op, args_of, axes_of, walk_ops
 
 if TYPE_CHECKING:
@@ -137,8 +138,12 @@ class Plan:
         return self.at_sizes(self.peak_elements)
 
     def find_time(self, machine: Machine) -> float:
-        """The seconds that it takes at its sizes, as far as the machine's constants tell."""
-        return find_time(self.steps, self.tile, Storage(self.complete(self.sizes)), machine)
+        """The seconds that it takes at its sizes, as far as the machine's constants tell.
+
+        What malloc does not keep of the fullest moment, the system gives out anew at each call.
+        """
+        seconds = find_time(self.steps, self.tile, Storage(self.complete(self.sizes)), machine)
+        return seconds + max(0, WIDTH * self.peak - 2 * KEPT) / machine.pages
 
     @property
     def names(self) -> set[str]:

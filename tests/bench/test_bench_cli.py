@@ -108,7 +108,7 @@ def test_the_data_of_a_sweep(run):
     assert [report["sizes"]["N"] for report in data["reports"]] == [4, 8, 16]
 
 
-MADE = Machine(1e11, 2e10, 3e11, 1 << 20, 1.5e-6, 2e-7, 1.25e9)
+MADE = Machine(1e11, 2e10, 3e11, 1 << 20, 1.5e-6, 2e-7, 1.25e9, 3e9)
 
 
 def test_constants_are_written_and_shown_beside_the_defaults(run, tmp_path, monkeypatch):
@@ -118,7 +118,7 @@ def test_constants_are_written_and_shown_beside_the_defaults(run, tmp_path, monk
     heads, *rows, last = answer.out.splitlines()
     assert cut(heads) == ["here", "default"]
     assert [cut(row)[1] for row in rows] == [
-        "100 GFLOP/s", "20 GB/s", "300 GB/s", "1 MiB", "1.5 us", "200 ns", "1.25e+03 M/s",
+        "100 GFLOP/s", "20 GB/s", "300 GB/s", "1 MiB", "1.5 us", "200 ns", "3 GB/s", "1.25e+03 M/s",
     ]  # fmt: skip
     assert len(rows) == len(asdict(MADE))
     assert last == "m.json is written; plan for it with: derive build NAME --machine m.json"

@@ -42,7 +42,7 @@ LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a budget
 OUTER = tuple(1 << k for k in range(39, 2, -2))  # of a loop around another, which cuts them down
 MOST_OPERATIONS = 5000  # times indices: of a long plan loops over fewer indices are looked at
 SAME = 1.05  # of the best time: among those the smaller block is taken
-GAIN = 0.75  # of the time without a loop, above which a loop is not worth its lines
+GAIN = 0.8  # of the time without a loop, above which a loop is not worth its lines
 KINDS = (False, True)  # of loops: over an index that is kept, over one that is summed
 
 
