@@ -61,3 +61,17 @@ def test_a_loop_in_a_loop_joins_what_both_leave():
     assert [len(tile.joined) for tile in plan.tiles] == [2, 2]
     source = to_module(plan, "scores", Header("", "", "a formula", "derive build"))
     Built("scores", parse(text), system, plan, source).judge(2)
+
+
+PAYS = [
+    ("x[B, N]; a, b[B]\ny[i, n] = x[i, n]*a[i] + b[i]", {"B": 2048, "N": 2048}, False),
+    ("x[N]\ny[n] = x[n]*(1 - x[n])", {"N": 1 << 22}, False),
+    ("x[N, D]; z[M, D]\ny[n, m] = sum[d](abs(x[n, d] - z[m, d]))", {"N": 512, "M": 512}, True),
+]
+
+
+@pytest.mark.parametrize(("text", "sizes", "is_tiled"), PAYS)
+def test_a_loop_saves_more_than_the_copy_of_its_result(
+    text: str, sizes: dict[str, int], is_tiled: bool
+) -> None:
+    assert (build(parse(text), sizes=sizes).plan.tile is not None) is is_tiled
