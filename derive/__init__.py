@@ -8,7 +8,7 @@ The map of the house, from the door to the ground; each module imports only from
     linter/      einsum strings of a source tree
     bench/       generated code against code by hand and the machine's limit
     formulas/    the library: one file per family, found by name
-    frontend/    into the language: from_text, from_sympy, from_torch; from_einsum; gradient
+    frontend/    into the language: from_text, from_sympy, from_latex, from_torch; gradient
     backend/     out of it: the printed PyTorch function and its file
     plan/        the order of work: steps, paths, layout, cost; lower/, cells/ and blocks/
     rewrite/     equal in, equal out; rules/
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from derive.errors import DeriveError, Diagnostic
     from derive.frontend.from_code import from_torch
     from derive.frontend.from_einsum import from_einsum
+    from derive.frontend.from_latex import from_latex
     from derive.frontend.from_sympy import show
     from derive.frontend.from_text import parse
     from derive.frontend.gradient import gradient
@@ -56,6 +57,7 @@ __all__ = [
     "check",
     "evaluate_loops",
     "from_einsum",
+    "from_latex",
     "from_torch",
     "gradient",
     "indices",
@@ -77,6 +79,7 @@ _HOMES = {
     "derive.errors": "DeriveError Diagnostic",
     "derive.frontend.from_code": "from_torch",
     "derive.frontend.from_einsum": "from_einsum",
+    "derive.frontend.from_latex": "from_latex",
     "derive.frontend.from_sympy": "show",
     "derive.frontend.from_text": "parse",
     "derive.frontend.gradient": "gradient",

@@ -188,10 +188,11 @@ def _from_file(path: Path) -> tuple[Found, ...]:
         help = f"write {shown}:{functions[0]}" if functions else "name a file of formulas"
         raise refuse("file-empty", f"{shown} is a notebook, and holds no formula", help=help)
     if path.suffix != ".py":
-        from derive.frontend.from_text import parse
+        from derive.formulas import read_notation
 
         name = path.stem if path.stem.isidentifier() else "formula"
-        formula = parse(read_text(path, shown), name)
+        is_latex = True if path.suffix == ".tex" else None
+        formula = read_notation(read_text(path, shown), name, is_latex=is_latex)
         return (Found(name, formula, shown, _to_command(shown)),)
     made = find_made(path.read_bytes()) if _is_file(str(path)) else None
     if made is not None:
@@ -293,10 +294,10 @@ def _to_found(name: str, formula: Formula, family: str) -> Found:
 
 
 def _from_text(text: str, name: str | None) -> Found:
-    from derive.frontend.from_text import parse
+    from derive.formulas import read_notation
 
     called = name or "formula"
-    formula = parse(text, called)
+    formula = read_notation(text, called)
     line = text.strip()
     if len(line) <= _SHORT and line.isprintable():
         return Found(called, formula, FROM_TEXT, _to_command(line))

@@ -89,8 +89,14 @@ def read_formula(formula: Formula | str) -> Formula:
     """The formula that is meant: itself, one of the library by its name, or a text with an =."""
     if not isinstance(formula, str):
         return check_formula(formula)
-    if "=" not in formula:
-        return find_formula(formula)
+    return read_notation(formula) if "=" in formula else find_formula(formula)
+
+
+def read_notation(text: str, name: str = "formula", *, is_latex: bool | None = None) -> Formula:
+    """The formula of a text in the notation, or in LaTeX: outside comments the notation has no backslash."""
+    from derive.frontend.from_latex import from_latex
     from derive.frontend.from_text import parse
 
-    return parse(formula)
+    if is_latex is None:
+        is_latex = "\\" in re.sub(r"#.*", "", text)
+    return from_latex(text, name=name) if is_latex else parse(text, name)

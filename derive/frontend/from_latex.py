@@ -1,0 +1,424 @@
+r"""From LaTeX to a formula: equations as in a paper, with the shapes of their tensors.
+
+    q_{ih} = \sum_d X_{id} W_{dh}                    every index written
+    e_{ij} = \frac{X_i W^Q (X_j W^K)}{\sqrt{D_z}}    matrices and vectors, with lines of shapes:
+    X: [B, S, H, D]
+    each W: [H, D, D]
+
+    text -> equations and declarations   here
+         -> trees                        latex.tree
+         -> lines of the notation        latex.reading, one for each way to read them
+         -> Formula                      from_text
+
+Prose beside equations in `$..$`, `\[..\]` or an environment is passed over. A shape is a line like
+those above, one of the notation (`int t[B] < V`, `scalar eps = 1e-5`), or
+`W \in \mathbb{R}^{D \times E}`. Of a tensor whose indices are all written none is needed: index i
+then has the extent I. Indices that are not written are found by their extents; where more than one
+way to read the equations is left, all are listed, and the person has to choose.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import combinations, islice, product
+from typing import TYPE_CHECKING
+
+from derive.errors import Mark, refuse
+from derive.frontend.from_text import parse
+from derive.frontend.latex.reading import (
+    Choice,
+    MisfitError,
+    Names,
+    Reading,
+    Shapes,
+    to_word,
+)
+from derive.frontend.latex.tree import (
+    Big,
+    Call,
+    Name,
+    Number,
+    Power,
+    Product,
+    Reader,
+    Relation,
+    Sum,
+    map_parts,
+    walk,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from derive.frontend.latex.tree import Tree
+    from derive.notation.formula import Formula
+
+MOST = 4096  # ways to read that are tried
+SHOWN = 4  # of them in a message
+MATRIX = 2  # axes that a tensor may have besides its indices
+
+_ENVIRONMENT = (
+    r"(?:align|aligned|equation|gather|gathered|multline|eqnarray|split|displaymath|math)\*?"
+)
+_SEGMENT = re.compile(
+    r"\$\$(.+?)\$\$|\$(.+?)\$|\\\[(.+?)\\\]|\\\((.+?)\\\)"
+    rf"|\\begin\{{{_ENVIRONMENT}\}}(.+?)\\end\{{{_ENVIRONMENT}\}}",
+    re.DOTALL,
+)
+_CASES = re.compile(r"\\begin\{cases\}(?:(?!\\begin\{cases\}).)*?\\end\{cases\}", re.DOTALL)
+_IGNORED = re.compile(r"\\(?:label|tag)\{[^{}]*\}|\\(?:begin|end)\{(?:aligned|split|gathered)\}")
+_NAMED = r"(?:\\?[^\W\d]\w*(?:[_^](?:\{[^{}]*\}|\w))*)"
+_SHAPE = re.compile(
+    rf"^\s*(?P<each>(?:each|every|all)\s+)?(?P<names>{_NAMED}(?:\s*,\s*{_NAMED})*)\s*"
+    r"(?::\s*(?:shape\s*)?[\[(](?P<extents>[^\[\]]*)[\])]"
+    r"|\\in\s*\\mathbb\s*\{?\s*R\s*\}?\s*\^\s*(?:\{(?P<power>.*)\}|(?P<single>\w)))\s*[,.;]?\s*$"
+)
+_NOTATION = re.compile(
+    r"^\s*(?P<word>int|bool|scalar|size|index|return)\b(?P<rest>.*)$|^\s*(?P<names>\w+(?:\s*,\s*\w+)*)\[(?P<extents>[^\]]*)\]"
+    r"\s*(?:[<>]=?.*)?$"
+)
+
+
+def from_latex(  # noqa: PLR0913 - those of `parse`, and the declarations
+    text: str,
+    declarations: str = "",
+    name: str = "formula",
+    *,
+    title: str = "",
+    source: str = "",
+    typical: Mapping[str, int] | None = None,
+    empty_row: str = "nan",
+) -> Formula:
+    r"""The formula of equations in LaTeX; `declarations` adds lines that the text lacks.
+
+    `from_latex(r"y_i = \sum_j A_{ij} x_j")` has A[I, J] and x[J]. DeriveError where something is
+    not read, where shapes are missing, and where the equations can be read in more than one way.
+    """
+    notation = to_notation(text, declarations)
+    return parse(notation, name, title=title, source=source, typical=typical, empty_row=empty_row)
+
+
+def to_notation(text: str, declarations: str = "") -> str:
+    """The text of the formula in the notation."""
+    if not isinstance(text, str):
+        raise refuse("text-wanted", f"LaTeX is text, not {type(text).__name__}")
+    lines, stated = split_text(text)
+    shapes = read_shapes([*stated, *filter(str.strip, re.split(r"[;\n]", declarations))])
+    words = frozenset(
+        word for word in (*shapes.tensors, *shapes.scalars, *shapes.sizes) if len(word) > 1
+    )
+    equations = [(line, *Reader(line, words).read_equation()) for line in lines]
+    if not equations:
+        raise refuse(
+            "formula-empty", "the text has no equation", help="write y_i = \\sum_j A_{ij} x_j"
+        )
+    sides = inline([(left, right) for _, left, right in equations])
+    names = Names(shapes, sides)
+    first = find_counted(sides)
+    return choose(sides, names, first, [line for line, _, _ in equations])
+
+
+def split_text(text: str) -> tuple[list[str], list[str]]:
+    """The equations, a line each, and the declarations."""
+    text = re.sub(r"(?<!\\)%.*", "", text)
+    segments = [next(filter(None, found.groups())) for found in _SEGMENT.finditer(text)]
+    prose = _SEGMENT.sub("\n", text) if segments else ""
+    lines: list[str] = []
+    stated = [line for line in prose.split("\n") if _SHAPE.match(line) or _NOTATION.match(line)]
+    for segment in segments or [text]:
+        whole = _IGNORED.sub("", segment)
+        cases: list[str] = []  # their rows end as equations do
+        while found := _CASES.search(whole):
+            whole = f"{whole[: found.start()]}@{len(cases)}@{whole[found.end() :]}"
+            cases.append(found[0])
+        for part in re.split(r"\\\\(?:\[[^\]]*\])?|\n", whole):
+            line = " ".join(part.split())
+            while found := re.search(r"@(\d+)@", line):
+                line = f"{line[: found.start()]}{cases[int(found[1])]}{line[found.end() :]}"
+            if _SHAPE.match(line) or _NOTATION.match(line):
+                stated.append(line)
+            elif "=" in line:
+                lines.append(line)
+            elif line.strip(" &,.") and not segments:
+                if not lines:
+                    marks = [Mark(line, 0, len(line))]
+                    raise refuse("latex-form", "there is no = in this line", marks=marks)
+                lines[-1] += f" {line}"
+    return lines, stated
+
+
+def read_shapes(stated: Sequence[str]) -> Shapes:
+    """The declarations."""
+    tensors: dict[str, tuple[str, ...]] = {}
+    families: dict[str, tuple[str, ...]] = {}
+    scalars: set[str] = set()
+    indices: dict[str, str] = {}
+    kept, returned = list[str](), list[str]()
+    for line in stated:
+        shape = _SHAPE.match(line)
+        if shape is None:
+            found = _NOTATION.match(line)
+            if found is None:
+                advice = "write X: [B, S, D], or a line of the notation"
+                raise refuse(
+                    "latex-form",
+                    "this declares nothing",
+                    marks=[Mark(line, 0, len(line))],
+                    help=advice,
+                )
+            kept.append(line.strip())
+            rest = found["rest"] or ""
+            if found["word"] in {"scalar", "size"}:
+                scalars |= {each.partition("=")[0].strip() for each in rest.split(",")}
+            elif found["word"] == "return":
+                returned.append(kept.pop())
+            elif found["word"] == "index":
+                bound, _, extent = rest.partition("<")
+                indices |= {each.strip(): extent.strip() for each in bound.split(",")}
+            else:
+                inner = re.match(r"\s*(.*?)\[(.*?)\]", rest or line)
+                assert inner is not None
+                extents = tuple(filter(None, map(str.strip, inner[2].split(","))))
+                tensors |= {each.strip(): extents for each in inner[1].split(",")}
+            continue
+        if shape["extents"] is not None:
+            extents = tuple(map(read_extent, filter(str.strip, shape["extents"].split(","))))
+        else:
+            power = shape["single"] or shape["power"]
+            extents = tuple(map(read_extent, filter(str.strip, re.split(r"\\times|,", power))))
+        for each in re.findall(_NAMED, shape["names"]):
+            word = read_word(each)
+            (families if shape["each"] else tensors)[word] = extents
+    return Shapes(tensors, families, frozenset(scalars), indices, tuple(kept), tuple(returned))
+
+
+def read_word(text: str) -> str:
+    """The name that a declaration is for: `W^Q` is W_Q."""
+    tree = Reader(text).read_factor() if "\\" in text or "^" in text or "{" in text else None
+    if not isinstance(tree, Name):
+        return text.strip()
+    above, label = to_word(tree.above), tree.label
+    return "_".join(filter(None, (tree.base, above, label)))
+
+
+def read_extent(text: str) -> str:
+    """An extent as the notation writes it."""
+    tree = Reader(text).read_sum()
+
+    def write(part: Tree) -> str:
+        match part:
+            case Number(number):
+                return number
+            case Name():
+                return read_word(text if part is tree else part.base)
+            case Sum(terms):
+                written = "".join(f" {sign} {write(term)}" for sign, term in terms)
+                return written.removeprefix(" + ").strip()
+            case Product(factors) if all(sign != "/" for sign, _ in factors):
+                return "*".join(write(factor) for _, factor in factors)
+        raise refuse(
+            "extent-form",
+            "an extent is made of sizes, numbers and + -",
+            marks=[Mark(text, 0, len(text))],
+        )
+
+    return write(tree)
+
+
+def inline(equations: Sequence[tuple[Tree, Tree]]) -> list[tuple[Tree, Tree]]:
+    """The equations with functions that they define written out where they are called."""
+    functions: dict[str, tuple[tuple[Tree, ...], Tree]] = {}
+    called: set[str] = set()
+    done: list[tuple[str, Tree, Tree]] = []
+
+    def open_calls(tree: Tree) -> Tree:
+        tree = map_parts(tree, open_calls)
+        if isinstance(tree, Call) and tree.function in functions:
+            called.add(tree.function)
+            parameters, body = functions[tree.function]
+            if len(parameters) != len(tree.arguments):
+                says = f"{tree.function} takes {len(parameters)} arguments"
+                raise refuse("latex-form", says, help="call it as it is defined")
+            given = dict(zip(parameters, tree.arguments, strict=True))
+            return exchange(body, given)
+        return tree
+
+    for left, right in equations:
+        body = open_calls(right)
+        if isinstance(left, Call):
+            functions[left.function] = (tuple(map(strip_span, left.arguments)), body)
+            done.append((left.function, Name(left.function, left.token), body))
+        else:
+            done.append(("", left, body))
+    return [(left, body) for function, left, body in done if function not in called]
+
+
+def strip_span(tree: Tree) -> Tree:
+    """The name without where it stands, so that it equals itself elsewhere."""
+    return replace(tree, token=Reader("x").take()) if isinstance(tree, Name) else tree
+
+
+def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
+    """The tree with arguments for parameters; a power or an index of one stays with it."""
+    if isinstance(tree, Name):
+        for parameter, argument in given.items():
+            plain = strip_span(replace(tree, above=None))
+            if plain == parameter:
+                if tree.above is None:
+                    return argument
+                return Power(argument, tree.above)
+    return map_parts(tree, lambda part: exchange(part, given))
+
+
+def find_counted(equations: Sequence[tuple[Tree, Tree]]) -> set[str]:
+    """The indices whose sums start at 1; they count from 1 everywhere."""
+    found: set[str] = set()
+    for tree in (part for sides in equations for part in walk(sides)):
+        for below in tree.below if isinstance(tree, Big) else ():
+            match below:
+                case Relation(Name() as name, (("==", Number("1")),)):
+                    found.add(to_word(name))
+    return found
+
+
+def choose(
+    equations: Sequence[tuple[Tree, Tree]], names: Names, first: set[str], lines: Sequence[str]
+) -> str:
+    """The only way to read the equations; DeriveError where there is none, or more than one."""
+    found: dict[str, int] = {}  # by how many extents have an index of their own
+    misfit: tuple[int, MisfitError] | None = None  # of the way that was read furthest
+    for is_strict in (True, False):
+        for choice in find_choices(equations, names, is_strict=is_strict):
+            reading, written = Reading(names, choice, first), []
+            try:
+                for left, right in equations:
+                    written.append(reading.write(left, right))
+                reading.check_declared()
+            except MisfitError as error:
+                far = (len(written), error.of_extents)
+                if misfit is None or far > (misfit[0], misfit[1].of_extents):
+                    misfit = (len(written), error)
+            else:
+                way, count = (
+                    "\n".join([*declare(reading), *written, *names.shapes.returned]),
+                    len(reading.batch),
+                )
+                found[way] = min(count, found.get(way, count))
+        if found:
+            break
+    found = {way: count for way, count in found.items() if count == min(found.values())}
+    if len(found) == 1:
+        return next(iter(found))
+    if found:
+        ways = list(found)[:SHOWN]
+        facts = [f"{k}. {way.splitlines()[-1]}" for k, way in enumerate(ways, 1)]
+        raise refuse(
+            "latex-ambiguous",
+            f"the equations can be read in {len(found)} ways",
+            facts=facts,
+            help="write the indices of the tensors: X_{id}, W_{de}",
+        )
+    if misfit is None:
+        raise refuse(
+            "latex-form",
+            "the indices that are written fit no extents",
+            help="write all indices of each tensor, or check the shapes",
+        )
+    number, fault = min(misfit[0], len(lines) - 1), misfit[1]
+    start, end = 0, len(lines[number])
+    if fault.token is not None and fault.token.end:
+        start, end = fault.token.start, fault.token.end
+    marks = [Mark(lines[number], start, end)]
+    raise refuse("latex-form", str(fault), marks=marks, help=fault.help) from fault
+
+
+def find_choices(
+    equations: Sequence[tuple[Tree, Tree]], names: Names, *, is_strict: bool
+) -> Iterator[Choice]:
+    """Where written indices may stand, and how many axes each tensor may have besides."""
+    accesses: dict[str, list[tuple[str, ...]]] = {}
+    for tree in (part for sides in equations for part in walk(sides)):
+        if isinstance(tree, Name):
+            read = names.resolve(tree)
+            if read.name not in names.defined and names.shapes.find(read.name) is not None:
+                accesses.setdefault(read.name, []).append(tuple(map(to_word, read.places)))
+    partial: dict[str, int] = {}
+    extents = dict(names.shapes.indices)
+    for name, found in accesses.items():
+        shape = names.shapes.find(name) or ()
+        for places in found:
+            if len(places) != len(shape):
+                partial[name] = len(places)
+                continue
+            extents |= {i: e for i, e in zip(places, shape, strict=True) if i[:1].isalpha()}
+
+    def place(
+        left: list[str], known: dict[str, str], places: dict[str, tuple[int, ...]]
+    ) -> Iterator[Choice]:
+        """The choices for the tensors that are left, one after the other."""
+        if not left:
+            yield from find_axes(names, Choice(places, {}, known, is_strict=is_strict))
+            return
+        name, *rest = left
+        shape = names.shapes.find(name) or ()
+        for stand in combinations(range(len(shape)), partial[name]):
+            also = dict(known)
+            pairs = [
+                (index, shape[k])
+                for access in accesses[name]
+                if len(access) == len(stand)
+                for index, k in zip(access, stand, strict=True)
+            ]
+            if all(
+                not index or also.setdefault(index, extent) == extent for index, extent in pairs
+            ):
+                yield from place(rest, also, {**places, name: stand})
+
+    yield from place(list(partial), extents, {})
+
+
+def find_axes(names: Names, choice: Choice) -> Iterator[Choice]:
+    """The choice with axes for each tensor: an extent is of axes everywhere, or of indices."""
+    options: list[list[tuple[str, list[str], list[str]]]] = []
+    for name, places in choice.places.items():
+        shape = names.shapes.find(name) or ()
+        left = [extent for k, extent in enumerate(shape) if k not in places]
+        counts = range(min(MATRIX, len(left)), 0, -1) if left else [0]
+        split = [(name, left[: len(left) - count], left[len(left) - count :]) for count in counts]
+        options.append([each for each in split if len({*each[1]}) == len(each[1])])
+    for picked in islice(product(*options), MOST):
+        outside = {extent for _, indices, _ in picked for extent in indices}
+        if not outside & {extent for _, _, axes in picked for extent in axes}:
+            for has_rows in (True, False):
+                own = {name: len(axes) for name, _, axes in picked}
+                yield replace(choice, axes=own, has_rows=has_rows)
+
+
+def declare(reading: Reading) -> list[str]:
+    """The declarations that a reading needs, in the notation."""
+    names, lines = reading.names, list(reading.names.shapes.lines)
+    stated = " ".join(lines)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    order = [*names.shapes.tensors, *names.shapes.families]
+    used = sorted(reading.used, key=lambda name: _find_rank(name, order))
+    for name in used:
+        if not re.search(rf"\b{name}\b[^\[\]]*\[", stated):
+            groups.setdefault(names.shapes.find(name) or (), []).append(name)
+    extents = dict(reading.extents)
+    for name, indices in reading.undeclared.items():
+        for index in indices:
+            upper = index[0].upper() + index[1:]
+            is_free = upper not in {*reading.used, *reading.undeclared, *names.defined}
+            extents.setdefault(index, upper if is_free else f"N_{index}")
+        groups.setdefault(tuple(extents[index] for index in indices), []).append(name)
+    lines += [f"{', '.join(group)}[{', '.join(shape)}]" for shape, group in groups.items()]
+    plain = {i for indices in reading.undeclared.values() for i in indices}
+    limits = {i: e for i, e in reading.limits.items() if i not in plain | {*names.shapes.indices}}
+    told = {*reading.choice.extents}
+    return lines + [f"index {i} < {extent}" for i, extent in limits.items() if i not in told]
+
+
+def _find_rank(name: str, order: Sequence[str]) -> int:
+    base = name.partition("_")[0]
+    return order.index(name) if name in order else order.index(base)

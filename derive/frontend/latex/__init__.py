@@ -1,0 +1,1 @@
+"""LaTeX as people write it: its tree, and the indices that it leaves out."""

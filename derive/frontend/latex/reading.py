@@ -1,0 +1,719 @@
+"""One reading of LaTeX equations: every tensor with all of its indices, as lines of the notation.
+
+A tensor with fewer indices written than it has extents is a scalar, a vector or a matrix for each
+value of the others: its last extents are those of the vector or matrix, the extents before them
+have one index each, the same one wherever that extent stands. Side by side means the product of
+matrices and vectors then; `u v` of two vectors of one kind is their inner product.
+
+Laws:
+- What is written at a tensor once stands at the same of its places everywhere.
+- A function is taken elementwise; a softmax or another word without an index runs over the last
+  axis of the vector or matrix, and where there is none over the index that is written last.
+- A sum that starts at 1 counts from 1: its index, and every number that stands as a place with it,
+  is one less in the notation.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from typing import TYPE_CHECKING
+
+from derive.frontend.latex.tree import (
+    Big,
+    Bracket,
+    Call,
+    Cases,
+    Logic,
+    Name,
+    Number,
+    Power,
+    Product,
+    Relation,
+    Sum,
+    Token,
+    Tree,
+    walk,
+)
+from derive.ir.functions import FUNCTIONS, ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+ANY, TERM, FACTOR, ATOM = range(4)  # how tightly a text holds together
+TRANSPOSED = {"T", "top", "intercal", "mathsf_T"}
+_MARK = re.compile(r"<(\d+)>")  # an index that has no name yet
+
+
+class MisfitError(Exception):
+    """The equations cannot be read so; `token` is where."""
+
+    def __init__(
+        self, says: str, token: Token | None = None, help: str = "", *, of_extents: bool = False
+    ) -> None:
+        super().__init__(says)
+        self.token, self.help, self.of_extents = token, help, of_extents
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of a vector or a matrix: its extent, and its index as a mark."""
+
+    extent: str
+    mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The text of a part, its axes, and the indices that it has besides."""
+
+    text: str
+    holds: int = ATOM
+    axes: tuple[Axis, ...] = ()
+    free: tuple[str, ...] = ()
+    is_row: bool | None = None  # of a vector
+
+    def within(self, holds: int) -> str:
+        """The text, in parentheses where it holds less than its place asks for."""
+        return self.text if self.holds >= holds else f"({self.text})"
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What is declared: the extents of tensors, of all whose name starts so, and plain names."""
+
+    tensors: Mapping[str, tuple[str, ...]]
+    families: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scalars: frozenset[str] = frozenset()
+    indices: Mapping[str, str] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()  # declarations in the notation, as they are
+    returned: tuple[str, ...] = ()  # likewise what the results are
+
+    def find(self, name: str) -> tuple[str, ...] | None:
+        """The extents of a tensor."""
+        base, _, label = name.partition("_")
+        is_member = label and "_" not in label
+        return self.tensors.get(name) or (self.families.get(base) if is_member else None)
+
+    @property
+    def sizes(self) -> set[str]:
+        """The names of all sizes."""
+        every = (*self.tensors.values(), *self.families.values(), self.indices.values())
+        return {word for shape in every for e in shape for word in re.findall(r"[^\W\d]\w*", e)}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A name as it is meant: its places, a power of it, whether it is transposed."""
+
+    name: str
+    places: tuple[Tree, ...] = ()
+    power: Tree | None = None
+    is_transposed: bool = False
+
+
+def to_word(tree: Tree | None) -> str:
+    """The text of a sub- or superscript that may be part of a name."""
+    match tree:
+        case Name(base, _, None, ()):
+            return base
+        case Number(text) if text.isdigit():
+            return text
+        case _:
+            return ""
+
+
+def is_label(word: str) -> bool:
+    """Does a word look like part of a name, and not like an index or a number?"""
+    return bool(word) and (word[0].isupper() or (len(word) > 1 and not word.isdigit()))
+
+
+class Names:
+    """What the names of a text mean."""
+
+    def __init__(self, shapes: Shapes, equations: Sequence[tuple[Tree, Tree]]) -> None:
+        self.shapes = shapes
+        self.sizes = shapes.sizes
+        said = " ".join(line for line in shapes.lines if line.startswith("bool"))
+        self.truths = {*re.findall(r"\w+", said)} - {"bool"}
+        every = [part for sides in equations for part in walk(sides)]
+        self.words = {part.base for part in every if isinstance(part, Name)}
+        inside = (place for part in every if isinstance(part, Name) for place in part.below)
+        indices = {*map(to_word, inside), "", "oo"}
+        for part in every:
+            if isinstance(part, Big) and part.above is not None:
+                self.sizes |= {*map(to_word, walk(part.above))} - indices
+        self.numbers = self.sizes | shapes.scalars
+        targets = [left for left, _ in equations if isinstance(left, Name)]
+        # With `h_t` beside it `h_0` is an entry of h.
+        self.indexed = {left.base for left in targets if left.below and not left.label.isdigit()}
+        self.defined: dict[str, Read] = {}
+        for left in targets:
+            read = self.resolve(left, is_target=True)
+            self.defined[read.name] = read
+
+    def is_known(self, name: str) -> bool:
+        """Is it declared or defined?"""
+        known = name in self.defined or name in self.sizes or name in self.shapes.scalars
+        return known or self.shapes.find(name) is not None
+
+    def resolve(self, name: Name, *, is_target: bool = False) -> Read:
+        """Which tensor or number a name is. `x_1` is x1 where neither is declared."""
+        digits = re.fullmatch(r"(\w*[^\W\d_])(\d+)", name.base)
+        if digits and not self.is_known(name.base) and self.is_known(f"{digits[1]}_{digits[2]}"):
+            name = replace(name, base=f"{digits[1]}_{digits[2]}")
+        above, label = to_word(name.above), name.label
+        is_transposed = above in TRANSPOSED and not self.is_known(f"{name.base}_{above}")
+        power = None if is_transposed else name.above
+        marks = (f"{name.base}_{above}_{label}", f"{name.base}_{label}_{above}")
+        for full in marks if above and label and not is_transposed else ():
+            if self.is_known(full):
+                return Read(full)
+        if above and not is_transposed and (self.is_known(f"{name.base}_{above}")):
+            return Read(f"{name.base}_{above}", name.below)
+        below = f"{name.base}_{label}"
+        is_one = len(name.below) == 1 or below in {*self.shapes.tensors, *self.numbers}
+        if label and is_one and self.is_known(below):
+            return Read(f"{name.base}_{label}", (), power, is_transposed)
+        is_free = not is_transposed and above not in self.sizes
+        if is_free and is_label(above) and not self.is_known(name.base):
+            return Read(f"{name.base}_{above}", name.below)
+        is_number = label.isdigit() and name.base not in self.indexed
+        if is_number and (is_target or self.is_known(f"{name.base}{label}")):
+            return Read(f"{name.base}{label}", (), power, is_transposed)
+        is_word = len(name.below) == 1 and is_label(label)
+        if is_word and (is_target or not self.is_known(name.base)):
+            return Read(f"{name.base}_{label}", (), power, is_transposed)
+        if name.base in self.sizes and label:
+            return Read(name.base, (), power)  # `D_z`: the extent D of z
+        return Read(name.base, name.below, power, is_transposed)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where written indices stand, how many axes each tensor has left, and what vectors are."""
+
+    places: Mapping[str, tuple[int, ...]]
+    axes: Mapping[str, int]
+    extents: Mapping[str, str]  # of the indices that are written
+    has_rows: bool = True
+    is_strict: bool = True  # no product of two rows, which people write for the inner product
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The extents of a tensor, which of its places are written, and how many axes come last."""
+
+    extents: tuple[str, ...]
+    written: tuple[int, ...]
+    axes: int
+
+
+class Reading:
+    """The lines of one choice; MisfitError where it does not fit."""
+
+    def __init__(self, names: Names, choice: Choice, first: Iterable[str] = ()) -> None:
+        self.names, self.choice = names, choice
+        self.first = set(first)  # indices that count from 1
+        self.extents = dict(choice.extents)
+        self.limits: dict[str, str] = {}  # extents that only a sum's limits tell
+        self.layouts: dict[str, Layout] = {}
+        self.undeclared: dict[str, tuple[str, ...]] = {}  # tensors, by their indices
+        self.used: dict[str, None] = {}  # the declared ones
+        self.batch: dict[str, str] = {}  # the index of an extent that is left out
+        self.pools: dict[str, list[str]] = {}  # the indices of axes, by their extent
+        self.marks: dict[int, str] = {}  # extents
+        self.same: dict[int, int] = {}
+        self.taken = {*names.sizes, *names.defined, *names.shapes.tensors, *names.shapes.scalars}
+        self.taken |= {word for word in names.words if len(word) == 1}
+        self.order = [
+            e for s in (names.shapes.tensors, names.shapes.families) for e in chain(*s.values())
+        ]
+
+    def mark(self, extent: str) -> Axis:
+        """A new axis."""
+        self.marks[len(self.marks)] = extent
+        return Axis(extent, len(self.marks) - 1)
+
+    def root(self, mark: int) -> int:
+        """The mark that stands for all equal ones."""
+        while mark in self.same:
+            mark = self.same[mark]
+        return mark
+
+    def join(self, one: Axis, other: Axis) -> None:
+        """Make two axes one; their extents have to be the same."""
+        if one.extent != other.extent:
+            says = f"an extent {one.extent} meets an extent {other.extent}"
+            raise MisfitError(says, of_extents=True)
+        low, high = sorted((self.root(one.mark), self.root(other.mark)))
+        if low != high:
+            self.same[high] = low
+
+    def name_index(self, extent: str) -> str:
+        """A new name for an index: the first letter of its extent, or the next that is free."""
+        start = next(
+            (ord(sign.lower()) for sign in extent if sign.isascii() and sign.isalpha()), 105
+        )
+        letters = [chr(97 + (start - 97 + k) % 26) for k in range(26)]
+        name = next(a for a in chain(letters, (f"i{k}" for k in count())) if a not in self.taken)
+        self.taken.add(name)
+        self.extents[name] = extent
+        return name
+
+    def name_marks(self, line: str) -> str:
+        """The line with indices for its marks: in every line the same ones for an extent."""
+        names: dict[int, str] = {}
+        for found in _MARK.finditer(line):
+            root = self.root(int(found[1]))
+            if root not in names:
+                pool = self.pools.setdefault(self.marks[root], [])
+                free = [name for name in pool if name not in names.values()]
+                if not free:
+                    pool.append(self.name_index(self.marks[root]))
+                names[root] = free[0] if free else pool[-1]
+        return _MARK.sub(lambda found: names[self.root(int(found[1]))], line)
+
+    def write(self, left: Tree, right: Tree) -> str:
+        """The line of an equation."""
+        if not isinstance(left, Name):
+            raise MisfitError("the left side is no tensor", help="write y_{i} = ..")
+        read = self.names.resolve(left, is_target=True)
+        places = [self.write_place(place) for place in read.places]
+        scope = frozenset(map(to_word, walk(read.places))) - {*self.names.sizes, ""}
+        value = self.read(right, scope)
+        every = list(places)
+        inside = [i for i in self.batch.values() if i in value.free and i not in places]
+        for index in sorted(inside, key=lambda i: self.order.index(self.extents[i])):
+            before = self.order[: self.order.index(self.extents[index])]
+            ahead = [k for k, place in enumerate(every) if self.extents.get(place) in before]
+            every.insert(ahead[-1] + 1 if ahead else 0, index)
+        extents = [self.extents.get(place, "") for place in every]
+        extents += [axis.extent for axis in value.axes]
+        written = tuple(k for k, place in enumerate(every) if place not in inside)
+        self.layouts[read.name] = Layout(tuple(extents), written, len(value.axes))
+        every += [f"<{axis.mark}>" for axis in value.axes]
+        target = f"{read.name}[{','.join(every)}]" if every else read.name
+        return self.name_marks(f"{target} = {value.text}")
+
+    def lay_out(self, name: str, written: int) -> Layout:
+        """What is known of a tensor of which so many indices are written."""
+        if name in self.layouts:
+            return self.layouts[name]
+        extents = self.names.shapes.find(name)
+        if extents is None:
+            raise MisfitError(f"{name} is read before it is defined")
+        self.used[name] = None
+        if written == len(extents):
+            return Layout(extents, tuple(range(written)), 0)
+        return Layout(extents, self.choice.places[name], self.choice.axes[name])
+
+    def read_tensor(self, read: Read, name: Name) -> Value:
+        """A tensor with the indices that are written and those that are left out."""
+        places = [self.write_place(place) for place in read.places]
+        if not self.names.is_known(read.name):
+            return self.read_undeclared(read.name, places, name.token)
+        layout = self.lay_out(read.name, len(places))
+        if len(layout.written) != len(places):
+            says = (
+                f"{read.name} has {len(places)} indices here, and {len(layout.written)} elsewhere"
+            )
+            raise MisfitError(says, name.token)
+        rank = len(layout.extents)
+        inside: list[str] = [""] * rank
+        for k, place in zip(layout.written, places, strict=True):
+            inside[k] = place
+        for k in range(rank - layout.axes):
+            if not inside[k]:
+                extent = layout.extents[k]
+                self.batch[extent] = inside[k] = self.batch.get(extent) or self.name_index(extent)
+        axes = tuple(map(self.mark, layout.extents[rank - layout.axes :]))
+        free = tuple(dict.fromkeys(w for place in inside for w in re.findall(r"[^\W\d]\w*", place)))
+        inside[rank - layout.axes :] = [f"<{axis.mark}>" for axis in axes]
+        text = f"{read.name}[{','.join(inside)}]" if inside else read.name
+        return Value(text, ATOM, axes, free, self.choice.has_rows)
+
+    def read_undeclared(self, name: str, places: Sequence[str], token: Token) -> Value:
+        """A tensor whose indices are all written; they tell its extents where they stand alone."""
+        plain = [place if place.isidentifier() else "" for place in places]
+        known = self.undeclared.get(name, tuple(plain))
+        if len(known) != len(places):
+            raise MisfitError(f"{name} has {len(known)} indices elsewhere", token)
+        self.undeclared[name] = tuple(a or b for a, b in zip(known, plain, strict=True))
+        free = dict.fromkeys(w for place in places for w in re.findall(r"[^\W\d]\w*", place))
+        return Value(f"{name}[{','.join(places)}]", free=tuple(free))
+
+    def check_declared(self) -> None:
+        """Refuse a tensor whose extents nothing tells."""
+        for name, indices in self.undeclared.items():
+            if not all(indices):
+                sizes = ", ".join("NMKLPQRS"[: len(indices)])
+                says = f"the shape of {name} is not declared"
+                raise MisfitError(says, help=f"add a line: {name}: [{sizes}]")
+
+    # Values.
+
+    def read(self, tree: Tree, scope: frozenset[str]) -> Value:
+        """What a part says, over the indices in scope."""
+        match tree:
+            case Number(text):
+                return Value(text)
+            case Name():
+                return self.read_name(tree, scope)
+            case Sum(terms):
+                return self.read_sum([(sign, self.read(term, scope)) for sign, term in terms])
+            case Product(factors):
+                whole: Value | None = None
+                for sign, factor in factors:
+                    value = self.read(factor, scope)
+                    whole = value if whole is None else self.multiply(whole, sign, value)
+                assert whole is not None
+                return whole
+            case Power(base, exponent) if to_word(exponent) in TRANSPOSED:
+                return self.transpose(self.read(base, scope))
+            case Power(base, exponent):
+                return self.read_power(self.read(base, scope), exponent, scope)
+            case Call():
+                return self.read_call(tree, scope)
+            case Big():
+                return self.read_big(tree, scope)
+            case Bracket(Name() as name) if self.names.resolve(name).name not in self.names.truths:
+                return self.read(name, scope)  # brackets that are parentheses
+            case Bracket(condition):
+                text, free = self.read_condition(condition, scope)
+                return Value(f"[{text}]", ATOM, (), free)
+            case Cases(rows):
+                return self.read_cases(rows, scope)
+        raise MisfitError("a comparison stands where a value is expected")
+
+    def read_name(self, name: Name, scope: frozenset[str]) -> Value:
+        """A number, an index, a size or a tensor, perhaps to a power or transposed."""
+        read = self.names.resolve(name)
+        is_bare = not read.places
+        if is_bare and read.name in scope:
+            value = self._shift(read.name)
+        elif is_bare and (read.name in {"oo", "pi"} or read.name in self.names.numbers):
+            value = Value(read.name)
+        elif read.name == "delta" and len(read.places) > 1 and not self.names.is_known("delta"):
+            return Value(f"[{' == '.join(map(self.write_place, read.places))}]")
+        elif is_bare and not self.names.is_known(read.name):
+            says = f"{read.name} is not declared"
+            advice = f"declare it: {read.name}: [N, M], or scalar {read.name}"
+            raise MisfitError(says, name.token, advice)
+        else:
+            value = self.read_tensor(read, name)
+        if read.is_transposed:
+            return self.transpose(value, name.token)
+        return value if read.power is None else self.read_power(value, read.power, scope)
+
+    def transpose(self, value: Value, token: Token | None = None) -> Value:
+        """A matrix with its axes exchanged; a row for a column."""
+        if not value.axes:
+            says = "what is transposed has neither rows nor columns here"
+            raise MisfitError(says, token, "leave its indices out, or exchange them yourself")
+        is_row = None if value.is_row is None else not value.is_row
+        return replace(value, axes=value.axes[::-1], is_row=is_row)
+
+    def _shift(self, index: str) -> Value:
+        """An index as a number."""
+        free = (index,)
+        return (
+            Value(f"{index} + 1", TERM, (), free)
+            if index in self.first
+            else Value(index, ATOM, (), free)
+        )
+
+    def read_power(self, base: Value, exponent: Tree, scope: frozenset[str]) -> Value:
+        """A number to a power."""
+        value = self.read(exponent, scope)
+        if base.axes:
+            says = "a power of a vector or a matrix is not read"
+            raise MisfitError(says, help="write its indices, or \\odot for elements")
+        return Value(
+            f"{base.within(ATOM)}**{value.within(ATOM)}", FACTOR, (), (*base.free, *value.free)
+        )
+
+    def read_sum(self, terms: Sequence[tuple[str, Value]]) -> Value:
+        """Terms of the same axes, and numbers beside them."""
+        whole = next((value for _, value in terms if value.axes), terms[0][1])
+        text, free = "", list[str]()
+        for sign, value in terms:
+            if value.axes and len(value.axes) == len(whole.axes):
+                for one, other in zip(whole.axes, value.axes, strict=True):
+                    self.join(one, other)
+            elif whole.axes and (value.axes or "[" in value.text):
+                raise MisfitError("a vector or matrix and something else are added")
+            if len(value.axes) == 1 and value.is_row != whole.is_row:
+                raise MisfitError("a row and a column are added")
+            term = value.within(TERM if not text else FACTOR if sign == "-" else TERM)
+            text += (
+                f" {sign} {term}" if text else term if sign == "+" else f"-{value.within(FACTOR)}"
+            )
+            free += value.free
+        return Value(text, TERM, whole.axes, tuple(dict.fromkeys(free)), whole.is_row)
+
+    def multiply(self, one: Value, sign: str, other: Value) -> Value:
+        """The product of numbers, vectors and matrices, or of their elements."""
+        free = tuple(dict.fromkeys((*one.free, *other.free)))
+        if sign == "/":
+            if other.axes:
+                raise MisfitError("a vector or a matrix stands in a denominator")
+            text = f"{one.within(FACTOR)} / {other.within(ATOM)}"
+            return Value(text, FACTOR, one.axes, free, one.is_row)
+        text = f"{one.within(FACTOR)} * {other.within(FACTOR if '/' not in other.text else ATOM)}"
+        a, b = one.axes, other.axes
+        if not a or not b:
+            return Value(text, FACTOR, a or b, free, one.is_row if a else other.is_row)
+        if sign == "odot":
+            if len(a) != len(b):
+                raise MisfitError("elements of a vector and of a matrix are multiplied")
+            for pair in zip(a, b, strict=True):
+                self.join(*pair)
+            return Value(text, FACTOR, a, free, one.is_row)
+        of_vectors = len(a) == len(b) == 1
+        if of_vectors and (sign == "otimes" or (not one.is_row and other.is_row)):
+            return Value(text, FACTOR, (a[0], b[0]), free)
+        if sign == "otimes":
+            raise MisfitError("the outer product of matrices is not read", help="write the indices")
+        if of_vectors and sign != "cdot" and one.is_row == other.is_row and self.choice.is_strict:
+            raise MisfitError("two vectors of one kind are multiplied")
+        if (len(a) < len(b) and not one.is_row) or (len(b) < len(a) and other.is_row):
+            raise MisfitError("a column stands before a matrix, or a row after it")
+        self.join(a[-1], b[0])
+        left = (*a[:-1], *b[1:])
+        is_row = len(a) == 1 if len(left) == 1 else None
+        return Value(f"sum[<{b[0].mark}>]({text})", ATOM, left, free, is_row)
+
+    def read_call(self, call: Call, scope: frozenset[str]) -> Value:
+        """A function of elements, or a word over an index or an axis."""
+        word, below = call.function, call.below
+        is_norm = word == "norm" and not below  # of a matrix it runs over both axes
+        if word not in ROWS or is_norm or (len(call.arguments) > 1 and word in FUNCTIONS):
+            return self.read_function(call, [self.read(each, scope) for each in call.arguments])
+        if len(call.arguments) != 1:
+            raise MisfitError(f"{word} takes one argument", call.token)
+        outside = scope - {*map(to_word, below)} if ROWS[word].keeps else scope
+        bound, conditions = self.read_range(below, None, outside, call.token)
+        value = self.read(call.arguments[0], scope | {*bound})
+        if not bound and value.axes:
+            axis, rest = value.axes[-1], value.axes[:-1]
+            inside = f"<{axis.mark}>"
+            axes = value.axes if ROWS[word].keeps else rest
+            is_row = value.is_row if len(value.axes) == 1 or len(axes) != 1 else False
+            return Value(f"{word}[{inside}]({value.text})", ATOM, axes, value.free, is_row)
+        if not bound:
+            written = [i for i in value.free if i not in self.batch.values()]
+            if not written:
+                says = f"it is open over which index {word} runs"
+                raise MisfitError(says, call.token, f"write {word}_j(..)")
+            bound = (written[-1],)
+        free = value.free if ROWS[word].keeps else tuple(i for i in value.free if i not in bound)
+        inside = ", ".join([*bound, *([" and ".join(conditions)] if conditions else [])])
+        return Value(f"{word}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
+
+    def read_function(self, call: Call, values: Sequence[Value]) -> Value:
+        """A function of elements, a norm or a trace."""
+        word, (first, *rest) = call.function, values
+        free = tuple(dict.fromkeys(i for value in values for i in value.free))
+        marks = ", ".join(f"<{axis.mark}>" for axis in first.axes)
+        if word == "norm" and first.axes:
+            return Value(f"norm[{marks}]({first.text})", ATOM, (), free)
+        if word == "trace" and len(first.axes) > 1:
+            self.join(*first.axes)
+            return Value(f"sum[<{first.axes[0].mark}>]({first.text})", ATOM, (), free)
+        if word not in FUNCTIONS:
+            says = f"there is no function {word} here"
+            advice = "define it in an equation before, or write it out"
+            if word in {"norm", "trace"}:
+                says = f"the {word} needs a vector or a matrix, and no axis is left here"
+                advice = "declare the shapes, or write the sum"
+            raise MisfitError(says, call.token, advice)
+        for value in rest:
+            for left, right in zip(first.axes, value.axes, strict=False):
+                self.join(left, right)
+        if word == "mod":
+            return Value(" % ".join(value.within(ATOM) for value in values), FACTOR, (), free)
+        if word == "floor" and first.holds == FACTOR and first.text.count(" / ") == 1:
+            return Value(first.text.replace(" / ", " // "), FACTOR, first.axes, free)
+        text = f"{word}({', '.join(value.text for value in values)})"
+        return Value(text, ATOM, first.axes, free, first.is_row)
+
+    def read_big(self, big: Big, scope: frozenset[str]) -> Value:
+        """A sum or a product over what stands below its sign."""
+        bound, conditions = self.read_range(big.below, big.above, scope, big.token)
+        value = self.read(big.body, scope | {*bound})
+        inside = ", ".join([*bound, *([" and ".join(conditions)] if conditions else [])])
+        free = tuple(i for i in value.free if i not in bound)
+        return Value(f"{big.kind}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
+
+    def read_range(
+        self, below: Sequence[Tree], above: Tree | None, scope: frozenset[str], token: Token
+    ) -> tuple[tuple[str, ...], list[str]]:
+        """The indices that are bound, and the conditions on them."""
+        bound: dict[str, None] = {}
+        conditions: list[str] = []
+        said: Relation | None = None
+        for each in below:
+            parts = [each] if isinstance(each, Name) else walk(each)
+            found = [to_word(part) for part in parts if isinstance(part, Name)]
+            new = [word for word in found if word and word not in {*scope, *self.names.sizes}]
+            bound |= dict.fromkeys(new)
+            if isinstance(each, Name) and new:
+                continue
+            if isinstance(each, Name) and not each.below and said is None:
+                raise MisfitError(f"{each.base} is bound again, or is no index", token)
+            whole = each
+            if isinstance(each, Name) and said is not None:  # the second of `k \neq i, j`
+                whole = replace(said, rest=((said.rest[-1][0], each),))
+            said = whole if isinstance(whole, Relation) else None
+            match whole:
+                case Relation(Name() as name, (("==", start),)):
+                    if start == Number("1" if to_word(name) in self.first else "0"):
+                        continue
+                    whole = Relation(name, ((">=", start),))
+            conditions.append(self.read_condition(whole, scope | {*bound})[0])
+        if above is not None:
+            if len(bound) != 1:
+                raise MisfitError("a limit above the sign belongs to one index below it", token)
+            (index,) = bound
+            conditions += self.read_limit(index, above, scope)
+        return tuple(bound), conditions
+
+    def read_limit(self, index: str, above: Tree, scope: frozenset[str]) -> list[str]:
+        """The condition that an upper limit makes; none where it is the extent of the index."""
+        shift = 0 if index in self.first else 1
+        limit = self.read(above, scope)
+        if not limit.free:
+            extent = limit.text if not shift else f"{limit.text} + 1"
+            extent = re.sub(r" - 1 \+ 1$", "", extent)
+            known = self.extents.setdefault(index, extent)
+            if known == extent:
+                self.limits[index] = extent
+                return []
+        return [
+            self.read_condition(Relation(Name(index, _NOWHERE), (("<=", above),)), scope | {index})[
+                0
+            ]
+        ]
+
+    def read_condition(self, tree: Tree, scope: frozenset[str]) -> tuple[str, tuple[str, ...]]:
+        """The text of a condition, and its free indices."""
+        match tree:
+            case Relation(first, rest):
+                parts = [first, *(side for _, side in rest)]
+                sums = [self.find_linear(part) for part in parts]
+                values = [self.read(part, scope) for part in parts]
+                if any(value.axes for value in values):
+                    raise MisfitError("vectors or matrices are compared")
+                texts = [value.within(TERM) for value in values]
+                if self.first and all(each is not None for each in sums):
+                    least = min(each[1] for each in sums if each is not None)
+                    texts = [
+                        write_linear(each[0], each[1] - least) for each in sums if each is not None
+                    ]
+                signs = [sign for sign, _ in rest]
+                text = "".join(f"{t} {s} " for t, s in zip(texts, signs, strict=False)) + texts[-1]
+                return text, tuple(i for value in values for i in value.free)
+            case Bracket(inner):
+                return self.read_condition(inner, scope)
+            case Logic("not", (part,)):
+                text, free = self.read_condition(part, scope)
+                return f"not ({text})", free
+            case Logic(word, parts):
+                found = [self.read_condition(part, scope) for part in parts]
+                text = f" {word} ".join(f"({text})" for text, _ in found)
+                return text, tuple(i for _, free in found for i in free)
+            case _:
+                value = self.read(tree, scope)
+                return value.text, value.free
+
+    def read_cases(self, rows: Sequence[tuple[Tree, Tree | None]], scope: frozenset[str]) -> Value:
+        """Nested choices; where no condition holds the value is 0 if nothing else is said."""
+        found = [(self.read(value, scope), condition) for value, condition in rows]
+        axes, free = found[0][0].axes, [i for value, _ in found for i in value.free]
+        if any(value.axes for value, _ in found):
+            raise MisfitError("a vector or a matrix stands in cases", help="write the indices")
+        if found[-1][1] is not None:
+            raise MisfitError(
+                "the last row of cases has a condition", help="write \\text{otherwise}"
+            )
+        text = found[-1][0].text
+        for value, condition in reversed(found[:-1]):
+            assert condition is not None
+            said, inside = self.read_condition(condition, scope)
+            free += inside
+            text = f"where({said}, {value.text}, {text})"
+        return Value(text, ATOM, axes, tuple(dict.fromkeys(free)))
+
+    # Places.
+
+    def write_place(self, tree: Tree) -> str:
+        """The text of a place, counted from 0."""
+        linear = self.find_linear(tree)
+        has_first = bool(self.first) and not isinstance(tree, Name)
+        if linear is not None:
+            terms, number = linear
+            counted = self.first & {*terms} or (has_first and not terms)
+            return write_linear(terms, number - 1 if counted else number)
+        value = self.read(tree, _EVERY)
+        if self.first & {*value.free}:
+            says = "a place is no sum of indices that count from 1"
+            raise MisfitError(says, help="let the sums start at 0")
+        return value.text
+
+    def find_linear(self, tree: Tree) -> tuple[dict[str, int], int] | None:
+        """Whole multiples of indices and sizes, and a whole number; None for anything else."""
+        match tree:
+            case Number(text) if text.isdigit():
+                return {}, int(text)
+            case Name(_, _, None, ()):
+                return {tree.base: 1}, int(tree.base in self.first)
+            case Name():
+                read = self.names.resolve(tree)
+                is_plain = not read.places and read.power is None and not read.is_transposed
+                return ({read.name: 1}, 0) if is_plain and read.name in self.names.sizes else None
+            case Sum(parts):
+                terms: dict[str, int] = {}
+                number = 0
+                for sign, part in parts:
+                    found = self.find_linear(part)
+                    if found is None:
+                        return None
+                    times = -1 if sign == "-" else 1
+                    number += times * found[1]
+                    for name, factor in found[0].items():
+                        terms[name] = terms.get(name, 0) + times * factor
+                return {name: factor for name, factor in terms.items() if factor}, number
+            case Product(((_, Number(text)), ("" | "cdot", Name() as name))) if text.isdigit():
+                found = self.find_linear(name)
+                if found is None:
+                    return None
+                return {n: int(text) * factor for n, factor in found[0].items()}, int(text) * found[
+                    1
+                ]
+            case _:
+                return None
+
+
+class _Every(frozenset[str]):
+    """A scope that holds every name: a place may be read by any index."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+_EVERY = _Every()
+_NOWHERE = Token("word", "", 0, 0)
+
+
+def write_linear(terms: Mapping[str, int], number: int) -> str:
+    """The text of multiples of names and a number."""
+    text = ""
+    for name, factor in terms.items():
+        part = name if abs(factor) == 1 else f"{abs(factor)}*{name}"
+        sign = "-" if factor < 0 else "+"
+        text += f" {sign} {part}" if text else f"-{part}" if factor < 0 else part
+    if number or not text:
+        text += f" {'-' if number < 0 else '+'} {abs(number)}" if text else str(number)
+    return text

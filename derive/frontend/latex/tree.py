@@ -1,0 +1,564 @@
+r"""LaTeX taken apart: the lines of a text, and the tree of each equation.
+
+    equation  = sum "=" sum
+    sum       = ["-"] product (("+" | "-") product)*
+    product   = factor (["\cdot" | "\odot" | "/" | ..] factor)*
+    factor    = atom ("^" group | "_" group)*
+    atom      = number | name | "(" sum ")" | "[" relation "]" | \frac | \sqrt | cases | |sum|
+              | function ["_" indices] argument | \sum "_" range ["^" limit] product
+    relation  = sum (("<" | "\leq" | ..) sum)*, joined by \wedge and \vee
+
+A sum sign takes all that follows it in its product. What a sub- or superscript means (a place, a
+part of the name, a power) depends on what is declared, so it is kept as it is written.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from derive.errors import Mark, refuse
+from derive.ir.functions import FUNCTIONS, ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from derive.errors import DeriveError
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A number, a letter, a word, a command or a sign, at its columns."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A decimal."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name with what stands above and below it."""
+
+    base: str
+    token: Token
+    above: Tree | None = None
+    below: tuple[Tree, ...] = ()
+    label: str = ""  # what stands below, as part of a name
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Terms with their signs."""
+
+    terms: tuple[tuple[str, Tree], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Factors, each after its sign: none, `odot`, `cdot` or `/`."""
+
+    factors: tuple[tuple[str, Tree], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """A power of what is no name."""
+
+    base: Tree
+    exponent: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function, or a word over indices: `softmax_j(..)`."""
+
+    function: str
+    token: Token
+    arguments: tuple[Tree, ...]
+    below: tuple[Tree, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Big:
+    """A sum or product sign with its range."""
+
+    kind: str
+    token: Token
+    below: tuple[Tree, ...]
+    above: Tree | None
+    body: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A chain of comparisons."""
+
+    first: Tree
+    rest: tuple[tuple[str, Tree], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """`and` and `or` of parts, `not` of one."""
+
+    word: str
+    parts: tuple[Tree, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """1 where the relation holds, else 0."""
+
+    condition: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """Values, each with its condition; the last one may have none."""
+
+    rows: tuple[tuple[Tree, Tree | None], ...]
+
+
+Tree: TypeAlias = (
+    Number | Name | Sum | Product | Power | Call | Big | Relation | Logic | Bracket | Cases
+)
+
+
+def walk(tree: Tree | tuple[Tree, ...]) -> Iterator[Tree]:
+    """A part, or several, and all their parts."""
+    stack: list[Any] = [tree]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, tuple):
+            stack += reversed(part)
+        elif isinstance(part, Tree):
+            yield part
+            stack += [getattr(part, each.name) for each in reversed(fields(part))]
+
+
+def map_parts(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
+    """The tree with each part right below it changed."""
+
+    def visit(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(map(visit, part))
+        return change(part) if isinstance(part, Tree) else part
+
+    return replace(tree, **{each.name: visit(getattr(tree, each.name)) for each in fields(tree)})
+
+
+_SPACES = r"\s|\\[ ,;:!]|~|\\text(?:rm)?\{\s*(?:if|for|when|otherwise|else)\s*\}"
+_LAYOUT = r"quad|qquad|displaystyle|limits|nonumber|notag|bigl?|bigr|Bigl?|Bigr|left|right"
+_TOKEN = re.compile(
+    rf"(?P<space>(?:{_SPACES}|\\(?:{_LAYOUT})(?![A-Za-z])\.?)+)|(?P<number>\d+(?:\.\d+)?)"
+    r"|(?P<command>\\(?:(?:begin|end)\{cases\}|\\|[A-Za-z]+|[|{}\[\]_%#$&]))"
+    r"|(?P<word>[A-Za-z]+)|(?P<sign>\S)"
+)
+_UNICODE = {"≤": r"\leq", "≥": r"\geq", "≠": r"\neq", "∑": r"\sum", "√": r"\sqrt", "·": r"\cdot"}
+_UNICODE |= {"∞": r"\infty", "−": "-", "×": r"\times", "⊤": r"\top", "∈": r"\in", "⊙": r"\odot"}
+_FONTS = {"mathrm", "operatorname", "text", "mathbf", "boldsymbol", "mathit", "textbf", "mathsf"}
+_FONTS |= {"mathcal", "mathbb", "bm", "rm", "textrm", "vec", "textit", "mathop"}
+_ACCENTS = {"hat", "bar", "tilde", "widehat", "widetilde", "overline", "dot", "check"}
+_RELATIONS = {"<": "<", ">": ">", "=": "==", "\\le": "<=", "\\leq": "<=", "\\ge": ">="}
+_RELATIONS |= {"\\geq": ">=", "\\ne": "!=", "\\neq": "!=", "\\lt": "<", "\\gt": ">"}
+_RELATIONS |= {"\\leqslant": "<=", "\\geqslant": ">="}
+_LOGIC = {"\\wedge": "and", "\\land": "and", "\\vee": "or", "\\lor": "or"}
+_TIMES = {"\\cdot": "cdot", "\\times": "cdot", "*": "cdot", "\\odot": "odot", "\\circ": "odot"}
+_TIMES |= {"/": "/", "\\otimes": "otimes"}
+_CLOSING = {
+    "(": ")",
+    "{": "}",
+    "[": "]",
+    "\\{": "\\}",
+    "\\lfloor": "\\rfloor",
+    "\\lvert": "\\rvert",
+}
+_BIG = {"\\sum": "sum", "\\prod": "prod"}
+# Functions by the command or the word that people write, capitals and lines aside.
+WORDS = {name.replace("_", ""): name for name in (*FUNCTIONS, *ROWS)}
+WORDS |= {"ln": "log", "arctan": "atan", "arcsin": "asin", "arccos": "acos", "swish": "silu"}
+WORDS |= {"average": "mean", "variance": "var", "tr": "trace", "trace": "trace", "sgn": "sign"}
+PRIMES = "prime"
+_END = "\\end{cases}"
+
+
+def find_function(word: str) -> str | None:
+    """The function of the notation that a word means."""
+    return WORDS.get(word.replace("_", "").replace(" ", "").lower())
+
+
+def take_apart(line: str) -> tuple[Tree, Tree]:
+    """Both sides of an equation; DeriveError where it is none."""
+    return Reader(line).read_equation()
+
+
+class Reader:
+    """The tokens of one line, and how far they are read."""
+
+    def __init__(self, line: str, words: frozenset[str] = frozenset()) -> None:
+        for sign, command in _UNICODE.items():
+            line = line.replace(sign, f"{command} " if command[0] == "\\" else command)
+        self.line = line
+        self.words = words  # names of several letters
+        self.tokens = list(self._split())
+        self.place = 0
+
+    def _split(self) -> list[Token]:
+        found: list[Token] = []
+        for match in _TOKEN.finditer(self.line):
+            kind, text = str(match.lastgroup), match.group()
+            if kind == "word" and text not in self.words and find_function(text) is None:
+                found += [
+                    Token("word", sign, match.start() + k, match.start() + k + 1)
+                    for k, sign in enumerate(text)
+                ]
+            elif kind != "space":
+                found.append(Token(kind, text, match.start(), match.end()))
+        while found and found[-1].text in {",", ".", ";"}:
+            found.pop()
+        depth, kept = 0, []
+        for token in found:  # the & of an environment of equations says nothing
+            depth += (token.text == "\\begin{cases}") - (token.text == _END)
+            kept += [token] if depth or token.text != "&" else []
+        return kept
+
+    def refuse(self, says: str, token: Token | None = None, help: str = "") -> DeriveError:
+        """The error that marks a token, else the end of the line."""
+        end = len(self.line)
+        mark = Mark(self.line, token.start, token.end) if token else Mark(self.line, end, end + 1)
+        return refuse("latex-form", says, marks=[mark], help=help)
+
+    def peek(self) -> str:
+        """The next token's text; nothing at the end."""
+        return self.tokens[self.place].text if self.place < len(self.tokens) else ""
+
+    def take(self, wanted: str = "") -> Token:
+        """The next token, which has to be the one that is wanted."""
+        if self.place == len(self.tokens):
+            raise self.refuse(f"{wanted or 'more'} is missing at the end of the equation")
+        token = self.tokens[self.place]
+        if wanted and token.text != wanted:
+            raise self.refuse(f"{wanted} is missing before {token.text}", token)
+        self.place += 1
+        return token
+
+    def read_equation(self) -> tuple[Tree, Tree]:
+        """Both sides."""
+        left = self.read_sum()
+        while self.peek() in {":", "\\coloneqq", "\\equiv"}:
+            self.take()
+        if self.peek() == "=":
+            self.take()
+        right = self.read_sum()
+        if self.peek():
+            token = self.take()
+            advice = "write one equation a line" if token.text in _RELATIONS else ""
+            raise self.refuse(f"{token.text} is not read here", token, advice)
+        return left, right
+
+    def read_relation(self) -> Tree:
+        """A condition, or a sum where no sign makes it one."""
+        parts: list[Tree] = [self._read_comparison()]
+        words: set[str] = set()
+        while self.peek() in _LOGIC or self.peek() in {"and", "or"}:
+            words.add(_LOGIC.get(self.peek(), self.peek()))
+            if len(words) > 1:
+                raise self.refuse("and stands beside or", self.take(), "put parentheses")
+            self.take()
+            parts.append(self._read_comparison())
+        return Logic(words.pop(), tuple(parts)) if words else parts[0]
+
+    def _read_comparison(self) -> Tree:
+        if self.peek() in {"\\neg", "\\lnot"}:
+            self.take()
+            return Logic("not", (self._read_comparison(),))
+        first, rest = self.read_sum(), []
+        while self.peek() in _RELATIONS:
+            rest.append((_RELATIONS[self.take().text], self.read_sum()))
+        return Relation(first, tuple(rest)) if rest else first
+
+    def read_sum(self) -> Tree:
+        """Terms with signs between them."""
+        terms: list[tuple[str, Tree]] = []
+        sign = self.take().text if self.peek() in {"+", "-"} else "+"
+        while True:
+            terms.append((sign, self.read_product()))
+            if self.peek() == "\\bmod":
+                token = self.take()
+                if len(terms) > 1 or sign == "-" or isinstance(terms[0][1], Product):
+                    says = "it is open what \\bmod divides"
+                    raise self.refuse(says, token, "put parentheses around it")
+                terms = [("+", Call("mod", token, (terms[0][1], self.read_product())))]
+            if self.peek() not in {"+", "-"}:
+                return terms[0][1] if len(terms) == 1 and terms[0][0] == "+" else Sum(tuple(terms))
+            sign = self.take().text
+
+    def read_product(self) -> Tree:
+        """Factors side by side, or with a sign between them."""
+        factors: list[tuple[str, Tree]] = [("", self.read_factor())]
+        while True:
+            sign = _TIMES.get(self.peek(), "")
+            if sign:
+                self.take()
+            elif not self._starts_factor():
+                return factors[0][1] if len(factors) == 1 else Product(tuple(factors))
+            factors.append((sign, self.read_factor()))
+
+    def _starts_factor(self) -> bool:
+        text = self.peek()
+        if not text or text in _RELATIONS or text in _LOGIC or text in {"and", "or", "|"}:
+            return False
+        if text.startswith("\\"):
+            ends = {_END, "\\\\", "\\in", "\\rfloor", "\\rvert", "\\}", "\\mid", "\\rVert"}
+            ends |= {"\\|", "\\bmod", "\\to", "\\quad", "\\ldots", "\\dots"}
+            return text not in ends
+        return text[0].isalnum() or text in {"(", "[", "{"}
+
+    def read_factor(self) -> Tree:
+        """An atom with what stands above and below it."""
+        tree = self._read_atom()
+        while self.peek() in {"^", "_", "'"}:
+            if self.peek() == "'":
+                prime = self.take()
+                if not isinstance(tree, Name):
+                    raise self.refuse("a prime belongs to a name", prime)
+                tree = Name(f"{tree.base}_{PRIMES}", tree.token, tree.above, tree.below, tree.label)
+                continue
+            sign = self.take()
+            if sign.text == "^":
+                exponent = self._read_group(self.read_sum)
+                is_first = isinstance(tree, Name) and tree.above is None
+                if isinstance(tree, Name) and is_first:
+                    tree = Name(tree.base, tree.token, exponent, tree.below, tree.label)
+                else:
+                    tree = Power(tree, exponent)
+            else:
+                base = tree.base if isinstance(tree, Name) else ""
+                if isinstance(tree, Name) and tree.below and tree.label:
+                    base += tree.label if tree.label.isdigit() else f"_{tree.label}"  # `{W_Q}_{d}`
+                elif not isinstance(tree, Name) or tree.below:
+                    raise self.refuse("a subscript belongs to a name", sign, "put it at the name")
+                below, label = self._read_places()
+                tree = Name(base, tree.token, tree.above, below, label)
+        return tree
+
+    def _read_group(self, read: Callable[[], Tree]) -> Tree:
+        """What stands in braces, or one token without them."""
+        if self.peek() == "{":
+            self.take()
+            tree = read()
+            self.take("}")
+            return tree
+        token = self.tokens[self.place] if self.place < len(self.tokens) else None
+        if token is not None and token.kind in {"number", "word"}:
+            self.take()
+            return Number(token.text) if token.kind == "number" else Name(token.text, token)
+        return self._read_atom()
+
+    def _read_places(self) -> tuple[tuple[Tree, ...], str]:
+        """The places below a name, and their text as part of it. Letters side by side are many."""
+        start = self.place
+        if self.peek() != "{":
+            place = self._read_group(self.read_sum)
+            label = place.base if isinstance(place, Name) else ""
+            label = place.text if isinstance(place, Number) else label
+            return (place,), label
+        self.take()
+        places: list[Tree] = []
+        while self.peek() != "}":
+            tree = self.read_relation()
+            inside = tree.factors if isinstance(tree, Product) else (("", tree),)
+            is_list = all(not sign and isinstance(each, Name) for sign, each in inside)
+            places += [each for _, each in inside] if is_list else [tree]
+            if self.peek() in {",", ":", "\\mid", "|"}:  # a condition follows a colon
+                self.take()
+        self.take("}")
+        if len(places) == 1 and isinstance(places[0], Name) and not places[0].below:
+            return tuple(places), places[0].base
+        texts = [token.text for token in self.tokens[start + 1 : self.place - 1]]
+        words = [text for text in texts if text.isalnum()]
+        return tuple(places), "".join(words) if len(words) == len(texts) else ""
+
+    def _read_atom(self) -> Tree:
+        token = self.take()
+        match token.kind, token.text:
+            case "number", text:
+                return Number(text)
+            case "word", text if (word := find_function(text)) and text not in self.words:
+                return self._read_call(word, token)
+            case "word", text:
+                return Name(text, token)
+            case _, "(" | "{" | "\\{" | "[" | "\\lfloor" | "\\lvert":
+                return self._read_within(token)
+            case _, "|":
+                body = self.read_sum()
+                self.take("|")
+                return Call("abs", token, (body,))
+            case _, "\\|" | "\\Vert" | "\\lVert":
+                return self._read_norm(token)
+            case "command", command:
+                return self._read_command(command, token)
+        raise self.refuse(f"{token.text} is not read here", token)
+
+    def _read_within(self, opened: Token) -> Tree:
+        """What stands between parentheses, braces or brackets."""
+        tree = self.read_relation()
+        self.take(_CLOSING[opened.text])
+        if opened.text == "\\lfloor":
+            return Call("floor", opened, (tree,))
+        if opened.text == "\\lvert":
+            return Call("abs", opened, (tree,))
+        is_truth = isinstance(tree, (Relation, Logic))
+        is_truth = is_truth or (opened.text == "[" and isinstance(tree, Name))
+        return Bracket(tree) if is_truth else tree
+
+    def _read_norm(self, opened: Token) -> Tree:
+        body = self.read_sum()
+        closing = self.take()
+        if closing.text not in {"\\|", "\\Vert", "\\rVert"}:
+            raise self.refuse(f"\\| is missing before {closing.text}", closing)
+        if self.peek() == "_":
+            self.take()
+            order = self._read_group(self.read_sum)
+            if order != Number("2"):
+                raise self.refuse("of norms the one of order 2 is read", closing, "write the sum")
+        return Call("norm", opened, (body,))
+
+    def _read_call(self, word: str, token: Token) -> Tree:
+        """A function and its argument, which is in parentheses or one factor."""
+        below: tuple[Tree, ...] = ()
+        power: Tree | None = None
+        while self.peek() in {"_", "^"}:
+            if self.take().text == "_":
+                below, _ = self._read_places()
+            else:
+                power = self._read_group(self.read_sum)
+        if self.peek() in {"(", "[", "{", "\\{"}:
+            arguments = self._read_arguments()
+        else:
+            arguments = (self.read_factor(),)
+            if self._starts_factor() and self.peek().lstrip("\\") not in WORDS:
+                says = f"it is open how far the argument of {word} goes"
+                raise self.refuse(says, token, "put parentheses around the argument")
+        call = Call(word, token, arguments, below)
+        return call if power is None else Power(call, power)
+
+    def _read_arguments(self) -> tuple[Tree, ...]:
+        opened = self.take()
+        arguments = [self.read_sum()]
+        while self.peek() == ",":
+            self.take()
+            arguments.append(self.read_sum())
+        self.take(_CLOSING[opened.text])
+        return tuple(arguments)
+
+    def _read_command(self, command: str, token: Token) -> Tree:
+        word = command[1:]
+        if command in {"\\frac", "\\dfrac", "\\tfrac"}:
+            over, under = self._read_group(self.read_sum), self._read_group(self.read_sum)
+            return Product((("", over), ("/", under)))
+        if command == "\\sqrt":
+            return self._read_root(token)
+        if command in _BIG:
+            return self._read_big(_BIG[command], token)
+        if command == "\\begin{cases}":
+            return self._read_cases(token)
+        if word in _FONTS or word in _ACCENTS:
+            return self._read_font(word, token)
+        if word == "infty":
+            return Name("oo", token)
+        if word in {"varepsilon", "varphi", "vartheta", "varrho", "varsigma"}:
+            return Name(word.removeprefix("var"), token)
+        if word == "ell":
+            return Name("l", token)
+        function = find_function(word)
+        if function is not None and word != "pi" and word not in self.words:
+            return self._read_call(function, token)
+        if word.isalpha():
+            return Name(word, token)
+        raise self.refuse(f"{command} is not read", token)
+
+    def _read_root(self, token: Token) -> Tree:
+        if self.peek() != "[":
+            return Call("sqrt", token, (self._read_group(self.read_sum),))
+        self.take()
+        degree = self.read_sum()
+        self.take("]")
+        inverse = Product((("", Number("1")), ("/", degree)))
+        return Power(self._read_group(self.read_sum), inverse)
+
+    def _read_big(self, kind: str, token: Token) -> Tree:
+        below: tuple[Tree, ...] = ()
+        above: Tree | None = None
+        while self.peek() in {"_", "^"}:
+            if self.take().text == "_":
+                below, _ = self._read_places()
+            else:
+                above = self._read_group(self.read_sum)
+        if not below:
+            says = "the sign has no index below it"
+            raise self.refuse(says, token, "write \\sum_{j}: summation is never implied")
+        return Big(kind, token, below, above, self.read_product())
+
+    def _read_font(self, word: str, token: Token) -> Tree:
+        """A name in braces: its letters are one word."""
+        if self.peek() == "*":
+            self.take()
+        braced = re.compile(r"\s*\{([^{}]*)\}").match(self.line, token.end)
+        if braced is None:
+            letter = self.take()
+            name = letter.text.lstrip("\\")
+        else:
+            name = re.sub(r"\\_|[\s-]+", "_", braced[1].strip()).replace("\\", "")
+            while self.place < len(self.tokens) and self.tokens[self.place].start < braced.end():
+                self.place += 1
+        if (word == "mathbb" and name == "1") or (word == "mathbf" and name == "1"):
+            return self._read_indicator(token)
+        if not re.fullmatch(r"\w+", name):
+            raise self.refuse(f"{name or word} is no name", token)
+        name = f"{name}_{word}" if word in _ACCENTS else name
+        function = find_function(name)
+        if function is not None and name not in self.words:
+            return self._read_call(function, token)
+        named = Name(name, token)
+        if len(name) > 1 and self.peek() == "(" and name not in self.words:
+            return Call(name, token, self._read_arguments())
+        return named
+
+    def _read_indicator(self, token: Token) -> Tree:
+        """`1` with a condition in brackets or below it."""
+        if self.peek() == "_":
+            self.take()
+        opened = self.take()
+        if opened.text not in _CLOSING:
+            raise self.refuse("the condition of the indicator is missing", token)
+        condition = self.read_relation()
+        self.take(_CLOSING[opened.text])
+        return Bracket(condition)
+
+    def _read_cases(self, token: Token) -> Tree:
+        """The rows of cases, each `value & condition`; the last one may have no condition."""
+        rows: list[tuple[Tree, Tree | None]] = []
+        while self.peek() != _END:
+            value, condition = self.read_sum(), None
+            if self.peek() in {",", "&"}:
+                while self.peek() in {",", "&"}:
+                    self.take()
+                if self.peek() not in {"\\\\", _END}:
+                    condition = self.read_relation()
+            rows.append((value, condition))
+            if self.peek() != _END:
+                self.take("\\\\")
+        self.take(_END)
+        if not rows or any(condition is None for _, condition in rows[:-1]):
+            raise self.refuse("a row of cases has no condition", token)
+        return Cases(tuple(rows))

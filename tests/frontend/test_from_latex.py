@@ -1,0 +1,84 @@
+"""LaTeX in: what it means, what is refused, and that LaTeX out is read back."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from strategies import formulas
+
+from derive.backend.to_latex import to_align
+from derive.errors import DeriveError
+from derive.formulas import find_formula, load_formulas
+from derive.frontend.from_latex import from_latex, to_notation
+from derive.frontend.from_text import parse
+from derive.frontend.system import to_system
+from derive.ir.text import to_lines
+from derive.prove import prove
+
+CASES = (Path(__file__).parent / "latex.txt").read_text(encoding="utf-8").split("\n\n")[1:]
+
+SEED = r"""
+$e_{ij} = \frac{X_i W^Q (X_j W^K + A^K_{ij})}{\sqrt{D_z}}$ are the energies,
+$\alpha_{ij} = softmax(e_{ij})$
+$z_{i} = \sum_j \alpha_{ij} (X_j W^V + A^V_{ij})$
+
+X: [B, S, H,D]
+each W: [H,D,D]
+each A: [S, S, H,D]
+"""
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.strip().splitlines()[-1] for case in CASES])
+def test_latex_is_read_or_refused(case):
+    text, _, refusal = case.strip().partition("\n! ")
+    latex, _, notation = text.partition("\n---\n")
+    if notation:
+        assert to_notation(latex) == notation
+    if refusal:
+        with pytest.raises(DeriveError) as caught:
+            to_system(from_latex(latex))
+        assert str(caught.value).startswith(refusal), caught.value
+    else:
+        assert to_system(from_latex(latex))
+
+
+def test_matrices_and_unwritten_indices_are_the_formula():
+    found = to_system(from_latex(SEED))
+    assert [tensor.name for tensor in found.inputs] == ["X", "W_Q", "W_K", "W_V", "A_K", "A_V"]
+    assert prove(found, to_system(find_formula("relative_attention"))) is not None
+    for slip in (("\\sqrt{D_z}", "D_z"), ("X_j W^K", "X_j W^Q"), ("X_i W^Q", "X_j W^Q")):
+        assert prove(to_system(from_latex(SEED.replace(*slip))), found) is None
+
+
+def read_back(system):
+    """The system of the LaTeX of a system, and the declarations that LaTeX lacks."""
+    lines = "; ".join(to_lines(system)).split("; ")
+    stated = [line for line in lines if not re.match(r"\w+(\[[^;]*?\])? = |return ", line)]
+    returned = [line for line in lines if line.startswith("return ")]
+    stated = "; ".join([*stated, *returned])
+    return to_system(from_latex(to_align(system, ()), stated, empty_row=system.empty_row))
+
+
+@pytest.mark.parametrize("name", load_formulas())
+def test_the_latex_of_a_formula_is_read_back(name):
+    system = to_system(find_formula(name))
+    assert prove(read_back(system), system) is not None
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
+@given(formulas())
+def test_the_latex_of_random_formulas_is_read_back(drawn):
+    system = to_system(parse(drawn.text, empty_row=drawn.empty_row))
+    assert prove(read_back(system), system) is not None
+
+
+def test_the_command_line_reads_latex(tmp_path, capsys):
+    from derive.cli import main
+
+    (tmp_path / "paper.tex").write_text(SEED, encoding="utf-8")
+    for where in (str(tmp_path / "paper.tex"), r"y_i = \sum_j A_{ij} x_j"):
+        with pytest.raises(SystemExit) as ended:
+            main(["show", where])
+        assert ended.value.code == 0
+    assert "y[i] = sum[j](A[i,j] * x[j])" in capsys.readouterr().out
