@@ -93,7 +93,7 @@ def read_formula(formula: Formula | str) -> Formula:
 
 
 def read_notation(text: str, name: str = "formula", *, is_latex: bool | None = None) -> Formula:
-    """The formula of a text in the notation, or in LaTeX: only that has a backslash, comments aside."""
+    """The formula of a text in the notation, or in LaTeX, which alone has backslashes."""
     from derive.frontend.from_latex import from_latex
     from derive.frontend.from_text import parse
 

@@ -286,7 +286,8 @@ def choose(
     equations: Sequence[tuple[Tree, Tree]], names: Names, first: set[str], lines: Sequence[str]
 ) -> str:
     """The only way to read the equations; DeriveError where there is none, or more than one."""
-    found: dict[str, int] = {}  # by how many extents have an index of their own
+    # By where written indices stand: each way, and how many extents have an index of their own.
+    found: dict[tuple[object, ...], dict[str, int]] = {}
     misfit: tuple[int, MisfitError] | None = None  # of the way that was read furthest
     for is_strict in (True, False):
         for choice in find_choices(equations, names, is_strict=is_strict):
@@ -300,24 +301,20 @@ def choose(
                 if misfit is None or far > (misfit[0], misfit[1].of_extents):
                     misfit = (len(written), error)
             else:
-                way, count = (
-                    "\n".join([*declare(reading), *written, *names.shapes.returned]),
-                    len(reading.batch),
-                )
-                found[way] = min(count, found.get(way, count))
+                way = "\n".join([*declare(reading), *written, *names.shapes.returned])
+                ways = found.setdefault(tuple(choice.places.items()), {})
+                ways[way] = min(len(reading.batch), ways.get(way, len(reading.batch)))
         if found:
             break
-    found = {way: count for way, count in found.items() if count == min(found.values())}
-    if len(found) == 1:
-        return next(iter(found))
-    if found:
-        ways = list(found)[:SHOWN]
-        facts = [f"{k}. {way.splitlines()[-1]}" for k, way in enumerate(ways, 1)]
+    left = [way for ways in found.values() for way in ways if ways[way] == min(ways.values())]
+    if len({*left}) == 1:
+        return left[0]
+    if left:
         raise refuse(
             "latex-ambiguous",
-            f"the equations can be read in {len(found)} ways",
-            facts=facts,
-            help="write the indices of the tensors: X_{id}, W_{de}",
+            f"the equations can be read in {len({*left})} ways",
+            facts=[f"{k}. {way.splitlines()[-1]}" for k, way in enumerate(left[:SHOWN], 1)],
+            help="write more of the indices of the tensors: X_{bi}, W_{de}",
         )
     if misfit is None:
         raise refuse(

@@ -320,17 +320,19 @@ class Reading:
                 f"{read.name} has {len(places)} indices here, and {len(layout.written)} elsewhere"
             )
             raise MisfitError(says, name.token)
-        rank = len(layout.extents)
-        inside: list[str] = [""] * rank
+        inside = [""] * len(layout.extents)
         for k, place in zip(layout.written, places, strict=True):
             inside[k] = place
-        for k in range(rank - layout.axes):
-            if not inside[k]:
-                extent = layout.extents[k]
-                self.batch[extent] = inside[k] = self.batch.get(extent) or self.name_index(extent)
-        axes = tuple(map(self.mark, layout.extents[rank - layout.axes :]))
-        free = tuple(dict.fromkeys(w for place in inside for w in re.findall(r"[^\W\d]\w*", place)))
-        inside[rank - layout.axes :] = [f"<{axis.mark}>" for axis in axes]
+        left = [k for k, place in enumerate(inside) if not place]
+        kept = left[: len(left) - layout.axes]
+        for k in kept:
+            extent = layout.extents[k]
+            self.batch[extent] = inside[k] = self.batch.get(extent) or self.name_index(extent)
+        words = (word for place in inside for word in re.findall(r"[^\W\d]\w*", place))
+        free = tuple(dict.fromkeys(words))
+        axes = tuple(self.mark(layout.extents[k]) for k in left[len(kept) :])
+        for k, axis in zip(left[len(kept) :], axes, strict=True):
+            inside[k] = f"<{axis.mark}>"
         text = f"{read.name}[{','.join(inside)}]" if inside else read.name
         return Value(text, ATOM, axes, free, self.choice.has_rows)
 

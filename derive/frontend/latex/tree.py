@@ -374,13 +374,15 @@ class Reader:
             return (place,), label
         self.take()
         places: list[Tree] = []
+        sign = ""
         while self.peek() != "}":
             tree = self.read_relation()
             inside = tree.factors if isinstance(tree, Product) else (("", tree),)
             is_list = all(not sign and isinstance(each, Name) for sign, each in inside)
-            places += [each for _, each in inside] if is_list else [tree]
-            if self.peek() in {",", ":", "\\mid", "|"}:  # a condition follows a colon
-                self.take()
+            found = [each for _, each in inside] if is_list else [tree]
+            # After a colon `i = 0` is a condition, and no place to start at.
+            places += [Logic("and", (tree,))] if sign not in {"", ","} else found
+            sign = self.take().text if self.peek() in {",", ":", "\\mid", "|"} else ""
         self.take("}")
         if len(places) == 1 and isinstance(places[0], Name) and not places[0].below:
             return tuple(places), places[0].base
