@@ -306,14 +306,14 @@ def choose(
                 ways[way] = min(len(reading.batch), ways.get(way, len(reading.batch)))
         if found:
             break
-    left = [way for ways in found.values() for way in ways if ways[way] == min(ways.values())]
-    if len({*left}) == 1:
-        return left[0]
-    if left:
+    open_ways = [way for ways in found.values() for way in ways if ways[way] == min(ways.values())]
+    if len({*open_ways}) == 1:
+        return open_ways[0]
+    if open_ways:
         raise refuse(
             "latex-ambiguous",
-            f"the equations can be read in {len({*left})} ways",
-            facts=[f"{k}. {way.splitlines()[-1]}" for k, way in enumerate(left[:SHOWN], 1)],
+            f"the equations can be read in {len({*open_ways})} ways",
+            facts=[f"{k}. {way.splitlines()[-1]}" for k, way in enumerate(open_ways[:SHOWN], 1)],
             help="write more of the indices of the tensors: X_{bi}, W_{de}",
         )
     if misfit is None:
