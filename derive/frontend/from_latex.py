@@ -26,14 +26,8 @@ from typing import TYPE_CHECKING
 
 from derive.errors import Mark, refuse
 from derive.frontend.from_text import parse
-from derive.frontend.latex.reading import (
-    Choice,
-    MisfitError,
-    Names,
-    Reading,
-    Shapes,
-    to_word,
-)
+from derive.frontend.latex.names import Names, Shapes, to_word
+from derive.frontend.latex.reading import Choice, MisfitError, Reading
 from derive.frontend.latex.tree import (
     Big,
     Call,

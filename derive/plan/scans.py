@@ -124,7 +124,7 @@ class _Opener:
 
     def open(self, recurrence: Recurrence) -> list[Equation]:
         """The equations of one turn, behind those of what it begins with and reads."""
-        own = {equation.target.tensor for equation in recurrence.equations}
+        own = dict.fromkeys(equation.target.tensor for equation in recurrence.equations)
         self.recurrence, self.own, self.outside = recurrence, own, []
         loop = self.loop = Loop(recurrence.index)
         for tensor in own:
@@ -223,7 +223,7 @@ class _Opener:
             for back in range(self.loop.skipped, 0, -1):
                 value = starts.get((tensor, back), ZERO)  # what nothing reads may be anything
                 self._begin(tensor, value, f"{tensor.name}_first")
-        for tensor in self.own - self.loop.first.keys():
+        for tensor in (each for each in self.own if each not in self.loop.first):
             self.loop.first[tensor] = []
         return values
 

@@ -374,7 +374,7 @@ def expand(expr: Expr, *, differences: bool) -> Expr | None:
 @lru_cache(maxsize=1 << 10)
 def _expand(expr: Expr, *, steps: int) -> tuple[Expr, int] | None:
     """The polynomial, and how many differences were multiplied by one another before."""
-    free = {*find_free(expr)}
+    free = find_free(expr)
     taken = {i.name for i in (*free, *(expr.bound if isinstance(expr, Reduce) else ()))}
     inner = (part.body for part in walk(expr) if isinstance(part, (Reduce, Along)))
     names = frozenset(i.name for body in inner for i in find_free(body)) | taken
@@ -464,10 +464,10 @@ def expand_equations(system: System) -> Iterator[System]:
         value = values[reader.target]
         for part in reversed(parts):
             value = put(value, Equation(part.target, values[part.target]))
-        if not parts or any(
-            a.tensor is p.target.tensor for a in find_accesses(value) for p in parts
-        ):
-            continue
+        gone = {p.target.tensor for p in parts}
+        gone |= {nonfinite[tensor] for tensor in gone if tensor in nonfinite}
+        if not parts or any(access.tensor in gone for access in find_accesses(value)):
+            continue  # one of them stands where it cannot be put, or may hold infinities
         factored = rewrite_bottom_up(value, lambda here: _factor(here, deep=False) or here)
         whole = _expand(value, steps=2)
         forms = [expand_all(Equation(reader.target, factored), names)]

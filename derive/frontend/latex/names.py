@@ -1,0 +1,125 @@
+"""What the names of LaTeX mean: places, parts of a name, powers, by what is declared."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from derive.frontend.latex.tree import Big, Name, Number, Tree, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+TRANSPOSED = {"T", "top", "intercal"}
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What is declared: the extents of tensors, of all whose name starts so, and plain names."""
+
+    tensors: Mapping[str, tuple[str, ...]]
+    families: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scalars: frozenset[str] = frozenset()
+    indices: Mapping[str, str] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()  # declarations in the notation, as they are
+    returned: tuple[str, ...] = ()  # likewise what the results are
+
+    def find(self, name: str) -> tuple[str, ...] | None:
+        """The extents of a tensor."""
+        base, _, label = name.partition("_")
+        is_member = label and "_" not in label
+        return self.tensors.get(name) or (self.families.get(base) if is_member else None)
+
+    @property
+    def sizes(self) -> set[str]:
+        """The names of all sizes."""
+        every = (*self.tensors.values(), *self.families.values(), self.indices.values())
+        return {word for shape in every for e in shape for word in re.findall(r"[^\W\d]\w*", e)}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A name as it is meant: its places, a power of it, whether it is transposed."""
+
+    name: str
+    places: tuple[Tree, ...] = ()
+    power: Tree | None = None
+    is_transposed: bool = False
+
+
+def to_word(tree: Tree | None) -> str:
+    """The text of a sub- or superscript that may be part of a name."""
+    match tree:
+        case Name(base, _, None, ()):
+            return base
+        case Number(text) if text.isdigit():
+            return text
+        case _:
+            return ""
+
+
+def is_label(word: str) -> bool:
+    """Does a word look like part of a name, and not like an index or a number?"""
+    return bool(word) and (word[0].isupper() or (len(word) > 1 and not word.isdigit()))
+
+
+class Names:
+    """What the names of a text mean."""
+
+    def __init__(self, shapes: Shapes, equations: Sequence[tuple[Tree, Tree]]) -> None:
+        self.shapes = shapes
+        self.sizes = shapes.sizes
+        said = " ".join(line for line in shapes.lines if line.startswith("bool"))
+        self.truths = {*re.findall(r"\w+", said)} - {"bool"}
+        every = [part for sides in equations for part in walk(sides)]
+        self.words = {part.base for part in every if isinstance(part, Name)}
+        inside = (place for part in every if isinstance(part, Name) for place in part.below)
+        indices = {*map(to_word, inside), "", "oo"}
+        for part in every:
+            if isinstance(part, Big) and part.above is not None:
+                self.sizes |= {*map(to_word, walk(part.above))} - indices
+        self.numbers = self.sizes | shapes.scalars
+        targets = [left for left, _ in equations if isinstance(left, Name)]
+        # With `h_t` beside it `h_0` is an entry of h.
+        self.indexed = {left.base for left in targets if left.below and not left.label.isdigit()}
+        self.defined: dict[str, Read] = {}
+        for left in targets:
+            read = self.resolve(left, is_target=True)
+            self.defined[read.name] = read
+
+    def is_known(self, name: str) -> bool:
+        """Is it declared or defined?"""
+        known = name in self.defined or name in self.sizes or name in self.shapes.scalars
+        return known or self.shapes.find(name) is not None
+
+    def resolve(self, name: Name, *, is_target: bool = False) -> Read:
+        """Which tensor or number a name is. `x_1` is x1 where neither is declared."""
+        digits = re.fullmatch(r"(\w*[^\W\d_])(\d+)", name.base)
+        if digits and not self.is_known(name.base) and self.is_known(f"{digits[1]}_{digits[2]}"):
+            name = replace(name, base=f"{digits[1]}_{digits[2]}")
+        above, label = to_word(name.above), name.label
+        is_transposed = above in TRANSPOSED and not self.is_known(f"{name.base}_{above}")
+        power = None if is_transposed else name.above
+        marks = (f"{name.base}_{above}_{label}", f"{name.base}_{label}_{above}")
+        for full in marks if above and label and not is_transposed else ():
+            if self.is_known(full):
+                return Read(full)
+        if above and not is_transposed and (self.is_known(f"{name.base}_{above}")):
+            return Read(f"{name.base}_{above}", name.below)
+        below = f"{name.base}_{label}"
+        is_one = len(name.below) == 1 or below in {*self.shapes.tensors, *self.numbers}
+        if label and is_one and self.is_known(below):
+            return Read(f"{name.base}_{label}", (), power, is_transposed)
+        is_free = not is_transposed and above not in self.sizes
+        if is_free and is_label(above) and not self.is_known(name.base):
+            return Read(f"{name.base}_{above}", name.below)
+        is_number = label.isdigit() and name.base not in self.indexed
+        if is_number and (is_target or self.is_known(f"{name.base}{label}")):
+            return Read(f"{name.base}{label}", (), power, is_transposed)
+        is_word = len(name.below) == 1 and is_label(label)
+        if is_word and (is_target or not self.is_known(name.base)):
+            return Read(f"{name.base}_{label}", (), power, is_transposed)
+        if name.base in self.sizes and label:
+            return Read(name.base, (), power)  # `D_z`: the extent D of z
+        return Read(name.base, name.below, power, is_transposed)
