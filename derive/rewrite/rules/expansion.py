@@ -40,6 +40,7 @@ from derive.ir.nodes import (
     Reduce,
     Size,
     System,
+    Tensor,
     Truth,
     Where,
     all_of,
@@ -49,6 +50,7 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import (
     find_accesses,
+    find_children,
     find_free,
     map_children,
     rename_apart,
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
 
 MOST_TERMS = 64  # of a polynomial
 MOST_RENAMED = 4  # bound indices that are tried in every order
+MOST_NODES = 512  # of an equation that others are put into, all that is shared written out
+MOST_PARTS = 12  # equations that are put into one
 MOST_POWER = 4  # up to which a power of a sum is multiplied out
 
 
@@ -459,8 +463,12 @@ def expand_equations(system: System) -> Iterator[System]:
     every = {target: expand_all(Equation(target, value), names) for target, value in values.items()}
     if sum(every[target] is not value for target, value in values.items()) > 1:
         yield settle(every)
+    readers: dict[Tensor, list[Equation]] = {}
+    for equation in system.equations:
+        for tensor in dict.fromkeys(access.tensor for access in find_accesses(equation.value)):
+            readers.setdefault(tensor, []).append(equation)
     for reader in system.equations:
-        parts = _find_own(reader, system)
+        parts = _find_own(reader, system, readers)
         value = values[reader.target]
         for part in reversed(parts):
             value = put(value, Equation(part.target, values[part.target]))
@@ -468,6 +476,8 @@ def expand_equations(system: System) -> Iterator[System]:
         gone |= {nonfinite[tensor] for tensor in gone if tensor in nonfinite}
         if not parts or any(access.tensor in gone for access in find_accesses(value)):
             continue  # one of them stands where it cannot be put, or may hold infinities
+        if _count_written(value) > MOST_NODES:
+            continue
         factored = rewrite_bottom_up(value, lambda here: _factor(here, deep=False) or here)
         whole = _expand(value, steps=2)
         forms = [expand_all(Equation(reader.target, factored), names)]
@@ -478,19 +488,28 @@ def expand_equations(system: System) -> Iterator[System]:
                 yield settle({**values, reader.target: form}, parts)
 
 
-def _find_own(reader: Equation, system: System) -> list[Equation]:
+@lru_cache(maxsize=1 << 14)
+def _count_written(expr: Expr) -> int:
+    """The nodes of an expression whose shared parts are written out."""
+    return 1 + sum(map(_count_written, find_children(expr)))
+
+
+def _find_own(
+    reader: Equation, system: System, readers: Mapping[Tensor, list[Equation]]
+) -> list[Equation]:
     """The polynomials that are read by this equation alone, or by one another for it."""
     found: list[Equation] = []
     inside = {reader}
-    for equation in reversed(system.equations):
+    before = system.equations[: system.equations.index(reader)]
+    for equation in reversed(before):
         tensor = equation.target.tensor
-        readers = [
-            e for e in system.equations if any(a.tensor is tensor for a in find_accesses(e.value))
-        ]
-        is_own = bool(readers) and inside.issuperset(readers) and equation not in inside
-        if is_own and tensor not in system.results and is_polynomial(equation.value):
+        if tensor in system.results or not inside.issuperset(readers.get(tensor, (None,))):
+            continue
+        if is_polynomial(equation.value):
             inside.add(equation)
             found.insert(0, equation)
+            if len(found) > MOST_PARTS:
+                return []
     return found
 
 
