@@ -308,7 +308,8 @@ def _merge(members: Sequence[Term], common: Counter[Expr], *, deep: bool) -> Ter
         standing = [{i for f in t.factors for i in find_free(f)} for t in members]
     if not any(wide <= each for each in standing):
         return None
-    if shared <= wide and not all(wide <= {*find_free(rest.to_expr())} for rest in rests):
+    is_even = all(wide <= {*find_free(rest.to_expr())} for rest in rests)
+    if not deep and shared <= wide and not is_even:
         return None  # at all indices, where the terms alone are at fewer
     number, numbers, bracket = _normalize(factor_terms(rests, deep=deep))
     if not deep and isinstance(bracket, Add) and opens(bracket, {*outer}, deep=False):
