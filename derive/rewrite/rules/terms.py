@@ -309,7 +309,8 @@ def _merge(members: Sequence[Term], common: Counter[Expr], *, deep: bool) -> Ter
     if not any(wide <= each for each in standing):
         return None
     is_even = all(wide <= {*find_free(rest.to_expr())} for rest in rests)
-    if not deep and shared <= wide and not is_even:
+    is_plain = deep and not all(rest.bound for rest in rests)  # sums stay apart
+    if shared <= wide and not is_even and not is_plain:
         return None  # at all indices, where the terms alone are at fewer
     number, numbers, bracket = _normalize(factor_terms(rests, deep=deep))
     if not deep and isinstance(bracket, Add) and opens(bracket, {*outer}, deep=False):
