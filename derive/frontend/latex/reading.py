@@ -166,9 +166,9 @@ class Reading:
 
     def write(self, left: Tree, right: Tree) -> str:
         """The line of an equation."""
-        if not isinstance(left, Name):
+        read = self.names.resolve(left, is_target=True) if isinstance(left, Name) else None
+        if read is None or read.power is not None or read.is_transposed:
             raise MisfitError("the left side is no tensor", help="write y_{i} = ..")
-        read = self.names.resolve(left, is_target=True)
         places = [self.write_place(place) for place in read.places]
         scope = frozenset(map(to_word, walk(read.places))) - {*self.names.sizes, ""}
         value = self.read(right, scope)
