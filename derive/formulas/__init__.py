@@ -94,9 +94,12 @@ def read_formula(formula: Formula | str) -> Formula:
 
 def read_notation(text: str, name: str = "formula", *, is_latex: bool | None = None) -> Formula:
     """The formula of a text in the notation, or in LaTeX, which alone has these signs."""
-    from derive.frontend.from_latex import from_latex
-    from derive.frontend.from_text import parse
-
     if is_latex is None:
         is_latex = bool(re.search(r"\\|[_^]\{|\$", re.sub(r"#.*", "", text)))
-    return from_latex(text, name=name) if is_latex else parse(text, name)
+    if is_latex:
+        from derive.frontend.from_latex import from_latex
+
+        return from_latex(text, name=name)
+    from derive.frontend.from_text import parse
+
+    return parse(text, name)

@@ -241,27 +241,18 @@ def inline(equations: Sequence[tuple[Tree, Tree]]) -> list[tuple[Tree, Tree]]:
     for left, right in equations:
         body = open_calls(right)
         if isinstance(left, Call):
-            functions[left.function] = (tuple(map(strip_span, left.arguments)), body)
+            functions[left.function] = (left.arguments, body)
             done.append((left.function, Name(left.function, left.token), body))
         else:
             done.append(("", left, body))
     return [(left, body) for function, left, body in done if function not in called]
 
 
-def strip_span(tree: Tree) -> Tree:
-    """The name without where it stands, so that it equals itself elsewhere."""
-    return replace(tree, token=Reader("x").take()) if isinstance(tree, Name) else tree
-
-
 def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
     """The tree with arguments for parameters; a power or an index of one stays with it."""
-    if isinstance(tree, Name):
-        for parameter, argument in given.items():
-            plain = strip_span(replace(tree, above=None))
-            if plain == parameter:
-                if tree.above is None:
-                    return argument
-                return Power(argument, tree.above)
+    argument = given.get(replace(tree, above=None)) if isinstance(tree, Name) else None
+    if argument is not None and isinstance(tree, Name):
+        return argument if tree.above is None else Power(argument, tree.above)
     return map_parts(tree, lambda part: exchange(part, given))
 
 

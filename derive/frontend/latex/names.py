@@ -83,10 +83,9 @@ class Names:
         targets = [left for left, _ in equations if isinstance(left, Name)]
         # With `h_t` beside it `h_0` is an entry of h.
         self.indexed = {left.base for left in targets if left.below and not left.label.isdigit()}
-        self.defined: dict[str, Read] = {}
+        self.defined: set[str] = set()
         for left in targets:
-            read = self.resolve(left, is_target=True)
-            self.defined[read.name] = read
+            self.defined.add(self.resolve(left, is_target=True).name)
 
     def is_known(self, name: str) -> bool:
         """Is it declared or defined?"""
@@ -105,12 +104,12 @@ class Names:
         for full in marks if above and label and not is_transposed else ():
             if self.is_known(full):
                 return Read(full)
-        if above and not is_transposed and (self.is_known(f"{name.base}_{above}")):
+        if above and not is_transposed and self.is_known(f"{name.base}_{above}"):
             return Read(f"{name.base}_{above}", name.below)
         below = f"{name.base}_{label}"
         is_one = len(name.below) == 1 or below in {*self.shapes.tensors, *self.numbers}
         if label and is_one and self.is_known(below):
-            return Read(f"{name.base}_{label}", (), power, is_transposed)
+            return Read(below, (), power, is_transposed)
         is_free = not is_transposed and above not in self.sizes
         if is_free and is_label(above) and not self.is_known(name.base):
             return Read(f"{name.base}_{above}", name.below)
@@ -119,7 +118,7 @@ class Names:
             return Read(f"{name.base}{label}", (), power, is_transposed)
         is_word = len(name.below) == 1 and is_label(label)
         if is_word and (is_target or not self.is_known(name.base)):
-            return Read(f"{name.base}_{label}", (), power, is_transposed)
+            return Read(below, (), power, is_transposed)
         if name.base in self.sizes and label:
             return Read(name.base, (), power)  # `D_z`: the extent D of z
         return Read(name.base, name.below, power, is_transposed)

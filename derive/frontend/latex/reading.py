@@ -482,11 +482,8 @@ class Reading:
             if known == extent:
                 self.limits[index] = extent
                 return []
-        return [
-            self.read_condition(Relation(Name(index, _NOWHERE), (("<=", above),)), scope | {index})[
-                0
-            ]
-        ]
+        said = Relation(Name(index, _NOWHERE), (("<=", above),))
+        return [self.read_condition(said, scope | {index})[0]]
 
     def read_condition(self, tree: Tree, scope: frozenset[str]) -> tuple[str, tuple[str, ...]]:
         """The text of a condition, and its free indices."""

@@ -15,7 +15,7 @@ part of the name, a power) depends on what is declared, so it is kept as it is w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from derive.errors import Mark, refuse
@@ -49,7 +49,7 @@ class Name:
     """A name with what stands above and below it."""
 
     base: str
-    token: Token
+    token: Token = field(compare=False)  # where it stands says nothing of what it means
     above: Tree | None = None
     below: tuple[Tree, ...] = ()
     label: str = ""  # what stands below, as part of a name
@@ -82,7 +82,7 @@ class Call:
     """A function, or a word over indices: `softmax_j(..)`."""
 
     function: str
-    token: Token
+    token: Token = field(compare=False)  # where it stands says nothing of what it means
     arguments: tuple[Tree, ...]
     below: tuple[Tree, ...] = ()
 
@@ -92,7 +92,7 @@ class Big:
     """A sum or product sign with its range."""
 
     kind: str
-    token: Token
+    token: Token = field(compare=False)  # where it stands says nothing of what it means
     below: tuple[Tree, ...]
     above: Tree | None
     body: Tree
@@ -187,18 +187,12 @@ _BIG = {"\\sum": "sum", "\\prod": "prod"}
 WORDS = {name.replace("_", ""): name for name in (*FUNCTIONS, *ROWS)}
 WORDS |= {"ln": "log", "arctan": "atan", "arcsin": "asin", "arccos": "acos", "swish": "silu"}
 WORDS |= {"average": "mean", "variance": "var", "tr": "trace", "trace": "trace", "sgn": "sign"}
-PRIMES = "prime"
 _END = "\\end{cases}"
 
 
 def find_function(word: str) -> str | None:
     """The function of the notation that a word means."""
     return WORDS.get(word.replace("_", "").replace(" ", "").lower())
-
-
-def take_apart(line: str) -> tuple[Tree, Tree]:
-    """Both sides of an equation; DeriveError where it is none."""
-    return Reader(line).read_equation()
 
 
 class Reader:
@@ -331,7 +325,7 @@ class Reader:
                 prime = self.take()
                 if not isinstance(tree, Name):
                     raise self.refuse("a prime belongs to a name", prime)
-                tree = Name(f"{tree.base}_{PRIMES}", tree.token, tree.above, tree.below, tree.label)
+                tree = Name(f"{tree.base}_prime", tree.token, tree.above, tree.below, tree.label)
                 continue
             sign = self.take()
             if sign.text == "^":
