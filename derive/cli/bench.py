@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from derive.backend.to_data import Data
 from derive.bench import bench, sweep
 from derive.bench.run import Wishes, find_dtype
 from derive.bench.sweep import TITLES, Over
 from derive.cli.formulas import find_asked, say_memory
 from derive.cli.options import to_printable
-from derive.cli.plans import Data, say_at
+from derive.cli.plans import say_at
 from derive.cli.tables import (
     print_json,
     print_line,

@@ -23,6 +23,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from derive.backend.to_data import Data, to_plan_data, to_short
 from derive.cli.formulas import LIBRARY, build_found, find_formulas, find_library
 from derive.cli.options import (
     NONE,
@@ -34,14 +35,13 @@ from derive.cli.options import (
     show_path,
     to_option,
 )
-from derive.cli.plans import Data, find_remarks, say_sizes, to_plan_data
+from derive.cli.plans import find_remarks, say_sizes
 from derive.cli.tables import (
     print_diagnostic,
     print_json,
     print_line,
     print_table,
     print_text,
-    to_short,
     track,
 )
 from derive.errors import DeriveError, Diagnostic, refuse

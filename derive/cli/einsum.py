@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from derive.backend.to_data import to_plan_data
 from derive.cli.options import check_sizes
-from derive.cli.plans import print_costs, print_steps, to_plan_data
+from derive.cli.plans import print_costs, print_steps
 from derive.cli.tables import print_heading, print_json, print_line
 from derive.linter.plain import Parts, find_call, find_remarks
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from derive.backend.to_data import Data, to_compact, to_plan_data, to_roles_data, to_short
 from derive.cli.formulas import (
     FROM_TEXT,
     build_found,
@@ -18,16 +19,12 @@ from derive.cli.formulas import (
 )
 from derive.cli.options import check_sizes
 from derive.cli.plans import (
-    Data,
     find_remarks,
     print_costs,
     print_roles,
     print_steps,
     say_at,
     say_machine,
-    to_compact,
-    to_plan_data,
-    to_roles_data,
 )
 from derive.cli.tables import (
     print_diagnostic,
@@ -37,7 +34,6 @@ from derive.cli.tables import (
     print_pairs,
     print_table,
     print_text,
-    to_short,
     to_time,
 )
 from derive.errors import DeriveError

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ Item = TypeVar("Item")
 
 GAP = "  "
 _FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # by these rich takes a pipe for a terminal
-UNITS = ("", " k", " M", " G", " T", " P", " E")
 
 
 def print_line(text: str = "", style: str = "") -> None:
@@ -177,16 +175,6 @@ def track(items: Sequence[Item], label: str) -> Iterator[Item]:
     from rich.progress import track as track_on_terminal
 
     yield from track_on_terminal(items, label, console=console, transient=True)
-
-
-def to_short(number: int) -> str:
-    """A cost as a person reads it: 34.4 M."""
-    value = Decimal(number)
-    for unit in UNITS:
-        if value < Decimal("999.5"):
-            return f"{float(value):.3g}{unit}"
-        value /= 1000
-    return f"{Decimal(number):.2e}"
 
 
 def to_time(seconds: float) -> str:

@@ -21,7 +21,7 @@ from derive.analysis.extents import (
 from derive.analysis.facts import find_facts, find_range, is_nonnegative
 from derive.analysis.names import find_mistakes
 from derive.analysis.places import fills_once, split_merged
-from derive.cli.plans import find_roles
+from derive.backend.to_data import find_roles
 from derive.frontend.from_sympy import from_sympy
 from derive.ir.nodes import (
     Add,
