@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
+from itertools import count as count_up
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from derive.ir.polynomial import evaluate_extent
 from derive.plan.ops import axes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from derive.ir.nodes import Index
     from derive.plan.ops import Op
@@ -26,6 +26,7 @@ MOST_COMPARED = 50_000  # pairs that dynamic programming compares for more opera
 GREEDY = 128  # greedy orders that are tried where it compares more; the first is the plain one
 
 Path = tuple[tuple[int, ...], ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +47,22 @@ class Order:
         operands = [axes_of(op) for op in self.operands]
         extents = {i: evaluate_extent(i.extent, sizes) for axes in operands for i in axes}
         best = find_path(operands, self.axes, extents, self.minimize)
-        return (
-            self._count(best, extents) - self._count(self.path, extents) if best != self.path else 0
-        )
+        own, least = (count(path, operands, self.axes, extents) for path in (self.path, best))
+        return least - own
 
-    def _count(self, path: Path, extents: Mapping[Index, int]) -> int:
-        """Multiplications, and where an index is summed additions, of all pairs."""
-        left, total = [set(axes_of(op)) for op in self.operands], 0
-        for pair in path:
-            spanned = set().union(*(left[k] for k in pair))
-            left = [axes for k, axes in enumerate(left) if k not in pair]
-            kept = spanned & set(self.axes).union(*left)
-            total += prod(extents[i] for i in spanned) * (1 if kept == spanned else 2)
-            left.append(kept)
-        return total
+
+def count(
+    path: Path, operands: Sequence[Iterable[T]], output: Iterable[T], extents: Mapping[T, int]
+) -> int:
+    """Multiplications, and where an index is summed additions, of all pairs."""
+    left, kept, total = [set(axes) for axes in operands], set(output), 0
+    for pair in path:
+        spanned = set[T]().union(*(left[k] for k in pair))
+        left = [axes for k, axes in enumerate(left) if k not in pair]
+        needed = spanned & kept.union(*left)
+        total += prod(extents[i] for i in spanned) * (1 if needed == spanned else 2)
+        left.append(needed)
+    return total
 
 
 def find_path(
@@ -113,6 +116,9 @@ def _search_numbered(
         path = opt_einsum.DynamicProgramming(minimize=minimize, search_outer=True)(*problem)
     elif len(inputs) <= EXHAUSTIVE:
         path = opt_einsum.paths.optimal(*problem)
+        if len(set(inputs)) > 2:  # it keeps what a pair leaves for others on the same indices
+            other = opt_einsum.DynamicProgramming(minimize=minimize, search_outer=True)(*problem)
+            path = min(path, other, key=lambda each: count(each, inputs, output, problem[2]))
     else:
         path = _search_many(problem)
     return tuple(tuple(sorted(step)) for step in path)
@@ -123,7 +129,7 @@ def _search_many(problem: tuple[Any, ...]) -> Any:
     import opt_einsum
 
     compare, _ = opt_einsum.paths._parse_minimize(FLOPS)
-    steps = count(1)
+    steps = count_up(1)
 
     def compare_counted(*state: Any) -> None:
         if next(steps) > MOST_COMPARED:

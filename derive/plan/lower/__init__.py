@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from derive.analysis.places import find_reversed, split_merged
 from derive.ir.definitions import PLAIN, Maker, bind
 from derive.ir.definitions import read as read_definition
-from derive.ir.functions import FUNCTIONS, ROWS, find_call
+from derive.ir.functions import FUNCTIONS, find_call
 from derive.ir.nodes import (
     MINUS_INFINITY,
     MINUS_ONE,
@@ -46,7 +46,7 @@ from derive.plan.lower.condition import fill, lower_choice, lower_condition, low
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.number import is_steady, is_wide, lower_number
 from derive.plan.lower.places import read, take_places
-from derive.plan.lower.product import lower_product, lower_sum
+from derive.plan.lower.product import NEUTRAL, eliminate, lower_product, lower_sum
 from derive.plan.ops import (
     VIEWS,
     Apply,
@@ -339,19 +339,20 @@ def _make_ops(order: tuple[Index, ...]) -> Maker:
 
 
 TWO = Number(Fraction(2))
-_NEUTRAL: dict[str, Expr] = {"0": ZERO, "1": ONE, "-oo": MINUS_INFINITY, "oo": Infinity(False)}
-NEUTRAL = {word: _NEUTRAL[row.left_out] for word, row in ROWS.items() if row.left_out}
 
 
 def lower_reduce(reduce: Reduce, context: Context, order: tuple[Index, ...]) -> Op:
     """A reduction over its bound indices; entries left out count as its neutral element."""
     if reduce.condition is not TRUE and reduce.kind not in NEUTRAL:
         return context.lower(spell_out(reduce), order)
+    parted = eliminate(reduce, context, order)
+    if parted is not None:
+        return parted
     inner = (*(i for i in order if i not in reduce.bound), *reduce.bound)
     arg = context.lower(context.protect(reduce.body, reduce.condition), inner)
     if reduce.condition is not TRUE:
         mask = lower_condition(reduce.condition, context, inner)
-        arg = fill(arg, mask, Num(NEUTRAL[reduce.kind]), False, inner)
+        arg = fill(arg, mask, NEUTRAL[reduce.kind], False, inner)
     arg = spread(arg, reduce.bound, inner)
     return Reduction(reduce.kind, arg, reduce.bound)
 
@@ -387,7 +388,7 @@ def lower_along(along: Along, context: Context, order: tuple[Index, ...]) -> Op:
     mask = None
     if along.condition is not TRUE:
         mask = lower_condition(along.condition, context, inner)
-        arg = fill(arg, mask, Num(NEUTRAL[along.kind]), False, inner)
+        arg = fill(arg, mask, NEUTRAL[along.kind], False, inner)
     arg = spread(arg, (index,), inner)
     arg = arrange(arg, sort_axes(axes_of(arg), inner))
     result: Op = AlongOp(along.kind, arg, index)

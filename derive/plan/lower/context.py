@@ -21,6 +21,7 @@ from derive.ir.walk import find_all_indices, find_free, walk
 from derive.plan.ops import Op, Source, axes_of, is_boolean, is_integral
 from derive.plan.path import FLOPS, Order
 from derive.plan.steps import Step, free_name, name_op
+from derive.rewrite.finite import find_nonfinite, is_finite, mark_tensors
 from derive.rewrite.guards import guard_unless_finite, is_variable, protect
 
 if TYPE_CHECKING:
@@ -125,6 +126,15 @@ class Context:
         """What is >= 0 beyond doubt: extents, at all sizes for which there is a formula."""
         extents = (Polynomial.of(index.extent) for index in find_all_indices(self.system))
         return tuple(dict.fromkeys(each for each in extents if not is_never_negative(each)))
+
+    @cached_property
+    def nonfinite(self) -> Mapping[Tensor, Tensor]:
+        """The tensors that may hold more than finite numbers, with likenesses that say so."""
+        return find_nonfinite(self.system)
+
+    def is_finite(self, expr: Expr) -> bool:
+        """Is it finite for all finite inputs?"""
+        return is_finite(mark_tensors(expr, self.nonfinite))
 
     def lower(self, expr: Expr, order: tuple[Index, ...]) -> Op:
         """An inner expression as an operation, its heavy parts in steps of their own."""

@@ -11,16 +11,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import reduce as fold
 from typing import TYPE_CHECKING
 
+from derive.ir.functions import ROWS
 from derive.ir.nodes import (
+    MINUS_INFINITY,
     MINUS_ONE,
     ONE,
     TRUE,
     ZERO,
     Add,
+    Call,
     Expr,
     Index,
+    Infinity,
     Mul,
     Number,
     Pow,
@@ -53,11 +58,12 @@ from derive.plan.ops import (
     sort_axes,
     walk_ops,
 )
-from derive.plan.path import Order, find_path
+from derive.plan.path import Order, count, find_path
+from derive.rewrite.finite import is_never_negative
 from derive.rewrite.rules.products import is_bracket, make_product
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from derive.plan.lower.context import Context
 
@@ -373,6 +379,104 @@ def contract(
     if late is not None:
         result = scale(result, late)
     return Apply("neg", (result,), axes_of(result)) if negative else result
+
+
+# What is combined by one of these may be reduced before: max_j(a + b_j) = a + max_j(b_j).
+DISTRIBUTES = {"max": ("+", "min", "max", "*"), "min": ("+", "max", "min", "*"), "logsumexp": "+"}
+_NUMBERS: dict[str, Expr] = {"0": ZERO, "1": ONE, "-oo": MINUS_INFINITY, "oo": Infinity(False)}
+NEUTRAL = {word: Num(_NUMBERS[row.left_out]) for word, row in ROWS.items() if row.left_out}
+
+
+def split_combined(reduce: Reduce) -> tuple[str, tuple[Expr, ...]] | None:
+    """(what joins the parts of its body, the parts), where the reduction distributes over that."""
+    match reduce.body:
+        case Add(parts):
+            function = "+"
+        case Mul(parts) if all(map(is_never_negative, parts)):
+            function = "*"
+        case Call("max" | "min" as function, parts):
+            parts = tuple(_flatten_calls(function, parts))
+        case _:
+            return None
+    return (function, parts) if function in DISTRIBUTES.get(reduce.kind, ()) else None
+
+
+def _flatten_calls(function: str, parts: Sequence[Expr]) -> Iterator[Expr]:
+    for part in parts:
+        if isinstance(part, Call) and part.function == function:
+            yield from _flatten_calls(function, part.arguments)
+        else:
+            yield part
+
+
+def eliminate(reduce: Reduce, context: Context, order: tuple[Index, ...]) -> Op | None:
+    """The reduction one index at a time, by the path of a contraction; None where that is no less.
+
+    What is infinite may meet its contrary only where it is written, and the logarithm of a sum of
+    nothing has no slope: neither is parted.
+    """
+    split = split_combined(reduce)
+    conditions = [part for part in split_and(reduce.condition) if part is not TRUE]
+    if split is None or not all(map(context.is_finite, split[1])):
+        return None
+    if conditions and (split[0] == "*" or reduce.kind == "logsumexp"):
+        return None
+    function, bound = split[0], set(reduce.bound)
+    groups: dict[frozenset[Index], list[Expr]] = {}
+    for part in split[1]:
+        groups.setdefault(frozenset(find_free(part)), []).append(part)
+    spans = [set(axes) for axes in groups]
+    carriers = []
+    for condition in conditions:
+        mask = set(find_free(condition))
+        able = [k for k, axes in enumerate(spans) if mask <= axes or axes < mask]
+        if not able:
+            return None
+        carriers.append(min(able, key=lambda k: context.count(spans[k] | mask)))
+        spans[carriers[-1]] |= mask
+    whole = set[Index]().union(*spans)
+    if not bound <= whole:
+        return None
+    kept = sort_axes(whole - bound, order)
+    inner = (*kept, *reduce.bound)
+    others = [set[Index]().union(*spans[:k], *spans[k + 1 :]) for k in range(len(spans))]
+    alone = [axes & bound - other for axes, other in zip(spans, others, strict=True)]
+    work = sum(context.count(axes) for axes, over in zip(spans, alone, strict=True) if over)
+    left = [sort_axes(axes - over, inner) for axes, over in zip(spans, alone, strict=True)]
+    extents = {i: context.extent(i) for i in inner}
+    path = find_path(left, kept, extents) if len(left) > 1 else ()
+    if work + count(path, left, kept, extents) >= 2 * context.count(whole):
+        return None
+
+    def close(op: Op, over: set[Index]) -> Op:
+        last = tuple(i for i in inner if i in over)
+        rows = (*(i for i in inner if i in axes_of(op) and i not in over), *last)
+        return Reduction(reduce.kind, arrange(op, rows), last) if over else op
+
+    ops = []
+    for parts in groups.values():
+        body = join_parts(function, parts)
+        ops.append(context.lower(context.protect(body, reduce.condition), inner))
+    for k, condition in zip(carriers, conditions, strict=True):
+        mask_op = lower_condition(condition, context, inner)
+        ops[k] = fill(ops[k], mask_op, NEUTRAL[reduce.kind], False, inner)
+    ops = [close(op, over) for op, over in zip(ops, alone, strict=True)]
+    for pair in path:
+        result: Op = combine(function, [ops[k] for k in pair], inner)
+        ops = [op for k, op in enumerate(ops) if k not in pair]
+        over = {*axes_of(result)} - {*kept, *(i for op in ops for i in axes_of(op))}
+        result = close(result, over)
+        ops.append(context.add_step(result) if ops and over else result)
+    return arrange(ops[0], kept)
+
+
+def join_parts(function: str, parts: Sequence[Expr]) -> Expr:
+    """The sum, the product, or the largest or least of some parts."""
+    if len(parts) == 1:
+        return parts[0]
+    if function in {"+", "*"}:
+        return (Add if function == "+" else Mul)(tuple(parts))
+    return fold(lambda one, other: Call(function, (one, other)), parts)
 
 
 def scale_operand(
