@@ -148,6 +148,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     machine: Machine | None = None,
     dispatch: bool = False,
     backward: bool = False,
+    einsum: bool = True,
     origin: str = "a formula",
     rebuild: str = "",
 ) -> Built:
@@ -169,7 +170,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
         raise refuse("options-conflict", "exact and fast_math exclude each other", help="give one")
     formula = read_formula(formula)
     most = None if memory is None else parse_memory(memory) // WIDTH
-    request = Request(machine or DEFAULT, most, exact, fast_math, cells)
+    request = Request(machine or DEFAULT, most, exact, fast_math, cells, not einsum)
     with refuse_depth():
         system = to_system(formula, name)
         unplanned = find_unplanned(system)

@@ -103,7 +103,7 @@ def write_docstring(
         lines.append(f"The result is a view of {views}: writing to it writes to {views}.")
     sentences = []
     longer = {i.name: c for i, c in find_subscripts(plan.steps).items() if i.name != c}
-    if longer:
+    if longer and not plan.is_matmul:
         pairs = ", ".join(f"{index} for {name}" for name, index in longer.items())
         sentences.append(f"Letters in the einsum strings: {pairs}.")
     flops, peak = (
@@ -488,17 +488,17 @@ def _find_returned(plan: Plan) -> Step | None:
 
 def make_printer(plan: Plan) -> Printer:
     """New tensors are made like the first argument; the dtype is that of the first real one."""
-    names = find_subscripts(plan.steps), _find_tensor_scalars(plan)
     inputs = plan.system.inputs
     tensors = [t for t in inputs if isinstance(t, Tensor)]
     real = [t for t in tensors if t.kind == "real"]
-    if real:
-        return Printer(real[0].name, f"{real[0].name}.dtype", *names)
-    if tensors:
-        return Printer(tensors[0].name, "torch.get_default_dtype()", *names)
-    if inputs:
-        return Printer(inputs[0].name, f"{inputs[0].name}.dtype", *names)
-    return Printer("torch.empty(())", "torch.get_default_dtype()", *names)
+    like, dtype = "torch.empty(())", "torch.get_default_dtype()"
+    if real or (inputs and not tensors):
+        like = (real or inputs)[0].name
+        dtype = f"{like}.dtype"
+    elif tensors:
+        like = tensors[0].name
+    scalars = _find_tensor_scalars(plan)
+    return Printer(like, dtype, find_subscripts(plan.steps), scalars, is_matmul=plan.is_matmul)
 
 
 def sign(

@@ -132,6 +132,7 @@ INFIX = {
     "/": MUL,
     "floordiv": MUL,
     "mod": MUL,
+    "@": MUL,
     "<": COMPARE,
     "<=": COMPARE,
     ">": COMPARE,
@@ -150,7 +151,8 @@ class Printer:
 
     `scalars` are made tensors before anything else. `wanted` is the condition under which a step is
     needed, where it is not always. In a loop, `blocks` are the extents of its
-    blocks and of those around it: the last one may be shorter.
+    blocks and of those around it: the last one may be shorter. A contraction is a call of einsum,
+    or, where it `is_matmul`, a product of matrices.
     """
 
     like: str
@@ -159,6 +161,7 @@ class Printer:
     scalars: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
     wanted: Mapping[str, str] = field(default_factory=dict)
+    is_matmul: bool = False
 
     def text(self, op: Op, precedence: int = 0) -> str:
         """The expression, in parentheses where its place asks for a tighter hold."""
@@ -180,6 +183,8 @@ class Printer:
                 side = "triu" if upper else "tril"
                 by = "" if offset == Polynomial({}).to_expr() else to_python(offset)
                 return f"{self._ones((rows, columns), 'torch.bool')}.{side}({by})", ATOM
+            case ops.Einsum() if self.is_matmul:
+                return self._write(to_matmul(op))
             case ops.Einsum(args, axes):
                 matrices = find_matrices(args, axes)
                 if matrices:
@@ -329,11 +334,12 @@ class Printer:
     def _infix(self, function: str, args: tuple[Op, ...]) -> tuple[str, int]:
         precedence = INFIX[function]
         tight = function in {"-", "/", "floordiv", "mod"}
-        if precedence in {COMPARE, AND, OR}:
+        if precedence in {COMPARE, AND, OR} or function == "@":
             left, right = (self.text(a, ADD if precedence == COMPARE else SIGN) for a in args)
         else:
             left = self.text(args[0], precedence)
-            tight = tight or isinstance(args[1], ops.Num) or _is_infix(args[1], precedence)
+            tight = tight or isinstance(args[1], (ops.Num, ops.Einsum))
+            tight = tight or _is_infix(args[1], precedence)
             right = self.text(args[1], precedence + 1 if tight else precedence)
         return f"{left} {SIGNS.get(function, function)} {right}", precedence
 
@@ -460,6 +466,65 @@ def find_matrices(args: Sequence[Op], axes: tuple[Index, ...]) -> tuple[Op, ...]
         if is_plain and all(set(find_true_axes(op)) == {*axes_of(op)} for op in (left, right)):
             return arrange(left, (*rows, *summed)), arrange(right, (*summed, *column))
     return ()
+
+
+def to_matmul(op: ops.Einsum) -> Op:
+    """A contraction as a product of matrices, over the indices that both operands keep.
+
+    The indices of rows, of columns and those summed over are merged into one place each. Where one
+    of the three is missing, it is a sum or a product element by element.
+    """
+    args = [_sum_alone(arg, op, k) for k, arg in enumerate(op.args)]
+    if len(args) == 1:
+        return arrange(args[0], op.axes)
+    left, right = args
+    if op.axes and op.axes[-1] in axes_of(left) and op.axes[-1] not in axes_of(right):
+        left, right = right, left
+    both = [i for i in axes_of(left) if i in axes_of(right)]
+    batch = tuple(i for i in op.axes if i in both)
+    summed = tuple(i for i in axes_of(right) if i in both and i not in batch)
+    rows = tuple(i for i in op.axes if i in axes_of(left) and i not in both)
+    columns = tuple(i for i in op.axes if i in axes_of(right) and i not in both)
+    made: Op
+    if not summed:
+        return ops.Apply("*", (arrange(left, op.axes), arrange(right, op.axes)), op.axes)
+    if batch and not rows and not columns:
+        axes = (*batch, *summed)
+        made = ops.Apply("*", (arrange(left, axes), arrange(right, axes)), axes)
+        return arrange(ops.Reduction("sum", made, summed), op.axes)
+    # where there is no batch, a product takes vectors too, and more rows than one index has
+    unit = (Index("1", Number(Fraction(1))),) if batch else ()
+    left = _merge(left, batch, rows or unit, summed) if batch else _merge(left, rows, summed)
+    right = _merge(right, batch, summed, columns or unit)
+    axes = (*axes_of(left)[:-1], *axes_of(right)[len(batch) + 1 :])
+    made = ops.Apply("@", (left, right), axes)
+    for place, parts in ((len(axes) - 1, columns), (len(batch), rows if batch else unit)):
+        if len(parts) > 1:
+            made = ops.Unflatten(made, place, parts)
+        elif not parts and unit:
+            made = ops.Select(made, place, Number(Fraction(0)))
+    return arrange(made, op.axes)
+
+
+def _sum_alone(arg: Op, op: ops.Einsum, number: int) -> Op:
+    """An operand without axes of size 1, summed over the indices that nothing else has."""
+    known = find_true_axes(arg)
+    for place, index in reversed(list(enumerate(axes_of(arg)))):
+        if index not in known:
+            arg = ops.Select(arg, place, Number(Fraction(0)))
+    others = {i for k, other in enumerate(op.args) if k != number for i in find_true_axes(other)}
+    alone = tuple(i for i in axes_of(arg) if i not in others and i not in op.axes)
+    return ops.Reduction("sum", arg, alone) if alone else arg
+
+
+def _merge(op: Op, *groups: tuple[Index, ...]) -> Op:
+    """The axes in this order, those of the later groups merged into one each."""
+    op = arrange(op, tuple(i for group in groups for i in group))
+    for k, group in reversed(list(enumerate(groups))):
+        start = sum(map(len, groups[:k]))
+        if k and len(group) > 1:
+            op = ops.flatten(op, start, start + len(group) - 1)
+    return op
 
 
 def _is_exact_fill(value: Expr) -> bool:

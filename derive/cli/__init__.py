@@ -189,6 +189,9 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     backward: Annotated[
         bool, typer.Option("--backward", help="With a backward of its own, which keeps little.")
     ] = False,
+    no_einsum: Annotated[
+        bool, typer.Option("--no-einsum", help="Products of matrices instead, as for ONNX.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write checked PyTorch functions.
@@ -198,8 +201,17 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     from derive.cli.build import Order, check_all, find_order, write_all
     from derive.cli.options import Options, parse_sizes
 
-    numbers, cells = parse_sizes(sizes), not no_cells
-    options = Options(numbers, memory, exact, fast_math, cells, machine, dispatch, backward)
+    options = Options(
+        parse_sizes(sizes),
+        memory,
+        exact,
+        fast_math,
+        not no_cells,
+        machine,
+        dispatch,
+        backward,
+        not no_einsum,
+    )
     if code:
         from derive.cli.formulas import find_checked
 

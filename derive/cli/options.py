@@ -42,6 +42,7 @@ class Options:
     machine: Path | None = None
     dispatch: bool = False
     backward: bool = False
+    einsum: bool = True
 
     def at(self, sizes: Mapping[str, int]) -> Options:
         """The same for other sizes."""
@@ -57,6 +58,7 @@ class Options:
             "machine": self.find_machine(),
             "dispatch": self.dispatch,
             "backward": self.backward,
+            "einsum": self.einsum,
         }
 
     def find_machine(self) -> Machine | None:
@@ -75,6 +77,7 @@ class Options:
             "" if self.cells else " --no-cells",
             " --dispatch" if self.dispatch else "",
             " --backward" if self.backward else "",
+            "" if self.einsum else " --no-einsum",
             "" if self.machine is None else f" --machine {shlex.quote(show_path(self.machine))}",
         ]
         return "".join(parts)
@@ -131,9 +134,9 @@ def read_made(source: str | bytes, read: ReadWords) -> Made | None:
     named = [each for each in given["where"] or () if each != "-"]  # what was typed is not there
     if len(named) > 1:
         return None
-    dispatch, cells = given["dispatch"], not given["no_cells"]
-    exact, fast_math, backward = given["exact"], given["fast_math"], given["backward"]
-    options = Options(sizes, memory, exact, fast_math, cells, machine, dispatch, backward)
+    flags = {name: given[name] for name in ("exact", "fast_math", "dispatch", "backward")}
+    flags |= {name: not given[f"no_{name}"] for name in ("cells", "einsum")}
+    options = Options(sizes, memory, machine=machine, **flags)
     name, gradient = given["name"], given["gradient"]
     return Made(origin, f"derive build {command}", "".join(named), name, options, gradient)
 

@@ -88,6 +88,7 @@ class Plan:
     regimes: tuple[Regime, ...] = ()
     log: tuple[Entry, ...] = field(default=(), repr=False)  # what the search took
     orders: tuple[Order, ...] = field(default=(), repr=False)  # of more than two factors
+    is_matmul: bool = False  # contractions are printed as products of matrices, not as einsum
 
     @property
     def einsums(self) -> tuple[str, ...]:

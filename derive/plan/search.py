@@ -61,6 +61,7 @@ class Request:
     exact: bool = False  # no rule that loses digits
     fast_math: bool = False  # such rules also where digits count, if the sign is kept
     cells: bool = True
+    is_matmul: bool = False  # no einsum, and no loop over blocks: for other engines
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,11 @@ def find_plan(
     prepared, notes = search.prepare(system)
     start = search.measure(Form(system, prepared, notes))
     best = search.try_layouts(search.try_orders(search.try_rules(start)))
+    plan = replace(best.plan, is_matmul=request.is_matmul)
     if loops:
-        return close_recurrences(best.plan, formula, loops)
-    plan = tile(best.plan, request.machine, request.elements)
+        return close_recurrences(plan, formula, loops)
+    if not request.is_matmul:
+        plan = tile(plan, request.machine, request.elements)
     if request.elements is not None:
         check_memory(plan, request.elements)
     return replace(plan, regimes=search.find_regimes(plan, start)) if regimes else plan
@@ -218,6 +221,7 @@ class _Search:
                 if least * CLEAR <= plan.at_sizes(own, there):
                     form = found[counts.index(least)].form
                     other = lower_system(form, there, cells=self.request.cells)
+                    other = replace(other, is_matmul=self.request.is_matmul)
                     both = (plan, own), (other, other.flops)
                     regimes.append(
                         Regime(size, is_below, _find_crossing(*both, self.sizes, size, far), other)

@@ -1,16 +1,21 @@
 """The table of formula and transform: every file of the library under every one of torch's."""
 
 import functools
+import random
+import warnings
 
 import pytest
 import torch
 from torch.func import grad, jvp, vmap
 
 from derive import build
+from derive.backend.to_torch import Printer
 from derive.formulas import find_formula, load_formulas
 from derive.frontend.system import to_system
+from derive.ir.nodes import Index, Size
 from derive.judge.compare import _spell
 from derive.judge.samples import choose_sizes, draw_inputs
+from derive.plan.ops import Einsum, Source, arrange
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
@@ -189,6 +194,31 @@ def in_float32(name):
     alike([each.double() for each in found], wanted, rtol=1e-3, atol=1e-3)
 
 
+def exported_to_onnx(name):
+    """The form without einsum, run by another engine at other sizes."""
+    import onnxruntime
+
+    case = Case(name, einsum=False)
+    draws = [case.draw(number, torch.float32) for number in range(len(case.sizes))]
+    shapes = (tuple(dict.fromkeys(range(v.ndim), torch.export.Dim.AUTO) for v in draws[0]),)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own exporter
+        program = torch.onnx.export(case, tuple(draws[0]), dynamic_shapes=shapes, verbose=False)
+    assert "Einsum" not in {node.op_type for node in program.model.graph}
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    for values in draws:
+        fed = zip(session.get_inputs(), values, strict=True)
+        found = session.run(None, {entry.name: value.numpy() for entry, value in fed})
+        alike(map(torch.from_numpy, found), case(*values), rtol=1e-3, atol=1e-4)
+
+
+def without_einsum(name):
+    made = built(name, einsum=False)
+    assert "einsum(" not in made.source
+    assert not made.plan.tiles
+    made.judge()
+
+
 TRANSFORMS = {
     "compile": compiled,
     "export": exported,
@@ -200,6 +230,7 @@ TRANSFORMS = {
     "fake": on_fakes,
     "strides": in_other_strides,
     "float32": in_float32,
+    "no_einsum": without_einsum,
 }
 TABLE = [
     pytest.param(name, kind, id=f"{name}-{kind}", marks=() if name in FEW else pytest.mark.slow)
@@ -211,3 +242,35 @@ TABLE = [
 @pytest.mark.parametrize(("name", "kind"), TABLE)
 def test_a_formula_under_a_transform(name, kind):
     TRANSFORMS[kind](name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(load_formulas())[::12])  # each takes seconds
+def test_onnx_runs_the_form_without_einsum(name):
+    exported_to_onnx(name)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_any_contraction_is_a_product_of_matrices(seed):
+    """One or two operands, with indices in any order and some of size 1 for alignment."""
+    drawn = random.Random(seed)
+    sizes = dict(zip("abcdefg", (2, 3, 4, 5, 6, 7, 8), strict=True))
+    index = {name: Index(name, Size(name.upper())) for name in sizes}
+    names = [
+        drawn.sample(list(sizes), drawn.randint(not k, 5)) for k in range(drawn.choice((1, 2, 2)))
+    ]
+    values = {name.upper(): size for name, size in sizes.items()}
+    union = list(dict.fromkeys(name for each in names for name in each))
+    args = []
+    for label, own in zip("xy", names, strict=False):
+        values[label] = torch.randn([sizes[n] for n in own], dtype=torch.float64)
+        wide = own[:1] + drawn.sample(union, len(union)) if drawn.random() < 0.3 else own
+        axes = tuple(index[n] for n in dict.fromkeys(wide) if own)
+        args.append(arrange(Source(label, tuple(index[n] for n in own)), axes))
+    axes = drawn.sample(union, drawn.randint(0, min(len(union), 5)))
+    op = Einsum(tuple(args), tuple(index[n] for n in axes))
+    text = Printer("x", "x.dtype", {}, is_matmul=True).text(op)
+    found = eval(text, {"torch": torch, **values})
+    string = f"{','.join(map(''.join, names))}->{''.join(axes)}"
+    wanted = torch.einsum(string, *(values[label] for label, _ in zip("xy", names, strict=False)))
+    torch.testing.assert_close(found, wanted)
