@@ -118,6 +118,17 @@ class Built:
             count=count,
         )
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the formula, the steps, what is made of what, the code."""
+        from derive.backend.to_html import to_part, write_built
+
+        title, small = self.formula.title, (self.formula.source,)
+        return to_part(
+            *write_built(
+                self.system, self.plan, self.source, title=title, small=small, laws=self.notes
+            )
+        )
+
     def write(self, directory: str | Path, judge: Callable[[Built], object] | None = None) -> Path:
         """Judge the file, then write it as NAME.py; what does not agree is not written.
 
@@ -193,6 +204,13 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
         orders = [plan, *(each.plan for each in plan.regimes)] if dispatch else []
         parts = tuple(to_module(each, system.name, header) for each in orders)
     return Built(system.name, formula, system, plan, source, request, parts)
+
+
+def typeset(formula: Formula) -> str:
+    """The equations as LaTeX that stands by itself in text, as a notebook sets it."""
+    from derive.backend.to_latex import to_rows
+
+    return f"$$\\begin{{aligned}}\n{to_rows(to_system(formula))}\n\\end{{aligned}}$$"
 
 
 def find_pull(formula: Formula, variants: Sequence[Mapping[str, Any]]) -> Pull | None:

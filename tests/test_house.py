@@ -40,6 +40,7 @@ DOORS = {
     "opt_einsum": ("derive.plan.path",),
     "typer": ("derive.cli",),
     "rich": ("derive.cli",),
+    "pygments": ("derive.backend.to_html",),
     "matplotlib": ("derive.bench.plot",),
     "mpmath": ("derive.judge.loops.entries",),
     "IPython": (),

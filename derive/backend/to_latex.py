@@ -274,9 +274,14 @@ def _write_condition(expr: Expr) -> tuple[str, int]:
 END = " \\\\\n"
 
 
+def to_rows(system: System) -> str:
+    """The equations as they were written, each on a line of an environment."""
+    return END.join(map(to_latex, as_written(system).equations))
+
+
 def to_align(system: System, entries: Sequence[Entry]) -> str:
     """The text of the environment."""
-    parts = [END.join(map(to_latex, as_written(system).equations))]
+    parts = [to_rows(system)]
     for number, entry in enumerate(entries, 1):
         law = rf"\intertext{{{number}. \texttt{{{escape(entry.name)}}}: {_write_text(entry.law)}}}"
         parts.append("\n".join([law, END.join(_find_rows(entry))]))

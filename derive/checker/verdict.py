@@ -57,6 +57,22 @@ class Verdict:
         """The report as it is shown to a person."""
         return "\n".join(_to_lines(self))
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer, and the code with what its lines are."""
+        from derive.backend.to_html import to_part
+
+        return to_part(self.to_html())
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What a prompt of IPython shows."""
+        printer.text(str(self))
+
+    def to_html(self) -> str:
+        """The same as a part of a page."""
+        from derive.backend.to_html import write_verdict
+
+        return write_verdict(self.to_data(), self.source, find_remarks(self), self.places)
+
     def to_data(self) -> dict[str, Any]:
         """The verdict as plain data, for JSON."""
         return {
@@ -114,23 +130,32 @@ def _annotate(verdict: Verdict) -> list[str]:
     if verdict.same or not verdict.source or not told:
         return []
     text = verdict.source.splitlines()
-    said: dict[int, list[str]] = {}
-    for number, what in verdict.annotations:
-        said.setdefault(number, []).append(what)
-    if verdict.line is not None:
-        said.setdefault(verdict.line, [])
+    said = find_remarks(verdict)
     shown = [(n, text[n - 1].rstrip()) for n in sorted(said) if 0 < n <= len(text)]
     width = min(72, max((len(line) for _, line in shown), default=0))
     rows = []
     for number, line in shown:
-        bad = number == verdict.line
-        what = "; ".join(said[number])
-        what = what if what.startswith("contains ") or not what else f"= {what}"
-        if bad:
-            what = f"<-- {what}" if what else "<-- equals no part of the formula"
         at = verdict.places[number - 1] if verdict.places else f"{number:4d}"
-        rows.append(f"  {'>' if bad else ' '}{at} | {line:<{width}}  {what}")
+        mark = ">" if number == verdict.line else " "
+        rows.append(f"  {mark}{at} | {line:<{width}}  {said[number]}")
     return rows
+
+
+def find_remarks(verdict: Verdict) -> dict[int, str]:
+    """What is said of each line of the code: which node it equals, or where the edit belongs."""
+    said: dict[int, list[str]] = {}
+    for number, what in verdict.annotations:
+        said.setdefault(number, []).append(what)
+    if verdict.line is not None and (verdict.annotations or verdict.same is False):
+        said.setdefault(verdict.line, [])
+    remarks = {}
+    for number, each in said.items():
+        what = "; ".join(each)
+        what = what if what.startswith("contains ") or not what else f"= {what}"
+        if number == verdict.line:
+            what = f"<-- {what}" if what else "<-- equals no part of the formula"
+        remarks[number] = what
+    return remarks
 
 
 class Progress:

@@ -72,6 +72,9 @@ Inputs = Annotated[
     str,
     typer.Option("--inputs", metavar="'q[B,S,D]; ..'", help="The arguments of code, as tensors."),
 ]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page of its own.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
@@ -128,11 +131,14 @@ def _start(
 
 
 @app.command("list")
-def _list(as_json: Json = False) -> None:
+def _list(html: Html = None, as_json: Json = False) -> None:
     """The formulas of the library."""
-    from derive.cli.list import print_list
+    from derive.cli.list import print_list, write_gallery
 
-    print_list(as_json)
+    if html is not None:
+        write_gallery(html)
+    else:
+        print_list(as_json)
 
 
 @app.command("show")
@@ -154,6 +160,7 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
     no_cells: NoCells = False,
     machine: MachineFile = None,
     dispatch: Dispatch = False,
+    html: Html = None,
     as_json: Json = False,
 ) -> None:
     """A formula: indices, einsum strings, steps, costs; or the formula of FILE.py:FUNCTION."""
@@ -161,7 +168,7 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
     from derive.cli.show import Parts, show
 
     options = Options(parse_sizes(sizes), memory, exact, fast_math, not no_cells, machine, dispatch)
-    parts = Parts(gradient, loops, code, latex, derivation)
+    parts = Parts(gradient, loops, code, latex, derivation, html)
     show(where, (inputs, init), options, parts, as_json, read_build)
 
 
@@ -277,6 +284,7 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
     backward: Annotated[bool, typer.Option("--backward", help="Judge gradients too.")] = False,
     seconds: Annotated[float, typer.Option("--seconds", help="The code's time limit.")] = 30,
     init: Init = "",
+    html: Html = None,
     as_json: Json = False,
 ) -> None:
     """Does this code compute that formula? Where not, and what is the edit?
@@ -296,6 +304,7 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
             seconds=seconds,
             init=init,
             as_json=as_json,
+            html=html,
         )
     )
 

@@ -33,6 +33,7 @@ def print_verdicts(  # noqa: PLR0913 - one for each option
     seconds: float,
     init: str,
     as_json: bool,
+    html: Path | None = None,
 ) -> int:
     """Print a report for each code that is meant; the exit code: 0 same, 1 different, 2 unknown."""
     if code == "-":
@@ -55,6 +56,11 @@ def print_verdicts(  # noqa: PLR0913 - one for each option
         )
         for each in _list_codes(code, meant.name or "")
     ]
+    if html is not None:
+        from derive.backend.to_html import to_page
+
+        page = to_page(f"derive check {code}", *(verdict.to_html() for verdict in verdicts))
+        html.write_text(page, encoding="utf-8")
     if as_json:
         data = [verdict.to_data() for verdict in verdicts]
         typer.echo(json.dumps(data if len(data) > 1 else data[0], indent=2))

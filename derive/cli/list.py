@@ -1,9 +1,16 @@
-"""`derive list`: the formulas of the library."""
+"""`derive list`: the formulas of the library, as a table or as a page."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from derive.cli.formulas import find_library
-from derive.cli.tables import print_json, print_line, print_table
+from derive.cli.tables import print_json, print_line, print_table, write_page
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from derive.ir.nodes import System
 
 
 def print_list(as_json: bool) -> None:
@@ -26,3 +33,18 @@ def print_list(as_json: bool) -> None:
     heads = ("family", "formula", "title", "arguments")
     print_table(heads, rows, prose=heads[2:])
     print_line(f"{len(rows)} formulas; see one with: derive show NAME")
+
+
+def write_gallery(path: Path) -> None:
+    """The page of all formulas as they are set, family by family."""
+    from derive.backend import to_html
+    from derive.frontend.from_sympy import from_sympy
+
+    families: dict[str, list[tuple[str, str, str, System]]] = {}
+    for found in find_library().values():
+        formula = found.formula
+        entry = (found.name, formula.title, formula.source, from_sympy(formula))
+        families.setdefault(found.family, []).append(entry)
+    count = sum(map(len, families.values()))
+    title = to_html.write_title("derive", f"{count} formulas", "See one with: derive show NAME")
+    write_page(path, to_html.to_page("derive: formulas", title, to_html.write_gallery(families)))

@@ -35,6 +35,7 @@ from derive.cli.tables import (
     print_table,
     print_text,
     to_time,
+    write_page,
 )
 from derive.errors import DeriveError
 from derive.ir.nodes import Equation
@@ -44,6 +45,7 @@ from derive.ir.walk import as_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from derive.cli.formulas import Found
     from derive.cli.options import Options, ReadWords
@@ -206,6 +208,7 @@ class Parts:
     code: bool = False
     latex: bool = False
     derivation: bool = False
+    html: Path | None = None
 
 
 def show(  # noqa: PLR0913, PLR0917 - one for each option
@@ -227,6 +230,9 @@ def show(  # noqa: PLR0913, PLR0917 - one for each option
         found, options = find_asked(where, options, read)
     if parts.gradient:
         found = differentiate(found, parts.gradient)
+    if parts.html is not None:
+        _write_page(found, options, parts.html, parts.derivation)
+        return
     if as_json:
         print_json(_to_data(found, options, parts))
         return
@@ -286,6 +292,29 @@ def _print_all(found: Found, options: Options) -> None:
         print_text(f"by {note}")
     for remark in find_remarks(built, options):
         print_text(remark)
+
+
+def _write_page(found: Found, options: Options, path: Path, has_derivation: bool) -> None:
+    """All that is known about a formula, as a page."""
+    from derive.backend.to_html import to_page, write_built
+
+    built = build_checked(found, options)
+    formula = found.formula
+    small = [f"Source: {formula.source}" if formula.source else ""]
+    small += [f"From {found.origin}" if found.origin != FROM_TEXT else ""]
+    entries = built.derivation.entries if has_derivation else ()
+    laws = [*built.notes, *find_remarks(built, options)]
+    parts = write_built(
+        built.system,
+        built.plan,
+        built.source,
+        title=formula.title,
+        small=small,
+        notes=found.notes,
+        laws=laws,
+        entries=entries,
+    )
+    write_page(path, to_page(found.name, *parts))
 
 
 def _print_derivation(found: Found, options: Options, as_latex: bool) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
-from derive.errors import refuse
+from derive.errors import DeriveError, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,6 +75,14 @@ class Formula:
         self.declarations = declarations
         # Of a formula out of a module: its arguments by the dotted names of the module's tensors.
         self.parameters: Mapping[str, str] = {}
+
+    def _repr_latex_(self) -> str | None:
+        """What a notebook shows; None for equations that cannot be used, which it shows by name."""
+        # Printers stand above the notation: they are found by name, and only where one is at work.
+        try:
+            return str(import_module("derive.compiler").typeset(self))
+        except DeriveError:
+            return None
 
     def __repr__(self) -> str:
         return f"Formula({self.name or 'unnamed'}, {len(self.equations)} equations)"

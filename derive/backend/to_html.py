@@ -1,0 +1,389 @@
+"""Formulas, plans, code and verdicts as HTML: a part for a notebook, or a page of its own.
+
+    to_page(title, *parts)    the whole page: no script, and nothing is read from anywhere
+    to_part(*parts)           the same for a notebook's cell
+    to_mathml(latex)          what to_latex writes, as MathML, which browsers set by themselves
+
+Both have the style sheet beside this module, whose rules hold within the class `derive` alone.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from html import escape
+from html.entities import html5
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from derive.backend.to_data import (
+    ROLE_HEADS,
+    STEP_HEADS,
+    to_cost_pairs,
+    to_plan_data,
+    to_role_rows,
+    to_roles_data,
+    to_step_rows,
+)
+from derive.backend.to_latex import ESCAPES, GREEK, to_latex
+from derive.backend.to_svg import to_svg
+from derive.ir.text import to_lines
+from derive.ir.walk import as_written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from derive.backend.to_data import Data
+    from derive.ir.nodes import System
+    from derive.plan.plan import Entry, Plan
+
+
+def to_page(title: str, *parts: str) -> str:
+    """A page of its own."""
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}'
+        '</title>\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<link rel="icon" href="data:,">\n<style>{_read_style()}</style></head>\n'
+        f'<body><main class="derive">\n{_join(parts)}\n</main></body></html>\n'
+    )
+
+
+def to_part(*parts: str) -> str:
+    """What a notebook shows below a cell."""
+    return f'<div class="derive"><style>{_read_style()}</style>\n{_join(parts)}\n</div>'
+
+
+def _join(parts: Iterable[str]) -> str:
+    return "\n".join(part for part in parts if part)
+
+
+@cache
+def _read_style() -> str:
+    return files("derive.backend").joinpath("page.css").read_text(encoding="utf-8")
+
+
+def write_built(  # noqa: PLR0913 - what a file is made of, and where it is from
+    system: System,
+    plan: Plan,
+    source: str,
+    *,
+    title: str = "",
+    small: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    laws: Sequence[str] = (),
+    entries: Sequence[Entry] = (),
+) -> tuple[str, ...]:
+    """The parts that tell of a formula and of its file; `entries` are those of its derivation."""
+    return (
+        write_title(system.name, title, *small),
+        write_formula(system, notes),
+        write_plan(system, plan, laws),
+        write_derivation(entries) if entries else "",
+        write_code(source),
+    )
+
+
+def write_title(name: str, title: str, *lines: str) -> str:
+    """The heading, and what stands in small print below it."""
+    more = f" <small>{escape(title)}</small>" if title else ""
+    below = "".join(f'<p class="source">{escape(line)}</p>' for line in lines if line)
+    return f"<h1>{escape(name)}{more}</h1>{below}"
+
+
+def write_formula(system: System, notes: Sequence[str] = ()) -> str:
+    """The equations as they are set, and as they are typed."""
+    lines = "\n".join(to_lines(system))
+    return (
+        f"{write_equations(system)}\n<details><summary>in the notation</summary>"
+        f"<pre>{escape(lines)}</pre></details>{_write_list(notes)}"
+    )
+
+
+def write_equations(system: System) -> str:
+    """The equations below each other, aligned at their signs."""
+    rows = "".join(
+        f"<mtr><mtd>{to_mathml(to_latex(e.target))}</mtd><mtd><mo>=</mo></mtd>"
+        f"<mtd>{to_mathml(to_latex(e.value))}</mtd></mtr>\n"
+        for e in as_written(system).equations
+    )
+    return (
+        '<div class="wide"><math display="block"><mtable displaystyle="true" class="align">'
+        f"{rows}</mtable></math></div>"
+    )
+
+
+def write_plan(system: System, plan: Plan, notes: Iterable[str]) -> str:
+    """The indices, the steps, what they cost, and the drawing of them."""
+    data = to_plan_data(plan)
+    most = max((step["flops"] for step in data["steps"]), default=0) or 1
+    steps = []
+    for step, (name, einsums, shape, flops, equation) in zip(
+        data["steps"], to_step_rows(data), strict=True
+    ):
+        share = step["flops"] / most
+        cells = [f"<td><b>{escape(name)}</b></td>", _write_cell(einsums), _write_cell(shape)]
+        bar = f'<td class="number" style="--share:{share:.3f}">{flops}</td>'
+        steps.append(f"<tr>{''.join(cells)}{bar}{_write_cell(equation)}</tr>")
+    roles = [
+        f"<tr>{''.join(map(_write_cell, row))}</tr>"
+        for row in to_role_rows(to_roles_data(system, plan.sizes))
+    ]
+    at = " ".join(f"{name}={number}" for name, number in plan.sizes.items())
+    loops = [f"{tile.index.name} in blocks" for tile in plan.tiles]
+    loops += [f"{scan.index.name} in turn" for scan in plan.scans]
+    says = "The darker a step, the more operations it takes."
+    says += f" Dashed steps run in a loop over {', '.join(loops)}." if loops else ""
+    drawing = to_svg(plan, data) if plan.steps else ""
+    return "\n".join(
+        [
+            "<h2>Indices</h2>",
+            _write_table(ROLE_HEADS, roles),
+            f"<h2>Steps{f' <small>at {escape(at)}</small>' if at else ''}</h2>",
+            _write_table(STEP_HEADS, steps),
+            _write_pairs(to_cost_pairs(data, plan)),
+            _write_list(f"by {note}" for note in notes),
+            "<h2>What is made of what</h2>",
+            f'<figure><div class="wide">{drawing}</div><figcaption>{escape(says)}</figcaption>'
+            "</figure>",
+        ]
+    )
+
+
+def write_derivation(entries: Sequence[Entry]) -> str:
+    """What was done to the formula, each step under its law."""
+    parts = ["<h2>Derivation</h2>"]
+    for number, entry in enumerate(entries, 1):
+        left = "" if entry.target is None else to_mathml(to_latex(entry.target))
+        rows = "".join(
+            f"<mtr><mtd>{left if not k else ''}</mtd><mtd><mo>=</mo></mtd>"
+            f"<mtd>{to_mathml(to_latex(side))}</mtd></mtr>"
+            for k, side in enumerate(s for s in (entry.before, entry.after) if s is not None)
+        )
+        math = f'<math display="block"><mtable displaystyle="true" class="align">{rows}</mtable>'
+        parts.append(f"<h3>{number}. {escape(entry.name)} <small>{escape(entry.law)}</small></h3>")
+        parts += [f'<div class="wide">{math}</math></div>'] if rows else []
+        parts.append(_write_list(entry.remarks))
+    return "\n".join(parts)
+
+
+def write_code(source: str) -> str:
+    """Python, coloured."""
+    return f'<h2>Code</h2>\n<pre class="wide code">{_highlight(source)}</pre>'
+
+
+def _highlight(source: str) -> str:
+    """The text with a class around each token; no token goes over the end of a line."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
+    return str(highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)))
+
+
+_BEFORE, _AFTER = 6, 3  # lines of code around those of which something is said
+_WORDS = {True: "same", False: "different", None: "unknown"}
+
+
+def write_verdict(
+    data: Data, source: str, remarks: Mapping[int, str], places: Sequence[str] = ()
+) -> str:
+    """A verdict's data, and the lines of the code with what is said of them, and the edit.
+
+    `places` has the line of a notebook's cell for each line of the text.
+    """
+    answer = _WORDS[data["same"]]
+    grade = "" if data["grade"] in {"different", "unknown"} else f", {data['grade']}"
+    parts = [
+        f'<h1><span class="answer {answer}">{answer}{grade}</span> '
+        f"<small>{escape(data['code'])} against {escape(data['formula'])}</small></h1>"
+    ]
+    if data["difference"]:
+        parts.append(f'<p class="difference">{escape(data["difference"])}</p>')
+    parts.append(_write_list(data["reasons"]))
+    if source:
+        parts.append(_write_lines(data, source, remarks, places))
+    if data["edit"]:
+        where = f"{escape(data['place'])}: " if data["place"] else ""
+        parts.append(f'<p class="edit"><b>edit</b> {where}{escape(data["edit"])}</p>')
+    at = [" ".join(f"{k}={n}" for k, n in sizes.items()) for sizes in data["sizes"]]
+    pairs = [("with", ", ".join(data["bindings"])), ("at", "; ".join(filter(None, at)))]
+    parts.append(_write_pairs([pair for pair in pairs if pair[1]]))
+    for finding in data["findings"]:
+        facts = "".join(f"<br>{escape(fact)}" for fact in finding["facts"])
+        help = f"<br><i>help: {escape(finding['help'])}</i>" if finding["help"] else ""
+        says = f"<b>{escape(finding['code'])}</b> {escape(finding['says'])}"
+        parts.append(f'<p class="finding">{says}{facts}{help}</p>')
+    return "\n".join(parts)
+
+
+def _write_lines(data: Data, source: str, remarks: Mapping[int, str], places: Sequence[str]) -> str:
+    """The lines of which something is said, those around them, and below each the corrected one."""
+    lines = _highlight(source).splitlines()
+    corrected = {each["line"]: each["text"] for each in data["corrected"]}
+    told = [number for number in {**remarks, **corrected} if 0 < number <= len(lines)]
+    first = max(1, min(told, default=1) - _BEFORE)
+    last = min(len(lines), max(told, default=len(lines)) + _AFTER)
+    is_new = [line for line in corrected if line == data["line"]] or list(corrected)
+    rows = []
+    for number in range(first, last + 1):
+        at = places[number - 1] if number <= len(places) else str(number)
+        is_bad = data["same"] is False and number in {data["line"], *is_new}
+        mark = ' class="bad"' if is_bad else ""
+        said = f'<td class="remark">{escape(remarks.get(number, ""))}</td>'
+        cell = f'<td class="number">{escape(at)}</td><td class="code">{lines[number - 1]}</td>'
+        rows.append(f"<tr{mark}>{cell}{said}</tr>")
+        if number in corrected:
+            text = _highlight(corrected[number]).rstrip("\n")
+            cell = f'<td class="number">+</td><td class="code">{text}</td>'
+            rows.append(
+                f'<tr class="good">{cell}<td class="remark">so that the code reads</td></tr>'
+            )
+    return f'<div class="wide"><table class="lines">{_join(rows)}</table></div>'
+
+
+def write_gallery(families: Mapping[str, Sequence[tuple[str, str, str, System]]]) -> str:
+    """The formulas of a library by family: name, title, source, equations."""
+    marks = "".join(f'<a href="#{escape(name)}">{_to_words(name)}</a> ' for name in families)
+    parts = [f"<nav>{marks}</nav>"]
+    for family, formulas in families.items():
+        parts.append(f'<h2 id="{escape(family)}">{_to_words(family)}</h2>\n<div class="cards">')
+        for name, title, source, system in formulas:
+            small = f'<p class="source">{escape(source)}</p>' if source else ""
+            declared = next(iter(to_lines(system)), "")
+            parts.append(
+                f'<article id="{escape(family)}-{escape(name)}"><h3>{escape(name)}</h3>'
+                f"<p>{escape(title)}</p>{small}{write_equations(system)}"
+                f"<pre>{escape(declared)}</pre></article>"
+            )
+        parts.append("</div>")
+    return "\n".join(parts)
+
+
+def _to_words(name: str) -> str:
+    return escape(name.replace("_", " "))
+
+
+def _write_cell(text: str) -> str:
+    return f"<td>{'<br>'.join(map(escape, text.splitlines()))}</td>"
+
+
+def _write_table(heads: Iterable[str], rows: Iterable[str]) -> str:
+    cells = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    body = "\n".join(rows)
+    return f'<div class="wide"><table><thead><tr>{cells}</tr></thead>\n{body}</table></div>'
+
+
+def _write_pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    rows = "".join(f"<dt>{escape(one)}</dt><dd>{escape(other)}</dd>" for one, other in pairs)
+    return f"<dl>{rows}</dl>" if rows else ""
+
+
+def _write_list(lines: Iterable[str]) -> str:
+    rows = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<ul>{rows}</ul>" if rows else ""
+
+
+_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\s+|.", re.DOTALL)
+_NAMED = {"infty": "∞", "neg": "¬", "neq": "≠", "to": "→", "cdot": "·"}  # html5 has others of these
+_BIG = {r"\sum": "∑", r"\prod": "∏", r"\max": "max", r"\min": "min"}
+_THIN = '<mspace width="0.17em"></mspace>'  # between factors, and where LaTeX has its own
+_WORDED = (r"\text", r"\texttt", r"\mathrm", r"\operatorname")
+
+
+def to_mathml(latex: str) -> str:
+    """The LaTeX of to_latex as MathML; a command that it never writes stays as it is."""
+    return _read_row(_TOKEN.findall(latex)[::-1], "")
+
+
+def _read_row(tokens: list[str], end: str) -> str:
+    """What stands before a token, which is taken too; of a cell & stands for what ends it."""
+    pieces: list[str] = []
+    is_cell = end == "&"
+    while tokens and tokens[-1] != end and not (is_cell and tokens[-1] in {r"\\", r"\end"}):
+        token = tokens.pop()
+        if token in "_^" and pieces:
+            base = pieces.pop()
+            is_under = token == "_" and "movablelimits" in base and "<m" not in base[3:-5]
+            tag = "munder" if is_under else {"_": "msub", "^": "msup"}[token]
+            pieces.append(f"<{tag}>{base}{_read_argument(tokens)}</{tag}>")
+        elif not token.isspace():
+            pieces.append(_read_atom(token, tokens))
+        elif pieces and tokens and tokens[-1] != r"\left" and not pieces[-1].startswith("<mo"):
+            pieces.append(_THIN)
+    if tokens and not is_cell:
+        tokens.pop()
+    return re.sub(rf"{_THIN}(?=<mo|$)", "", "".join(pieces))
+
+
+def _read_argument(tokens: list[str]) -> str:
+    while tokens[-1].isspace():
+        tokens.pop()
+    return _read_atom(tokens.pop(), tokens)
+
+
+def _read_atom(token: str, tokens: list[str]) -> str:
+    if token == "{":
+        return f"<mrow>{_read_row(tokens, '}')}</mrow>"
+    if token[0].isdigit():
+        return f"<mn>{token}</mn>"
+    if token.isalpha():
+        return f"<mi>{token}</mi>"
+    if token in _WORDED:
+        tag = "mtext" if token.startswith(r"\text") else "mi"
+        return f"<{tag}>{escape(_read_words(tokens))}</{tag}>".replace(" ", "\u00a0")
+    if token == r"\frac":
+        return f"<mfrac>{_read_argument(tokens)}{_read_argument(tokens)}</mfrac>"
+    if token == r"\sqrt":
+        return f"<msqrt>{_read_argument(tokens)}</msqrt>"
+    if token == r"\left":
+        start = _read_argument(tokens)
+        inside = _read_row(tokens, r"\right")
+        return f"<mrow>{start}{inside}{_read_argument(tokens)}</mrow>"
+    if token == r"\begin":
+        return _read_cases(tokens)
+    if token in _BIG:
+        return f'<mo movablelimits="true">{_BIG[token]}</mo>'
+    if token == r"\,":
+        return _THIN
+    if token == r"\bmod":
+        return '<mo lspace="0.3em" rspace="0.3em">mod</mo>'
+    if not token.startswith("\\"):
+        return f"<mo>{escape('−' if token == '-' else token)}</mo>"
+    name = token[1:]
+    sign = _NAMED.get(name) or html5.get(f"{name};", "")
+    if name in GREEK or not sign:
+        return f"<mi>{sign or escape(name)}</mi>"  # \exp, \log, ..
+    return f"<mo>{sign}</mo>"
+
+
+def _read_words(tokens: list[str]) -> str:
+    """The text in braces, as it was before it was escaped."""
+    depth, taken = 0, []
+    while True:
+        token = tokens.pop()
+        depth += (token == "{") - (token == "}")
+        taken.append(token)
+        if not depth:
+            break
+    text = "".join(taken)[1:-1]
+    for sign, written in ESCAPES.items():
+        text = text.replace(written, sign) if sign != "\\" else text
+    return text.replace(ESCAPES["\\"], "\\")
+
+
+def _read_cases(tokens: list[str]) -> str:
+    """The rows of an environment, each of a value and its condition."""
+    _read_words(tokens)
+    rows = [[""]]
+    while tokens:
+        rows[-1][-1] += _read_row(tokens, "&")
+        match tokens.pop():
+            case "&":
+                rows[-1].append("")
+            case r"\\":
+                rows.append([""])
+            case _:
+                break
+    _read_words(tokens)
+    table = "".join(f"<mtr>{''.join(f'<mtd>{cell}</mtd>' for cell in row)}</mtr>" for row in rows)
+    return f'<mrow><mo>{{</mo><mtable class="cases">{table}</mtable></mrow>'
