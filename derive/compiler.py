@@ -72,7 +72,7 @@ class Built:
         found = [{name: length} for name in names for length in (1, 2, 3)]
         if len(names) > 1:
             found += [{n: 1 + (k + at) % 3 for at, n in enumerate(names)} for k in range(3)]
-        return ({}, *found)
+        return ({}, *found, *({name: length} for name in self.plan.chunks for length in (2, 3)))
 
     @property
     def pulls(self) -> tuple[dict[str, Any], ...]:

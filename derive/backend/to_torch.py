@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ONE = Polynomial.of(1)
 INTEGERS = 2**63  # torch takes no larger ones
+RECUR = "_recur"  # a function of the file
 OR, AND, COMPARE, ADD, MUL, SIGN, POWER, ATOM = range(8)
 
 
@@ -206,6 +207,12 @@ class Printer:
                 return f"torch.where({parts})", ATOM
             case ops.Cast(arg):
                 return f"{self.text(arg, ATOM)}.to({self.dtype})", ATOM
+            case ops.Recur(decay, added, first, axes, index, chunk):
+                others = tuple(i for i in axes if i is not index)
+                assert axes_of(first) == others
+                aligned = (ops.arrange(decay, axes), ops.arrange(added, axes), first)
+                parts = ", ".join(map(self.text, aligned))
+                return f"{RECUR}({parts}, dim={axes.index(index) - len(axes)}, chunk={chunk})", ATOM
             case ops.Cell(call, args, whole, _, when):
 
                 def given(place: int, precedence: int) -> str:

@@ -124,6 +124,8 @@ def inline_result(
     steps: tuple[Step, ...], results: tuple[Op, ...]
 ) -> tuple[tuple[Step, ...], tuple[Op, ...]]:
     """A lone result that is a view of the last step becomes that step."""
+    if not steps:  # what is read is there already
+        return steps, results
     *before, last = steps
     root = [part for op in results for part in walk_ops(op) if isinstance(part, Source)]
     if len(results) != 1 or len(root) != 1 or root[0].name != last.name or results[0] is root[0]:

@@ -38,6 +38,7 @@ from derive.plan.ops import (
     Flatten,
     Num,
     Op,
+    Recur,
     Reduction,
     Select,
     Slice,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from derive.ir.nodes import Index
     from derive.plan.steps import Step, Tile
 
+RECUR_FLOPS = 5  # a chunk's decay, its end, and its values, of which the last two are sums
 SOFTMAX_FLOPS = 5  # a maximum, a difference, an exponential, a sum, a quotient for each element
 
 
@@ -84,6 +86,8 @@ def find_flops(op: Op) -> Polynomial:
             return count_elements(find_true_axes(op))
         case Cell(volume=volume) if volume:
             return count_elements(volume)
+        case Recur():
+            return count_elements(op.axes) * Polynomial.of(RECUR_FLOPS)
         case Cell(_, args, whole):
             return add_all(map(find_flops, find_inner(whole, args)))
         case _:
@@ -143,6 +147,8 @@ def find_scratch(op: Op) -> tuple[tuple[Index, ...], ...]:
     match op:
         case Cell():
             return op.scratch
+        case Recur():  # the values of all chunks, before they are put in order
+            return (op.axes,)
         case Reduction("logsumexp", arg, _):
             return (find_true_axes(arg),)
         case Reduction("prod", arg, over):  # one index after the other, the last one first
@@ -226,7 +232,7 @@ def find_strides(op: Op, memory: Storage) -> Strides:
             return strides[:start] + strides[end:]
         case Einsum(args):
             return memory.find_dense(axes, _order_product(args, axes))
-        case Along():
+        case Along() | Recur():
             return memory.find_dense(axes)
         case _:
             return _follow(op, memory)

@@ -26,12 +26,16 @@ RELATIONS = {"<", "<=", ">", ">=", "==", "!="}
 
 def to_step_equation(step: Step) -> Equation:
     """The step as an equation between its named tensors."""
-    tensor = Tensor(step.name, tuple(i.extent for i in step.axes))
-    return Equation(Access(tensor, step.axes), to_expr(step.op))
+    target = Access(Tensor(step.name, tuple(i.extent for i in step.axes)), step.axes)
+    if not isinstance(step.op, ops.Recur):
+        return Equation(target, to_expr(step.op))
+    before = substitute(target, {step.op.index: nodes.Add((step.op.index, MINUS_ONE))})
+    decayed = nodes.Mul((to_expr(step.op.decay), before))
+    return Equation(target, nodes.Add((decayed, to_expr(step.op.added))))
 
 
 def to_expr(op: Op) -> Expr:
-    """The value of an operation for each value of its axes."""
+    """The value of an operation for each value of its axes; one that recurs has none alone."""
     match op:
         case ops.Source(name, axes, kind):
             return Access(Tensor(name, tuple(i.extent for i in axes), kind), axes)
@@ -89,6 +93,8 @@ def to_expr(op: Op) -> Expr:
             meaning = to_expr(whole)
             tensors = {access.tensor.name for access in find_accesses(meaning)}
             return _rename_apart(meaning, tensors | {index.name for index in axes})
+        case ops.Recur():
+            raise TypeError("what recurs is told by the equation of its step")
 
 
 def _read_at(arg: Op, place: int, position: Expr) -> Expr:

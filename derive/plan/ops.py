@@ -12,6 +12,7 @@
        | Einsum(args, axes) | Apply(function, args, axes)
        | Reduction(kind, arg, over) | Along(kind, arg, index)
        | Fill(arg, mask, value, where) | Choose(condition, then, other, axes) | Cast(arg)
+       | Recur(decay, added, first, axes, index, chunk, is_bounded)
        | Cell(call, args, whole, axes, ..) one call of torch for several operations
 
 Here, and only from here on, axes have an order: `axes_of(op)` is a tuple of indices. `Arrange` may
@@ -259,6 +260,23 @@ class Cast:
 
 
 @node
+class Recur:
+    """`decay` times the value one place before along the index, plus `added`.
+
+    `first` stands before the first place. It `is_bounded` where no decay is above 1 or below -1.
+    `chunk` is the keyword for how many places run one after the other.
+    """
+
+    decay: Op
+    added: Op
+    first: Op
+    axes: tuple[Index, ...]
+    index: Index
+    chunk: str
+    is_bounded: bool
+
+
+@node
 class Given:
     """An argument of a cell in its call, by its number."""
 
@@ -363,6 +381,7 @@ Op: TypeAlias = (
     | Fill
     | Choose
     | Cast
+    | Recur
     | Cell
 )
 
@@ -392,7 +411,7 @@ def axes_of(op: Op) -> tuple[Index, ...]:
             return axes
         case Einsum(_, axes) | Apply(_, _, axes) | Choose(_, _, _, axes) | Cell(_, _, _, axes):
             return axes
-        case Take(axes=axes):
+        case Take(axes=axes) | Recur(axes=axes):
             return axes
         case Num() | NumTensor():
             return ()
@@ -459,6 +478,8 @@ def args_of(op: Op) -> tuple[Op, ...]:
             return (arg, mask)
         case Take(arg, _, by):
             return (arg, *by)
+        case Recur(decay, added, first):
+            return (decay, added, first)
         case Source() | Num() | NumTensor() | Iota() | Triangle():
             return ()
         case _:
@@ -482,6 +503,8 @@ def with_args(op: Op, args: tuple[Op, ...]) -> Op:
             values |= zip(("arg", "mask"), args, strict=True)
         case Take():
             values |= {"arg": args[0], "by": args[1:]}
+        case Recur():
+            values |= zip(("decay", "added", "first"), args, strict=True)
         case _:
             values["arg"] = args[0]
     return type(op)(*values.values())

@@ -13,7 +13,7 @@ from derive.errors import refuse
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
 from derive.plan.cost import Storage, find_flops, find_inner, find_peak, find_time
 from derive.plan.machine import KEPT, WIDTH
-from derive.plan.ops import Cell, Einsum, Op, args_of, axes_of, walk_ops
+from derive.plan.ops import Cell, Einsum, Op, Recur, args_of, axes_of, walk_ops
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -109,6 +109,12 @@ class Plan:
     def tiles(self) -> tuple[Tile, ...]:
         """The loops, each inside the one before."""
         return () if self.tile is None else self.tile.nest
+
+    @property
+    def chunks(self) -> dict[str, Index]:
+        """The keywords of linear recurrences, and the index that each runs over."""
+        ops = [step.op for step in self.steps]
+        return {op.chunk: op.index for op in ops if isinstance(op, Recur)}
 
     def count_flops(self, step: Step) -> Polynomial:
         """Those of one step, in all blocks together."""

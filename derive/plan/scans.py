@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import inf
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
+from derive.ir.functions import FUNCTIONS
 from derive.ir.nodes import (
     ONE,
     ZERO,
@@ -24,6 +26,7 @@ from derive.ir.nodes import (
     Add,
     Along,
     And,
+    Call,
     Compare,
     Equation,
     Expr,
@@ -48,10 +51,12 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.lower.condition import settle
-from derive.plan.ops import Source, find_reads
-from derive.plan.steps import Carried, Scan
+from derive.plan.ops import Recur, Source, arrange, axes_of, find_reads, rename_indices
+from derive.plan.steps import Carried, Scan, Step
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from derive.plan.ops import Op
     from derive.plan.plan import Plan
 
@@ -68,6 +73,24 @@ class Loop:
     skipped: int = 0  # of them that are no part of the tensor
     axes: dict[Tensor, int] = field(default_factory=dict)
     lists: dict[Tensor, str] = field(default_factory=dict)
+    linear: Linear | None = None  # instead of turns
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """h[t,..] = decay[t,..] * h[t - 1,..] + added[t,..], and what stands before the first place."""
+
+    target: Access
+    decay: Access
+    added: Access
+    first: Access
+    chunk: str
+    is_bounded: bool
+
+    @property
+    def parts(self) -> tuple[Access, Access, Access]:
+        """What it is computed from."""
+        return self.decay, self.added, self.first
 
 
 def open_recurrences(system: System) -> tuple[System, list[Loop]]:
@@ -93,6 +116,7 @@ def open_recurrences(system: System) -> tuple[System, list[Loop]]:
         wanted += [tensor for tensor, _ in loop.sliced]
         wanted += [t for each in loop.first.values() for t in each]
         wanted += [loop.made[tensor] for tensor in loop.lists]
+        wanted += [part.tensor for part in (loop.linear.parts if loop.linear is not None else ())]
     results = tuple(dict.fromkeys(tensor for tensor in wanted if tensor not in given))
     opened = replace(
         system,
@@ -138,7 +162,11 @@ class _Opener:
             for lag in (recurrence.find_lag(access),)
             if lag
         }
-        values = self._start() or self._peel()
+        values = self._start()
+        if len(own) == 1 and (linear := self._split(values)) is not None:
+            loop.linear, loop.made = linear, {linear.target.tensor: linear.target.tensor}
+            return self.outside
+        values = values or self._peel()
         for equation in recurrence.equations:
             tensor = equation.target.tensor
             name = self.name(f"{tensor.name}_{recurrence.index.name}")
@@ -163,6 +191,74 @@ class _Opener:
             if tensor in kept:
                 loop.lists[tensor] = self.name(f"{tensor.name}_each")
         return [*self.outside, *turn]
+
+    def _split(self, values: list[Expr] | None) -> Linear | None:
+        """The recurrence as a factor of what stands one place before, and what is added to that.
+
+        Where no start is told, the factor is 0 at the first place, as the guard of the read is.
+        """
+        (equation,) = self.recurrence.equations
+        target, name = equation.target, equation.target.tensor.name
+        parts = self._find_slope(values[0] if values else equation.value, target)
+        if parts is None or self.lags != {(target.tensor, 1)}:
+            return None
+        others = self._others(target)
+        if not values:
+            self._begin(target.tensor, ZERO, f"{name}_first")
+        begin = self.loop.first.pop(target.tensor)[-1]
+        first = next(e for e in self.outside if e.target.tensor is begin)
+        if _is_plain(first.value, others):
+            self.outside.remove(first)
+        made: list[Expr] = [first.value if _is_plain(first.value, others) else first.target]
+        for word, part in zip(("decay", "in"), parts, strict=True):
+            here = {*find_free(part), self.recurrence.index}
+            axes = tuple(i for i in target.places if i in here)
+            shape = tuple(i.extent for i in axes if isinstance(i, Index))
+            if _is_plain(part, axes):
+                made.append(part)
+            else:
+                access = Access(Tensor(self.name(f"{name}_{word}"), shape), axes)
+                self.outside.append(Equation(access, part))
+                made.append(access)
+        start, decay, added = (part for part in made if isinstance(part, Access))
+        low, high = _find_interval(parts[0])
+        chunk = self.name(f"{self.recurrence.index.name}_chunk")
+        return Linear(target, decay, added, start, chunk, low >= -1 and high <= 1)
+
+    def _find_slope(self, expr: Expr, target: Access) -> tuple[Expr, Expr] | None:
+        """(the factor of what recurs, the rest), where the expression is linear in it."""
+        if not self._recurs(expr):
+            return ZERO, expr
+        match expr:
+            case Access():
+                is_diagonal = self._others(expr) == self._others(target)
+                return (ONE, ZERO) if is_diagonal and self.recurrence.find_lag(expr) == 1 else None
+            case Add(terms):
+                parts = [self._find_slope(term, target) for term in terms]
+                found = [part for part in parts if part is not None]
+                if len(found) < len(parts):
+                    return None
+                slopes, rests = zip(*found, strict=True)
+                return _add(slopes), _add(rests)
+            case Mul(factors):
+                recurring = [k for k, factor in enumerate(factors) if self._recurs(factor)]
+                inner = self._find_slope(factors[recurring[0]], target)
+                if inner is None or len(recurring) > 1:
+                    return None
+
+                def multiply(part: Expr) -> Expr:
+                    k = recurring[0]
+                    left = (*factors[:k], *((part,) if part is not ONE else ()), *factors[k + 1 :])
+                    return ZERO if part is ZERO else Mul(left) if len(left) > 1 else left[0]
+
+                return multiply(inner[0]), multiply(inner[1])
+            case Where(condition, then, other) if not self._recurs(condition):
+                one, two = self._find_slope(then, target), self._find_slope(other, target)
+                if one is None or two is None:
+                    return None
+                slope, rest = (Where(condition, a, b) for a, b in zip(one, two, strict=True))
+                return slope, rest if one[1] is not two[1] else one[1]
+        return None
 
     def _without(self, tensor: Tensor, name: str) -> Tensor:
         axis = self.loop.axes[tensor]
@@ -340,6 +436,53 @@ class _Opener:
         return self._slice(Access(made, axes))
 
 
+def _is_plain(expr: Expr, axes: Sequence[Expr]) -> bool:
+    """Is it a tensor of real numbers over some of these indices, in any order?"""
+    return (
+        isinstance(expr, Access)
+        and expr.tensor.kind == "real"
+        and len({*expr.places}) == len(expr.places)
+        and {*expr.places} == {*axes}
+    )
+
+
+def _add(terms: Sequence[Expr]) -> Expr:
+    left = tuple(term for term in terms if term is not ZERO)
+    return Add(left) if len(left) > 1 else (left or (ZERO,))[0]
+
+
+def _find_interval(expr: Expr) -> tuple[float, float]:
+    """Numbers that it lies between, as far as its form tells."""
+    low: float | None
+    high: float | None
+    match expr:
+        case Number(value):
+            return float(value), float(value)
+        case Access(tensor):
+            bounds = (tensor.lower, tensor.upper)
+            low, high = (float(n.value) if isinstance(n, Number) else None for n in bounds)
+        case Compare() | And() | Or() | Not():
+            low, high = 0.0, 1.0
+        case Add(terms):
+            lows, highs = zip(*map(_find_interval, terms), strict=True)
+            low, high = sum(lows), sum(highs)
+        case Mul(factors):
+            low, high = 1.0, 1.0
+            for ends in map(_find_interval, factors):
+                corners = [x * y if x and y else 0.0 for x in (low, high) for y in ends]
+                low, high = min(corners), max(corners)
+        case Where(_, then, other):
+            a, b = _find_interval(then), _find_interval(other)
+            low, high = min(a[0], b[0]), max(a[1], b[1])
+        case Call("exp", (power,)):
+            low, high = 0.0, 1.0 if _find_interval(power)[1] <= 0 else inf
+        case Call(function):
+            low, high = FUNCTIONS[function].range
+        case _:
+            low, high = None, None
+    return -inf if low is None else low, inf if high is None else high
+
+
 def _settle(expr: Expr) -> Expr:
     """Choices that are decided taken; a bracket that does not hold makes its product 0."""
     match settle(expr, ()):
@@ -374,7 +517,27 @@ def close_recurrences(plan: Plan, system: System, loops: list[Loop]) -> Plan:
         waiting = [name for t in loop.lists for name in find_reads(results[loop.made[t].name])]
         for name in waiting:
             ranks[name] = max(ranks[name], 2 * k + 1)
-    steps = tuple(sorted(plan.steps, key=lambda step: ranks[step.name]))
+
+    def read(access: Access) -> Op:
+        op = results.get(access.tensor.name)
+        if op is None:
+            return Source(access.tensor.name, plain(access))
+        return rename_indices(op, dict(zip(axes_of(op), plain(access), strict=True)))
+
+    def plain(access: Access) -> tuple[Index, ...]:
+        return tuple(place for place in access.places if isinstance(place, Index))
+
+    recurring = []
+    for k, loop in enumerate(loops):
+        if (linear := loop.linear) is not None:
+            name = linear.target.tensor.name
+            axes = plain(linear.target)
+            decay, added, begin = map(read, linear.parts)
+            begin = arrange(begin, tuple(i for i in axes if i is not loop.index))
+            told = axes, loop.index, linear.chunk, linear.is_bounded
+            recurring.append(Step(name, Recur(decay, added, begin, *told)))
+            ranks[name] = 2 * k + 1
+    steps = tuple(sorted((*plan.steps, *recurring), key=lambda step: ranks[step.name]))
     at = [ranks[step.name] for step in steps]
 
     def find(tensor: Tensor) -> Op:
@@ -397,7 +560,8 @@ def close_recurrences(plan: Plan, system: System, loops: list[Loop]) -> Plan:
         sliced = tuple((made.name, find(t), axis) for (t, axis), made in loop.sliced.items())
         first = sum(rank < 2 * k + 1 for rank in at)
         last = sum(rank <= 2 * k + 1 for rank in at) - 1
-        scans.append(Scan(loop.index, first, last, sliced, carried))
+        if loop.linear is None:
+            scans.append(Scan(loop.index, first, last, sliced, carried))
     made = {tensor for loop in loops for tensor in loop.made}
     found = []
     for tensor in system.results:

@@ -248,7 +248,7 @@ def _find_crossing(
 
 def _count_tries(plan: Plan) -> int:
     """How many plans as long as this one may be tried."""
-    return MOST_OPERATIONS // sum(1 for step in plan.steps for _ in walk_ops(step.op))
+    return MOST_OPERATIONS // max(1, sum(1 for step in plan.steps for _ in walk_ops(step.op)))
 
 
 def _find_copied(plan: Plan) -> set[str]:
