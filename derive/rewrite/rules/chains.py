@@ -20,8 +20,6 @@ from derive.ir.nodes import (
     Equation,
     Expr,
     Index,
-    Number,
-    Pow,
     Reduce,
     System,
     Tensor,
@@ -30,17 +28,16 @@ from derive.ir.nodes import (
     split_and,
 )
 from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import find_accesses, find_free, map_children, substitute
+from derive.ir.walk import find_accesses, find_free, map_children, substitute, walk
 from derive.rewrite.finite import find_nonfinite, is_finite_where_defined, is_safe, mark_tensors
 from derive.rewrite.rule import rule, system_rule
 from derive.rewrite.rules.masks import Triangle, find_triangles, make_running_sum
 from derive.rewrite.rules.products import (
-    is_bracket,
     make_product,
     may_go_in,
     rename_bound,
 )
-from derive.rewrite.rules.sums import find_factors, is_number
+from derive.rewrite.rules.sums import find_factors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -183,8 +180,13 @@ def inline_equation(system: System) -> Iterator[System]:
     nonfinite = find_nonfinite(system)
     together: dict[Equation, list[Equation]] = {}
     for equation in system.equations:
-        simple = all(map(_is_simple, split_term(equation.value).factors))
-        if simple and is_finite_where_defined(mark_tensors(equation.value, nonfinite)):
+        term = split_term(equation.value)
+        is_product = len(term.factors) > 1 or bool(term.bound)
+        if (
+            is_product
+            and all(map(_is_elementwise, term.factors))
+            and is_finite_where_defined(mark_tensors(equation.value, nonfinite))
+        ):
             for new in _inline(equation, system, nonfinite):
                 yield new
                 reader = next(e for e in system.equations if _reads(e.value, equation))
@@ -235,14 +237,9 @@ def _inline(
         yield replace(system, equations=equations)
 
 
-def _is_simple(factor: Expr) -> bool:
-    match factor:
-        case Access():
-            return factor.tensor.kind == "real"
-        case Pow(base, Number()):
-            return _is_simple(base)
-        case _:
-            return is_number(factor) or is_bracket(factor)
+def _is_elementwise(factor: Expr) -> bool:
+    """Is it of tensors alone? Then it is computed once, however often it stands there."""
+    return not any(isinstance(part, (Reduce, Along)) for part in walk(factor))
 
 
 def _reads(value: Expr, equation: Equation) -> bool:
