@@ -100,6 +100,11 @@ def __getattr__(name: str) -> Any:
     return found
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """What `%load_ext derive` does: the magic `%%derive` is known in the notebook."""
+    import_module("derive.cli.notebook").load(shell)
+
+
 def __dir__() -> list[str]:
     """The public names, loaded or not, beside what every module has."""
     return sorted({*globals(), *__all__})

@@ -10,7 +10,7 @@ import ast
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,7 @@ class Options:
 
 
 NONE = Options()
+OPTIONS = tuple(each.name for each in fields(Options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +129,21 @@ def read_made(source: str | bytes, read: ReadWords) -> Made | None:
     origin, command = found
     try:
         given = read(shlex.split(command.removesuffix(_TYPED)))
-        sizes, memory, machine = parse_sizes(given["sizes"]), given["memory"], given["machine"]
+        options = to_options(given)
     except (ValueError, DeriveError):
         return None
     named = [each for each in given["where"] or () if each != "-"]  # what was typed is not there
     if len(named) > 1:
         return None
-    flags = {name: given[name] for name in ("exact", "fast_math", "dispatch", "backward")}
-    flags |= {name: not given[f"no_{name}"] for name in ("cells", "einsum")}
-    options = Options(sizes, memory, machine=machine, **flags)
     name, gradient = given["name"], given["gradient"]
     return Made(origin, f"derive build {command}", "".join(named), name, options, gradient)
+
+
+def to_options(given: Mapping[str, Any]) -> Options:
+    """The options among the arguments of `derive build`; DeriveError for sizes that are none."""
+    told = {name: given[name] for name in OPTIONS if name in given}
+    told |= {name: not given[f"no_{name}"] for name in OPTIONS if f"no_{name}" in given}
+    return Options(**{**told, "sizes": parse_sizes(given["sizes"])})
 
 
 def parse_sizes(text: str) -> dict[str, int]:
