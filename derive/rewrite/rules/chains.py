@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.reads import find_brackets
 from derive.ir.nodes import (
+    MINUS_ONE,
     TRUE,
     ZERO,
     Access,
+    Add,
     Along,
     Equation,
     Expr,
     Index,
+    Mul,
     Reduce,
     System,
     Tensor,
@@ -31,7 +34,12 @@ from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free, map_children, substitute, walk
 from derive.rewrite.finite import find_nonfinite, is_finite_where_defined, is_safe, mark_tensors
 from derive.rewrite.rule import rule, system_rule
-from derive.rewrite.rules.masks import Triangle, find_triangles, make_running_sum
+from derive.rewrite.rules.masks import (
+    Triangle,
+    find_triangles,
+    make_running_sum,
+    take_edge,
+)
 from derive.rewrite.rules.products import (
     make_product,
     may_go_in,
@@ -104,8 +112,24 @@ def to_chain(expr: Reduce) -> Chain:
 )
 def accumulate_chain(expr: Expr) -> Expr | None:
     """Under a triangle, the factors that have its inner index alone are added up as they come."""
+    return _accumulate_under(expr, 0)
+
+
+@rule(
+    law="sum_{i < j} f_i * g_j = sum_j (cumsum_j(f_j) - f_j) * g_j",
+    before="x, w[N]; s = sum[i, j, i < j](x[i] * w[j])",
+    after="x, w[N]; s = sum[j](w[j] * (cumsum[j](x[j]) - x[j]))",
+    refuses="x, w[N]; s = sum[i, j, i < j](w[j] / x[i])",
+    loses="digits where an entry is larger than the sum of those before it",
+)
+def accumulate_strict_chain(expr: Expr) -> Expr | None:
+    """The same under a triangle without its diagonal, less the entry there."""
+    return _accumulate_under(expr, -1)
+
+
+def _accumulate_under(expr: Expr, offset: int) -> Expr | None:
     for triangle in find_triangles(expr):
-        if triangle.is_upper or triangle.offset != 0:
+        if triangle.is_upper or triangle.offset != offset:
             continue
         assert isinstance(expr, Reduce)
         flat = _flatten_between(expr, triangle)
@@ -143,17 +167,22 @@ def _accumulate(chain: Chain, triangle: Triangle) -> Expr | None:
     if guarded and not all(map(is_safe, outside)):
         return None
     shared = {i for part in (*outside, *around) for i in find_free(part)} | {edge}
-    own = tuple(i for i in chain.bound if i not in shared and i is not index)
-    entry = Chain(own, all_of(*within) if own else TRUE, tuple(inside)).to_expr()
+    alone = tuple(i for i in chain.bound if i not in shared and i is not index)
+    entry = Chain(alone, all_of(*within) if alone else TRUE, tuple(inside)).to_expr()
     here: dict[Expr, Expr] = {index: edge}
     try:
-        condition = substitute(TRUE if own else all_of(*within), here)
-        running = make_running_sum(edge, condition, substitute(entry, here))
+        condition = substitute(TRUE if alone else all_of(*within), here)
+        running: Expr | None = make_running_sum(edge, condition, substitute(entry, here))
     except ValueError:  # the index of a row stands for itself
         return None
     if running is None or not all(map(is_finite_where_defined, outside)):
         return None
-    bound = tuple(i for i in chain.bound if i not in own and i is not index)
+    if triangle.offset:
+        own = take_edge(running)
+        if own is None:
+            return None
+        running = Add((running, Mul((MINUS_ONE, own))))
+    bound = tuple(i for i in chain.bound if i not in alone and i is not index)
     return Chain(bound, all_of(*around), (*outside, running)).to_expr()
 
 

@@ -82,7 +82,7 @@ def strict_prefix_sum(expr: Expr) -> Expr | None:
     for triangle in find_triangles(expr):
         if not triangle.is_upper and triangle.offset == -1:
             running = to_running_sum(expr, triangle)
-            own = _take_edge(running)
+            own = take_edge(running)
             if running is not None and own is not None:
                 return Add((running, Mul((MINUS_ONE, own))))
     return None
@@ -100,7 +100,7 @@ def suffix_sum(expr: Expr) -> Expr | None:
     for triangle in find_triangles(expr):
         if triangle.is_upper and triangle.offset in {0, 1}:
             running = to_running_sum(expr, triangle)
-            own = _take_edge(running)
+            own = take_edge(running)
             if running is None or own is None:
                 continue
             assert isinstance(expr, Reduce)
@@ -166,7 +166,7 @@ def make_running_sum(index: Index, condition: Expr, body: Expr) -> Along | None:
     return running if is_readable(running) and is_finite_where_defined(running) else None
 
 
-def _take_edge(running: Expr | None) -> Expr | None:
+def take_edge(running: Expr | None) -> Expr | None:
     """The last entry of a running sum, if it is finite for sure."""
     if not isinstance(running, Along) or not is_safe(running):
         return None
