@@ -24,6 +24,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place, to_affine, unravel
+from derive.analysis.facts import is_always
 from derive.analysis.places import find_reversed, split_merged
 from derive.errors import refuse
 from derive.frontend.from_text import parse
@@ -89,7 +90,7 @@ def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") ->
     Raises DeriveError for names that are no real arguments, for results that do not depend on one,
     and for what has no derivative in the notation.
     """
-    system = _read(formula)
+    system = to_system(formula)
     wanted = [wrt] if isinstance(wrt, str) else list(wrt)
     tensors = [e.name for e in system.inputs if isinstance(e, Tensor) and _is_real(e)]
     return _write(formula, _Reverse(system, wanted or tensors).make(), name)
@@ -109,22 +110,11 @@ def find_backward(formula: Formula) -> Backward:
 
     The gradient by a single number comes in like any other.
     """
-    system = _read(formula)
+    system = to_system(formula)
     wanted = [e.name for e in system.inputs if _is_real(e)]
     reverse = _Reverse(system, wanted, is_backward=True)
     found = _write(formula, reverse.make(), "")
     return Backward(found, reverse.given, reverse.made)
-
-
-def _read(formula: Formula) -> System:
-    system = to_system(formula)
-    if find_groups(system):
-        raise refuse(
-            "not-yet",
-            "a recurrence has no gradient in the notation yet",
-            help="build it: torch differentiates the function",
-        )
-    return system
 
 
 def _write(formula: Formula, made: System, name: str) -> Formula:
@@ -192,8 +182,10 @@ class _Reverse:
         self.taken = {each.name for each in tensors} | set(find_sizes(system))
         self.extents = {index.name: index.extent for index in find_all_indices(system)}
         self.active = set(self.wanted)
-        for equation in system.equations:
-            if self.is_active(equation.value):
+        groups = find_groups(system)
+        together = {equation: group for group in groups for equation in group}
+        for equation in (e for _ in range(1 + bool(groups)) for e in system.equations):
+            if any(self.is_active(each.value) for each in together.get(equation, (equation,))):
                 self.active.add(equation.target.tensor.name)
         given: list[Tensor | ScalarInput] = []
         if self.is_backward or len(system.results) > 1 or system.results[0].shape:
@@ -201,8 +193,13 @@ class _Reverse:
                 self.given[made.name] = name = self.name(made.name)
                 given.append(Tensor(name, made.shape) if made.shape else ScalarInput(name))
         seeds = dict(zip(system.results, given, strict=False))
+        passed: set[Equation] = set()
         for equation in reversed(system.equations):
-            self.pass_equation(equation, seeds)
+            if equation in together and equation not in passed:
+                self.pass_group(together[equation], seeds)
+                passed |= {*together[equation]}
+            elif equation not in passed:
+                self.pass_equation(equation, seeds)
         if self.is_backward:
             self.wanted = [each for each in self.wanted if each in self.arrived]
             if not self.wanted:
@@ -245,11 +242,7 @@ class _Reverse:
         tensor = target.tensor
         if tensor.name not in self.active:
             return
-        value: Expr | None = None
-        if tensor in self.system.results:
-            seed = given.get(tensor)
-            value = ONE if seed is None else Scalar(seed.name)
-            value = Access(seed, target.places) if isinstance(seed, Tensor) else value
+        value = self.find_seed(target, given)
         if tensor.name in self.arrived:
             if value is not None:
                 flow = _Flow(value, find_free(target))
@@ -259,6 +252,42 @@ class _Reverse:
         if value is not None:
             self.here = equation
             self.carry(equation.value, _Flow(value, find_free(target)))
+
+    def find_seed(
+        self, target: Access, given: Mapping[Tensor, Tensor | ScalarInput]
+    ) -> Expr | None:
+        """The gradient that comes in by a result."""
+        if target.tensor not in self.system.results:
+            return None
+        seed = given.get(target.tensor)
+        if isinstance(seed, Tensor):
+            return Access(seed, target.places)
+        return ONE if seed is None else Scalar(seed.name)
+
+    def pass_group(
+        self, group: Sequence[Equation], given: Mapping[Tensor, Tensor | ScalarInput]
+    ) -> None:
+        """The gradients of equations that recur together recur the other way.
+
+        What each is called is known before what arrives there.
+        """
+        passed = [e for e in reversed(group) if e.target.tensor.name in self.active]
+        for target in (equation.target for equation in passed):
+            seed = self.find_seed(target, given)
+            if seed is not None:
+                flow = _Flow(seed, find_free(target))
+                self.arrived.setdefault(target.tensor.name, []).insert(0, (target.places, flow))
+        if not any(equation.target.tensor.name in self.arrived for equation in passed):
+            return
+        begun: list[tuple[int, Access]] = []
+        for equation in passed:
+            tensor, places = equation.target.tensor, equation.target.places
+            made = Access(Tensor(self.name(tensor.name), tensor.shape), places)
+            begun.append((len(self.backward), made))
+            self.here = equation
+            self.carry(equation.value, _Flow(made, find_free(equation.target)))
+        for equation, (at, made) in reversed([*zip(passed, begun, strict=True)]):
+            self.backward.insert(at, self.collect(equation.target.tensor, made))
 
     def apart(
         self, indices: Sequence[Index], seen: Iterable[Expr], *parts: Expr
@@ -400,7 +429,7 @@ class _Reverse:
         self.backward.append(Equation(made, flow.value))
         return replace(flow, value=made)
 
-    def collect(self, entry: Tensor | ScalarInput) -> Equation:
+    def collect(self, entry: Tensor | ScalarInput, target: Access | None = None) -> Equation:
         """The equation of the gradient by a tensor or number, of all that has arrived there."""
         name = entry.name
         shape = entry.shape if isinstance(entry, Tensor) else ()
@@ -411,9 +440,10 @@ class _Reverse:
                 f"no result depends on {name}",
                 help="leave it out of the arguments by which the gradient is taken",
             )
-        places = self.choose_places(shape, [places for places, _ in arrived])
-        terms = [self.place(read_at, flow, places, shape) for read_at, flow in arrived]
-        target = Access(Tensor(self.name(name), shape), places)
+        if target is None:
+            places = self.choose_places(shape, [places for places, _ in arrived])
+            target = Access(Tensor(self.name(name), shape), places)
+        terms = [self.place(read_at, flow, target.places, shape) for read_at, flow in arrived]
         return Equation(target, add(*terms))
 
     def choose_places(
@@ -469,11 +499,11 @@ class _Reverse:
             value, changed = tried[0], tried[1:]
             conditions, rest = changed[: len(conditions)], changed[len(conditions) :]
             open_reads = others
-            rest += bounds
+            rest += [each for each in bounds if not is_always(each)]
             indices = [index for index in indices if index not in solved]
         value = _simplify_reads(value, set(find_accesses(flow.value)))
         summed = tuple(index for index in indices if isinstance(index, Index))
-        condition = all_of(*conditions, *rest)
+        condition = all_of(*rest, *(each for each in conditions if not is_always(each)))
         if summed:
             return Reduce("sum", summed, condition, value)
         return value if condition is TRUE else Where(condition, value, ZERO)
@@ -488,11 +518,9 @@ class _Reverse:
         needed = {tensor.name for tensor in results}
         kept: list[Equation] = []
         numbers: set[str] = set()
-        for equation in reversed(equations):
-            if equation.target.tensor.name in needed:
-                kept.insert(0, equation)
-                needed |= {a.tensor.name for a in find_accesses(equation.value)}
-                numbers |= {p.name for p in walk(equation.value) if isinstance(p, Scalar)}
+        while len(kept) < len(kept := [e for e in equations if e.target.tensor.name in needed]):
+            needed |= {a.tensor.name for each in kept for a in find_accesses(each.value)}
+            numbers |= {p.name for e in kept for p in walk(e.value) if isinstance(p, Scalar)}
         inputs = [*self.system.inputs, *given]
         used = tuple(e for e in inputs if isinstance(e, Tensor) or e.name in numbers)
         made = replace(self.system, inputs=used, equations=tuple(kept), results=results, written=())
@@ -573,9 +601,13 @@ def _simplify_line(place: Expr) -> Expr:
 
 
 def _simplify_reads(expr: Expr, known: set[Access]) -> Expr:
-    """The places of reads that are new, simplified."""
+    """The places of reads that are new, simplified, and choices taken that are decided."""
 
     def act(part: Expr) -> Expr:
+        if isinstance(part, Where) and is_always(part.condition):
+            return part.then
+        if isinstance(part, Where) and is_always(Not(part.condition)):
+            return part.other
         if not isinstance(part, Access) or part in known:
             return part
         return Access(part.tensor, tuple(map(_simplify_line, part.places)))

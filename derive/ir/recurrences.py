@@ -7,8 +7,8 @@
 
     h[t,i] = a[t] * where(t - 1 < 0, h0[i], h[t - 1,i]) + x[t,i]
 
-`find_recurrences` tells which equations recur together, and over which index: for each of its
-values in turn they are evaluated in their order.
+`find_recurrence` tells which index equations that recur together run over: for each of its values
+in turn, from the first or from the last one on, they are evaluated in their order.
 """
 
 from __future__ import annotations
@@ -21,22 +21,28 @@ from derive.errors import Diagnostic
 from derive.ir.nodes import (
     ZERO,
     Access,
+    Add,
     Compare,
     Equation,
     Expr,
     Index,
+    Mul,
     Number,
     Scalar,
+    Size,
     System,
     Tensor,
     Where,
 )
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import find_marks
-from derive.ir.walk import find_accesses, rewrite_bottom_up, substitute
+from derive.ir.walk import find_accesses, rewrite_bottom_up, substitute, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+
+COUNTED = (Add, Mul, Index, Size, Number)  # what conditions on places are made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class Recurrence:
 
     index: Index
     equations: tuple[Equation, ...]
+    is_downward: bool = False  # from the last place to the first
 
     def find_axis(self, tensor: Tensor) -> int:
         """The place of the index in a tensor that recurs."""
@@ -52,10 +59,12 @@ class Recurrence:
         return target.places.index(self.index)
 
     def find_lag(self, access: Access) -> int | None:
-        """How many places before that of the index an access of what recurs reads."""
+        """How many turns before that of the index an access of what recurs reads."""
         place = access.places[self.find_axis(access.tensor)]
         lag = (Polynomial.of(self.index) - Polynomial.of(place)).constant
-        return None if lag is None or lag.denominator != 1 else int(lag)
+        if lag is None or lag.denominator != 1:
+            return None
+        return -int(lag) if self.is_downward else int(lag)
 
 
 def find_start(target: Access) -> tuple[int, int] | None:
@@ -190,23 +199,68 @@ def find_recurrence(group: Sequence[Equation]) -> Recurrence | None:
     for index in shared:
         if any(list(e.target.places).count(index) != 1 for e in group):
             continue
-        made = Recurrence(index, tuple(group))
-        if all(
-            _is_before(
-                access.places[made.find_axis(access.tensor)], index, order[access.tensor] < k
-            )
-            for k, equation in enumerate(group)
-            for access in find_accesses(equation.value)
-            if access.tensor in order
-        ):
-            return made
+        for is_downward in (False, True):
+            made = Recurrence(index, tuple(group), is_downward)
+            lags = [
+                (made.find_lag(access), order[access.tensor] < k)
+                for k, equation in enumerate(group)
+                for access in find_accesses(equation.value)
+                if access.tensor in order
+            ]
+            # What is read is of a turn before, or of this one and there already.
+            if all(lag is not None and (lag > 0 or (lag == 0 and there)) for lag, there in lags):
+                return made
     return None
 
 
-def _is_before(place: Expr, index: Index, is_defined: bool) -> bool:
-    """Is it a place before that of the index, or the same of what is defined there already?"""
-    gap = (Polynomial.of(index) - Polynomial.of(place)).constant
-    return gap is not None and (gap > 0 or (gap == 0 and is_defined))
+def turn_upward(system: System, recurrence: Recurrence) -> System:
+    """The system with what recurs from the last place on told by what recurs from the first.
+
+    y[t] = a[t] * y[t + 1] + x[t]    becomes    y_back[t] = a[T - 1 - t] * y_back[t - 1] + ..
+                                                y[t] = y_back[T - 1 - t]
+    """
+    index, own = recurrence.index, {}
+    names = {entry.name for entry in (*system.inputs, *system.sizes)}
+    names |= {equation.target.tensor.name for equation in system.equations}
+    for equation in recurrence.equations:
+        tensor = equation.target.tensor
+        numbered = (f"{tensor.name}_back{'_' * k}" for k in range(len(names) + 1))
+        name = next(name for name in numbered if name not in names)
+        names.add(name)
+        own[tensor] = Tensor(name, tensor.shape, tensor.kind, tensor.below)
+    last = Polynomial.of(index.extent) - Polynomial.of(1)
+    back: dict[Expr, Expr] = {index: (last - Polynomial.of(index)).to_expr()}
+
+    def turn(expr: Expr) -> Expr:
+        """A read of what recurs from the other end; places and conditions in a simple form."""
+        parts = (*walk(expr.left), *walk(expr.right)) if isinstance(expr, Compare) else ()
+        if isinstance(expr, Compare) and all(isinstance(part, COUNTED) for part in parts):
+            gap = Polynomial.of(expr.left) - Polynomial.of(expr.right)
+            return Compare(expr.relation, gap.to_expr(), ZERO)
+        if not isinstance(expr, Access):
+            return expr
+        axis = recurrence.find_axis(expr.tensor) if expr.tensor in own else None
+        places = [
+            place if isinstance(place, Access) else Polynomial.of(place) for place in expr.places
+        ]
+        found = [
+            (last - place if k == axis else place).to_expr()
+            if isinstance(place, Polynomial)
+            else place
+            for k, place in enumerate(places)
+        ]
+        return Access(own.get(expr.tensor, expr.tensor), tuple(found))
+
+    turned: list[Equation] = []
+    flipped: list[Equation] = []
+    for equation in recurrence.equations:
+        target = Access(own[equation.target.tensor], equation.target.places)
+        value = rewrite_bottom_up(substitute(equation.value, back), turn)
+        turned.append(Equation(target, value))
+        flipped.append(Equation(equation.target, substitute(target, back)))
+    first = system.equations.index(recurrence.equations[0])
+    rest = [e for e in system.equations if e not in recurrence.equations]
+    return replace(system, equations=(*rest[:first], *turned, *flipped, *rest[first:]))
 
 
 def find_recurrence_mistakes(system: System) -> Iterator[Diagnostic]:
@@ -227,7 +281,8 @@ def find_recurrence_mistakes(system: System) -> Iterator[Diagnostic]:
                 f"{'itself' if len(group) == 1 else 'one another'}, and not place after place",
                 next(reads, ()),
                 help="a recurrence runs over one index, a place of all that recurs, and reads the "
-                "places before: h[t] = a[t]*h[t - 1] + x[t], with h[-1] = h0 on a line before",
+                "places before, or those after: h[t] = a[t]*h[t - 1] + x[t], with h[-1] = h0 on a "
+                "line before",
             )
 
 

@@ -165,17 +165,22 @@ class Evaluator:
         made: dict[Tensor, list[Any]] = {e.target.tensor: [] for e in recurrence.equations}
         for tensor in made:
             self.values[tensor.name] = torch.zeros([0] * len(tensor.shape), dtype=torch.float64)
-        for turn in range(self.extent(index.extent)):
+        turns = range(self.extent(index.extent))
+        for turn in reversed(turns) if recurrence.is_downward else turns:
             here: dict[Expr, Expr] = {index: Number(Fraction(turn))}
             for equation in recurrence.equations:
                 tensor, axis = equation.target.tensor, recurrence.find_axis(equation.target.tensor)
                 places = tuple(p for k, p in enumerate(equation.target.places) if k != axis)
                 shape = tuple(n for k, n in enumerate(tensor.shape) if k != axis)
                 target = Access(Tensor(tensor.name, shape, tensor.kind), places)
-                made[tensor].append(
-                    _fill(self, target, self.find(substitute(equation.value, here)))
-                )
-                self.values[tensor.name] = torch.stack(made[tensor], axis)
+                row = _fill(self, target, self.find(substitute(equation.value, here)))
+                if recurrence.is_downward:  # what is not there yet stands before it
+                    made[tensor].insert(0, row)
+                    rows = [*[row] * turn, *made[tensor]]
+                else:
+                    made[tensor].append(row)
+                    rows = made[tensor]
+                self.values[tensor.name] = torch.stack(rows, axis)
 
     def find(self, expr: Expr) -> Grid:
         """The value of a node for each value of its indices."""

@@ -40,7 +40,7 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.ir.polynomial import Polynomial
-from derive.ir.recurrences import Recurrence, find_groups, find_recurrence
+from derive.ir.recurrences import Recurrence, find_groups, find_recurrence, turn_upward
 from derive.ir.walk import (
     find_all_indices,
     find_free,
@@ -55,7 +55,7 @@ from derive.plan.ops import Recur, Source, arrange, axes_of, find_reads, rename_
 from derive.plan.steps import Carried, Scan, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from derive.plan.ops import Op
     from derive.plan.plan import Plan
@@ -95,6 +95,9 @@ class Linear:
 
 def open_recurrences(system: System) -> tuple[System, list[Loop]]:
     """The system in which nothing recurs, and its loops; the system itself where it has none."""
+    found = [find_recurrence(group) for group in find_groups(system)]
+    for downward in (each for each in found if each is not None and each.is_downward):
+        system = turn_upward(system, downward)
     found = [find_recurrence(group) for group in find_groups(system)]
     recurrences = {each.equations[0]: each for each in found if each is not None}
     if not recurrences:
@@ -138,6 +141,7 @@ class _Opener:
         self.names |= {equation.target.tensor.name for equation in system.equations}
         self.names |= {index.name for index in find_all_indices(system)}
         self.outside: list[Equation] = []
+        self.chunks: dict[str, str] = {}
 
     def name(self, wanted: str) -> str:
         """The name, or one like it that nothing has."""
@@ -167,6 +171,9 @@ class _Opener:
             loop.linear, loop.made = linear, {linear.target.tensor: linear.target.tensor}
             return self.outside
         values = values or self._peel()
+        if values is None:  # every read is guarded
+            values = [equation.value for equation in recurrence.equations]
+            self._begin_all({})
         for equation in recurrence.equations:
             tensor = equation.target.tensor
             name = self.name(f"{tensor.name}_{recurrence.index.name}")
@@ -222,7 +229,10 @@ class _Opener:
                 made.append(access)
         start, decay, added = (part for part in made if isinstance(part, Access))
         low, high = _find_interval(parts[0])
-        chunk = self.name(f"{self.recurrence.index.name}_chunk")
+        chunk = self.chunks.get(self.recurrence.index.name, "")
+        if not chunk:  # those over one index have one keyword
+            chunk = self.name(f"{self.recurrence.index.name}_chunk")
+            self.chunks[self.recurrence.index.name] = chunk
         return Linear(target, decay, added, start, chunk, low >= -1 and high <= 1)
 
     def _find_slope(self, expr: Expr, target: Access) -> tuple[Expr, Expr] | None:
@@ -310,37 +320,34 @@ class _Opener:
         values = []
         for equation in self.recurrence.equations:
             value = _map_down(equation.value, strip)
-            is_whole = is_whole and not self._is_conditioned(value)
+            is_whole = is_whole and not _is_conditioned(value, self.recurrence.index)
             values.append(value)
         if not is_whole or any((tensor, lag) not in starts for tensor, lag in self.lags):
             return None
-        self.loop.skipped = max(lag for _, lag in starts)
-        for tensor in dict.fromkeys(tensor for tensor, _ in starts):
-            for back in range(self.loop.skipped, 0, -1):
-                value = starts.get((tensor, back), ZERO)  # what nothing reads may be anything
-                self._begin(tensor, value, f"{tensor.name}_first")
-        for tensor in (each for each in self.own if each not in self.loop.first):
-            self.loop.first[tensor] = []
+        self._begin_all(starts)
         return values
 
-    def _is_conditioned(self, expr: Expr) -> bool:
-        """Does a condition on the index decide about what recurs?"""
-        return any(
-            isinstance(part, (Compare, And, Or, Not)) and self.recurrence.index in find_free(part)
-            for part in walk(expr)
-        )
+    def _begin_all(self, starts: Mapping[tuple[Tensor, int], Expr]) -> None:
+        """What stands before the first place; what nothing reads may be anything finite."""
+        self.loop.skipped = max(lag for _, lag in self.lags)
+        for tensor in self.own:
+            self.loop.first[tensor] = []
+            is_read = any(tensor is each for each, _ in self.lags)
+            for back in range(self.loop.skipped, 0, -1) if is_read else ():
+                self._begin(tensor, starts.get((tensor, back), ONE), f"{tensor.name}_first")
 
-    def _peel(self) -> list[Expr]:
-        """The first turn by itself, and the values of the equations for the turns behind it."""
+    def _peel(self) -> list[Expr] | None:
+        """The first turn by itself, and the values of the equations for the turns behind it.
+
+        None where the first turn is not told by itself, or a condition still changes the others.
+        """
         index = self.recurrence.index
         if any(lag > 1 for _, lag in self.lags):
-            raise self._refuse(
-                "it reads more than one place back, and does not say what was before"
-            )
+            return None
         later = Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
         later = rename_apart(later, self.names)
-        self.names.add(later.name)
         at: dict[Expr, Expr] = {index: ZERO}
+        moved: dict[Expr, Expr] = {index: Add((later, Number(Fraction(1))))}
         now: dict[Tensor, Tensor] = {}
 
         def read(expr: Expr) -> Expr:
@@ -348,27 +355,20 @@ class _Opener:
                 return Access(now[expr.tensor], self._others(expr))
             return _settle(expr)
 
-        moved: dict[Expr, Expr] = {index: Add((later, Number(Fraction(1))))}
-        values = []
+        firsts, values = [], []
         for equation in self.recurrence.equations:
             tensor = equation.target.tensor
-            value = rewrite_bottom_up(substitute(equation.value, at), read)
-            if any(isinstance(p, Access) and p.tensor in self.own for p in walk(value)):
-                raise self._refuse("its first value is read before it is there")
-            self._begin(tensor, value, f"{tensor.name}_first")
-            now[tensor] = self.loop.first[tensor][-1]
-            value = rewrite_bottom_up(substitute(equation.value, moved), _settle)
-            if self._is_conditioned_after(value, later):
-                raise self._refuse("a condition changes it from place to place")
-            values.append(value)
+            firsts.append(rewrite_bottom_up(substitute(equation.value, at), read))
+            now[tensor] = self._without(tensor, self.name(f"{tensor.name}_first"))
+            values.append(rewrite_bottom_up(substitute(equation.value, moved), _settle))
+        if any(map(self._recurs, firsts)) or any(_is_conditioned(v, later) for v in values):
+            return None
+        for (tensor, made), first in zip(now.items(), firsts, strict=True):
+            self.loop.first[tensor] = [made]
+            self.outside.append(Equation(Access(made, self._others(self._target(tensor))), first))
+        self.names.add(later.name)
         self.shift, self.loop.index = 1, later
         return values
-
-    def _is_conditioned_after(self, expr: Expr, later: Index) -> bool:
-        return any(
-            isinstance(part, (Compare, And, Or, Not)) and later in find_free(part)
-            for part in walk(expr)
-        )
 
     def _refuse(self, why: str) -> Exception:
         names = ", ".join(e.target.tensor.name for e in self.recurrence.equations)
@@ -397,8 +397,11 @@ class _Opener:
         if not self._recurs(expr):
             if index not in find_free(expr):
                 return expr
-            if isinstance(expr, (Compare, And, Or, Not)):
-                return map_children(expr, self._place)
+            match expr:
+                case Not(Access()):
+                    return map_children(expr, self._place)
+                case Compare() | And() | Or() | Not():
+                    return Compare("!=", self._slice(Where(expr, ONE, ZERO)), ZERO)
             return self._slice(expr)
         match expr:
             case Add(terms):
@@ -434,6 +437,14 @@ class _Opener:
         made = Tensor(self.name(f"{self.here.tensor.name}_in"), tuple(i.extent for i in axes))
         self.outside.append(Equation(Access(made, axes), expr))
         return self._slice(Access(made, axes))
+
+
+def _is_conditioned(expr: Expr, index: Index) -> bool:
+    """Does a condition on the index decide about a part of it?"""
+    return any(
+        isinstance(part, (Compare, And, Or, Not)) and index in find_free(part)
+        for part in walk(expr)
+    )
 
 
 def _is_plain(expr: Expr, axes: Sequence[Expr]) -> bool:

@@ -92,9 +92,17 @@ def find_rank(names: Names, name: str) -> int:
 
 
 def check_order(name: str, node: ast.expr, scope: Scope) -> None:
-    """A tensor is used after the equation that defines it."""
+    """A tensor is used after the equation that defines it, unless it is made of what that uses."""
     names = scope.names
     if name in names.equations and names.equations[name][0].left > scope.line.left:
+        made, waiting = {name}, [name]
+        while waiting:
+            values = [line.value for line in names.equations.get(waiting.pop(), ())]
+            read = {p.id for value in values for p in ast.walk(value) if isinstance(p, ast.Name)}
+            waiting += [*(read - made)]
+            made |= read
+        if scope.line.name.text in made:
+            return
         raise names.source.refuse(
             "used-before-defined",
             f"{name} is used before it is defined",

@@ -156,7 +156,7 @@ def _to_text(formula: Formula, names: Names) -> str:
     done: set[int] = set()
     scope = Scope(names, empty_row=formula.empty_row)
     for number in range(len(formula.equations)):
-        group, index = find_recurring(number, formula, names)
+        group, index, is_downward = find_recurring(number, formula, names)
         if number in done:
             continue
         for each in group:
@@ -167,7 +167,10 @@ def _to_text(formula: Formula, names: Names) -> str:
                 raise refuse("place-filled-twice", f"{name} is defined twice")
             begun.add(name)
         if index:
-            lines += fold_line(_write_loop((index,), scope))
+            head = _write_loop((index,), scope)
+            lines += fold_line(
+                f"{head[:-1].replace(' in ', ' in reversed(', 1)}):" if is_downward else head
+            )
         for each in group:
             inside = _write_equation(formula.equations[each], scope, index)
             lines += [INDENT + line for line in inside] if index else inside
@@ -175,15 +178,16 @@ def _to_text(formula: Formula, names: Names) -> str:
     return "\n".join(lines) + "\n"
 
 
-def find_recurring(number: int, formula: Formula, names: Names) -> tuple[list[int], str]:
-    """The equations that are computed together with one, and the index that they run over.
+def find_recurring(number: int, formula: Formula, names: Names) -> tuple[list[int], str, bool]:
+    """The equations that are computed together with one, the index that they run over, and how.
 
-    They read one another, and stand in one loop; one that reads nothing of its own stands alone.
+    They read one another, and stand in one loop, which runs downward where they read later places;
+    one that reads nothing of its own stands alone.
     """
     equations = formula.equations
     left = {k: name_of_left(e) for k, e in enumerate(equations) if not is_start(e)}
     if number not in left:
-        return [number], ""
+        return [number], "", False
     reads = {
         k: {label_of(read.base) for read in equations[k].rhs.atoms(Indexed)} & {*left.values()}
         for k in left
@@ -200,7 +204,7 @@ def find_recurring(number: int, formula: Formula, names: Names) -> tuple[list[in
 
     whole = {k: reach(k) for k in left}
     if left[number] not in whole[number]:
-        return [number], ""
+        return [number], "", False
     group = [
         k
         for k, name in left.items()
@@ -215,9 +219,10 @@ def find_recurring(number: int, formula: Formula, names: Names) -> tuple[list[in
             target = _find_place(equations[k].lhs, index, names)
             for read in equations[k].rhs.atoms(Indexed):
                 place = _find_place(read, index, names) if label_of(read.base) in own else None
-                if place is not None and expand(place - target).is_negative:
-                    return group, index
-    return [number], ""
+                gap = expand(place - target) if place is not None else None
+                if gap is not None and (gap.is_negative or gap.is_positive):
+                    return group, index, bool(gap.is_positive)
+    return [number], "", False
 
 
 def _find_place(element: Any, index: str, names: Names) -> Any:

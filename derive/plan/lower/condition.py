@@ -8,7 +8,13 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place
-from derive.analysis.facts import NOTHING, find_facts, is_never_negative, is_nonnegative
+from derive.analysis.facts import (
+    NOTHING,
+    find_facts,
+    is_always,
+    is_never_negative,
+    is_told,
+)
 from derive.ir.nodes import (
     FALSE,
     MINUS_INFINITY,
@@ -308,7 +314,7 @@ def _find_interval(
     condition: Expr, index: Index, ends: tuple[Polynomial, Polynomial], facts: Facts
 ) -> tuple[Polynomial, Polynomial] | None:
     """From where to where a condition on the index alone holds, between two positions."""
-    if not _is_told(condition):
+    if not is_told(condition):
         return None
     low, high = ends
     for fact in find_facts(condition):  # each: slope * index + rest >= 0
@@ -323,16 +329,6 @@ def _find_interval(
     return (low, high) if all(is_never_negative(step, facts) for step in steps) else None
 
 
-def _is_told(condition: Expr) -> bool:
-    """Is the condition all that its facts say?"""
-    match condition:
-        case And(parts):
-            return all(map(_is_told, parts))
-        case Compare(relation) | Not(Compare(relation)):
-            return relation != "!=" and bool(find_facts(condition))
-    return False
-
-
 def settle(expr: Expr, facts: Facts) -> Expr:
     """Places simplified, and choices taken that the ranges of their indices decide."""
     match expr:
@@ -340,8 +336,7 @@ def settle(expr: Expr, facts: Facts) -> Expr:
             return Access(tensor, tuple(map(simplify_place, places)))
         case Where(condition, then, other):
             for value, told in ((then, condition), (other, Not(condition))):
-                kept = find_facts(told) if _is_told(told) else ()
-                if kept and all(is_nonnegative(each, facts) for each in kept):
+                if is_always(told, facts):
                     return value
     return expr
 
