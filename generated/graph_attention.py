@@ -15,14 +15,7 @@ from torch import Tensor
 
 
 def graph_attention(
-    h: Tensor,
-    W: Tensor,
-    a_1: Tensor,
-    a_2: Tensor,
-    A: Tensor,
-    slope: float | Tensor = 0.2,
-    *,
-    block: int | None = None,
+    h: Tensor, W: Tensor, a_1: Tensor, a_2: Tensor, A: Tensor, slope: float | Tensor = 0.2
 ) -> Tensor:
     """Graph attention, one head, over the neighbours of each node.
 
@@ -32,72 +25,40 @@ def graph_attention(
     a_2    [k]    [G]
     A      [i,j]  [N, N]  truth values
     slope         number
-    block         int     keyword: positions of j at a time
 
     Returns z[i,k] [N, G].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*F*G*N + 2*G*N**2 + 7*G*N + 2*G*N**2 / block + 10*N**2 + 2*N + 5*N**2 / block operations;
-        2*G*N + 5*N*block + 6*N elements alive at once.
+    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; G*N + 4*N**2 + 2*N elements alive at
+        once.
     """
-    N, G = _check_shapes(h, W, a_1, a_2, A, slope)
+    _check_shapes(h, W, a_1, a_2, A, slope)
     # g[i,k] = sum[f](h[i,f] * W[f,k])  [N, G]
     g = h @ W
     # g_a_1[i] = sum[k](g[i,k] * a_1[k])  [N]
     g_a_1 = torch.einsum("ik,k->i", g, a_1)
     # g_a_2[j] = sum[k](g[j,k] * a_2[k])  [N]
     g_a_2 = torch.einsum("jk,k->j", g, a_2)
-    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
-        block = N or 1
-    elif block is None:
-        block = 524288 // (N or 1) or 1
-    elif block < 1:
-        raise ValueError(f"block must be at least 1, got {block}")
-    # half precision has too few digits for running sums
-    wide = torch.promote_types(h.dtype, torch.float32)
-    total = h.new_zeros((N,), dtype=wide)
-    # not -inf: a block of nothing but -inf has weights of 0 then, not nan
-    peak = h.new_full((N,), torch.finfo(wide).min, dtype=wide)
-    alpha_g_sum = h.new_zeros((N, G), dtype=wide)
-    for g_a_2_j, A_j, g_j in zip(
-        g_a_2.split(block, 0),
-        A.split(block, 1),
-        g.split(block, 0),
-        strict=True,
-    ) if N else ():
-        # g_a_1_plus_g_a_2[i,j] = g_a_1[i] + g_a_2_j[j]  [N, block]
-        g_a_1_plus_g_a_2 = g_a_1[:, None] + g_a_2_j
-        # e[i,j] = where(g_a_1_plus_g_a_2[i,j] > 0, g_a_1_plus_g_a_2[i,j], slope *
-        #     g_a_1_plus_g_a_2[i,j])  [N, block]
-        e = (
-            torch.nn.functional.leaky_relu(g_a_1_plus_g_a_2, slope)
-            if isinstance(slope, float)
-            else torch.where(g_a_1_plus_g_a_2 > 0, g_a_1_plus_g_a_2, slope * g_a_1_plus_g_a_2)
-        )
-        # alpha_logits[i,j] = where(A_j[i,j], e[i,j], -oo)  [N, block]
-        alpha_logits = e.masked_fill(~A_j, -torch.inf)
-        # higher[i] = max(peak[i], max[j](alpha_logits[i,j]))  [N]
-        higher = torch.maximum(peak, alpha_logits.detach().amax(-1))
-        # rescale[i] = exp(peak[i] - higher[i])  [N]
-        rescale = torch.exp(peak - higher)
-        peak = higher
-        # weights[i,j] = exp(alpha_logits[i,j] - peak[i])  [N, block]
-        weights = torch.exp(alpha_logits - peak[:, None]).to(h.dtype)
-        # total[i] = total[i] * rescale[i] + sum[j](weights[i,j])  [N]
-        total = total * rescale + weights.sum(-1, dtype=wide)
-        # alpha_g_sum[i,k] = alpha_g_sum[i,k] * rescale[i] + sum[j](weights[i,j] * g_j[j,k])  [N, G]
-        alpha_g_sum = alpha_g_sum * rescale[:, None] + weights @ g_j
-    # total[i] = where(total[i] == 0, 1, total[i])  [N]
-    total = total.masked_fill(total == 0, 1)
-    # alpha_g[i,k] = alpha_g_sum[i,k] / total[i]  [N, G]
-    alpha_g = (alpha_g_sum / total[:, None]).to(h.dtype)
+    # g_a_1_plus_g_a_2[i,j] = g_a_1[i] + g_a_2[j]  [N, N]
+    g_a_1_plus_g_a_2 = g_a_1[:, None] + g_a_2
+    # e[i,j] = where(g_a_1_plus_g_a_2[i,j] > 0, g_a_1_plus_g_a_2[i,j], slope *
+    #     g_a_1_plus_g_a_2[i,j])  [N, N]
+    e = (
+        torch.nn.functional.leaky_relu(g_a_1_plus_g_a_2, slope)
+        if isinstance(slope, float)
+        else torch.where(g_a_1_plus_g_a_2 > 0, g_a_1_plus_g_a_2, slope * g_a_1_plus_g_a_2)
+    )
+    # alpha[i,j] = where(A[i,j], softmax[j](where(A[i,j], e[i,j], -oo)), 0)  [N, N]
+    alpha = torch.where(A, torch.softmax(torch.where(A, e, -torch.inf), dim=-1), 0)
+    # alpha_g[i,k] = sum[j](alpha[i,j] * g[j,k])  [N, G]
+    alpha_g = alpha @ g
     # z[i,k] = elu(alpha_g[i,k])  [N, G]
     return torch.nn.functional.elu(alpha_g)
 
 
 def _check_shapes(
     h: Tensor, W: Tensor, a_1: Tensor, a_2: Tensor, A: Tensor, slope: float | Tensor
-) -> tuple[int, int]:
-    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+) -> None:
+    """Compare the shapes; ValueError where they do not fit."""
     if h.ndim != 2:
         raise ValueError(f"h[i,f] has 2 places, got {list(h.shape)}")
     N, F = h.shape
@@ -116,4 +77,3 @@ def _check_shapes(
         raise ValueError(f"A[i,j] must hold truth values, got {A.dtype}")
     if torch.is_tensor(slope) and slope.ndim != 0:
         raise ValueError(f"slope is a scalar, got {list(slope.shape)}")
-    return N, G

@@ -49,10 +49,10 @@ def masked_attention(
         query_key = torch.einsum("bhnc,bhmc->bhnm", query_b * C**-0.5, key_b)
         # query_key_masked[b,h,n,m] = where(mask_b[b,n,m], query_key[b,h,n,m], -oo)
         #     [block, H, N, M]
-        query_key_masked = query_key.masked_fill(~mask_b[:, None], -torch.inf)
+        query_key_masked = torch.where(mask_b[:, None], query_key, -torch.inf)
         # p[b,h,n,m] = where(mask_b[b,n,m], softmax[m](query_key_masked[b,h,n,m]), 0)
         #     [block, H, N, M]
-        p = torch.softmax(query_key_masked, dim=-1).masked_fill(~mask_b[:, None], 0)
+        p = torch.where(mask_b[:, None], torch.softmax(query_key_masked, dim=-1), 0)
         p_blocks.append(p)
         # z[b,h,n,e] = sum[m](p[b,h,n,m] * value_b[b,h,m,e])  [block, H, N, E]
         z_blocks.append(torch.einsum("bhnm,bhme->bhne", p, value_b))

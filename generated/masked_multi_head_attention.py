@@ -82,9 +82,9 @@ def masked_multi_head_attention(
         # Q_K[b,h,n,m] = sum[c](Q_scaled_b[b,h,n,c] * K_b[b,h,m,c])  [block, H, N, M]
         Q_K = torch.einsum("bhnc,bhmc->bhnm", Q_scaled_b, K_b)
         # Q_K_masked[b,h,n,m] = where(mask_b[b,n,m], Q_K[b,h,n,m], -oo)  [block, H, N, M]
-        Q_K_masked = Q_K.masked_fill(~mask_b[:, None], -torch.inf)
+        Q_K_masked = torch.where(mask_b[:, None], Q_K, -torch.inf)
         # p[b,h,n,m] = where(mask_b[b,n,m], softmax[m](Q_K_masked[b,h,n,m]), 0)  [block, H, N, M]
-        p = torch.softmax(Q_K_masked, dim=-1).masked_fill(~mask_b[:, None], 0)
+        p = torch.where(mask_b[:, None], torch.softmax(Q_K_masked, dim=-1), 0)
         p_blocks.append(p)
         # heads[b,n,h,e] = sum[m](p[b,h,n,m] * V_b[b,h,m,e])  [block, N, H, E]
         heads = torch.einsum("bhnm,bhme->bnhe", p, V_b)

@@ -61,7 +61,7 @@ def transformer_xl_attention(
         q_plus_w_r = torch.einsum("bhid,ijhd->bhij", (q_h + w_h[:, None]) * D**-0.5, r_h)
         # p[b,h,i,j] = softmax[j](where(causal[i,j], q_plus_u_k[b,h,i,j] + q_plus_w_r[b,h,i,j],
         #     -oo))  [B, block, S, S]
-        p = torch.softmax((q_plus_u_k + q_plus_w_r).masked_fill(~causal, -torch.inf), dim=-1)
+        p = torch.softmax(torch.where(causal, q_plus_u_k + q_plus_w_r, -torch.inf), dim=-1)
         # z[b,i,h,d] = sum[j](p[b,h,i,j] * v_h[b,h,j,d])  [B, S, block, D]
         z_blocks.append(torch.einsum("bhij,bhjd->bihd", p, v_h))
     return torch.cat(z_blocks, dim=2)

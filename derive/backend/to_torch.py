@@ -201,10 +201,9 @@ class Printer:
             case ops.Along(kind, arg, _):
                 return f"torch.{kind}({self.text(arg)}, dim=-1)", ATOM
             case ops.Fill(arg, mask, value, where):
-                return self._fill(arg, mask, value, where), ATOM
+                return self._choose(mask, *((value, arg) if where else (arg, value))), ATOM
             case ops.Choose(condition, then, other, _):
-                parts = ", ".join(self.text(part) for part in (condition, then, other))
-                return f"torch.where({parts})", ATOM
+                return self._choose(condition, then, other), ATOM
             case ops.Cast(arg):
                 return f"{self.text(arg, ATOM)}.to({self.dtype})", ATOM
             case ops.Recur(decay, added, first, axes, index, chunk):
@@ -327,6 +326,9 @@ class Printer:
                 parts += [f"{key}={json.dumps(value)}" for key, value in found.keywords.items()]
                 return f"{found.path}({', '.join(parts)})", ATOM
 
+    def _choose(self, *parts: Op) -> str:
+        return f"torch.where({', '.join(self.text(part) for part in parts)})"
+
     def _extreme(self, function: str, args: tuple[Op, ...]) -> str:
         """Max or min of tensors pairwise; a number bounds."""
         text = self.text(args[0])
@@ -364,13 +366,6 @@ class Printer:
         row = ROWS[op.kind]
         keywords = f", {row.keywords}" if row.keywords else ""
         return f"{text}.{row.torch or op.kind}({where}{keywords})"
-
-    def _fill(self, arg: Op, mask: Op, value: ops.Num, where: bool) -> str:
-        if not _is_exact_fill(value.value):  # masked_fill would cut it off in a tensor of integers
-            parts = [self.text(value), self.text(arg)]
-            return f"torch.where({self.text(mask)}, {', '.join(parts if where else parts[::-1])})"
-        chosen = self.text(mask) if where else f"~{self.text(mask, SIGN)}"
-        return f"{self.text(arg, ATOM)}.masked_fill({chosen}, {to_python(value.value)})"
 
 
 def _write_slice(op: ops.Slice) -> str:
@@ -532,17 +527,6 @@ def _merge(op: Op, *groups: tuple[Index, ...]) -> Op:
         if k and len(group) > 1:
             op = ops.flatten(op, start, start + len(group) - 1)
     return op
-
-
-def _is_exact_fill(value: Expr) -> bool:
-    """Is it a whole number, or an infinity, which torch refuses for integers by itself?"""
-    match value:
-        case Number(number):
-            return number.denominator == 1
-        case Infinity():
-            return True
-        case _:
-            return False
 
 
 def _is_infix(op: Op, precedence: int) -> bool:

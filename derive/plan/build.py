@@ -90,7 +90,8 @@ def lower_system(form: Form, sizes: Mapping[str, int], *, cells: bool = True) ->
     if cells:
         memory = Storage(sizes)
         steps, is_changed = use_cells(steps, results, memory, system.inputs, context.names)
-        steps = drop_unused(steps, results) if is_changed else steps
+        if is_changed:
+            steps = eliminate_common(drop_unused(steps, results), set(sources), context.names)
     steps = split_long(steps, context.names)
     notes = (*form.notes, *context.notes, *find_notes(steps))
     orders = tuple(context.orders)

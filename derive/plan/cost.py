@@ -48,7 +48,6 @@ from derive.plan.ops import (
     Unfold,
     args_of,
     axes_of,
-    find_reads,
     is_boolean,
     is_integral,
     walk_ops,
@@ -273,8 +272,6 @@ def list_copies(op: Op, memory: Storage) -> tuple[tuple[Index, ...], ...]:
             return (axes_of(arg),) if _copied(arg, (merged,), memory) else ()
         case Along(_, arg) if find_strides(arg, memory) != memory.find_dense(axes_of(arg)):
             return (axes_of(arg),)
-        case Fill(Expand() as arg):
-            return (axes_of(arg),)
         case _:
             return ()
 
@@ -375,8 +372,6 @@ def _time_copies(op: Op, memory: Storage, machine: Machine) -> float:
             found = [(arg, [i for each in g for i in each]) for arg, g in orders if arg in copied]
         case Flatten(arg) | Along(_, arg) if find_copies(op, memory):
             found = [(arg, list(axes_of(arg)))]
-        case Fill(Expand() as arg):
-            found = [(arg, [])]
         case _:
             return 0.0
     seconds = 0.0
@@ -494,7 +489,7 @@ class _Counter:
         for arg in args_of(op):
             held = self.compute(arg, held)
         copies = [count_elements(axes) for axes in list_copies(op, self.memory)]
-        made = [count_elements(axes) for axes in (*find_scratch(op), *self._find_negated(op))]
+        made = map(count_elements, find_scratch(op))
         if isinstance(op, VIEWS):
             held += self.weigh(*(count * _find_width(op) for count in copies))
             self._note(held)
@@ -511,12 +506,6 @@ class _Counter:
         if op not in self.kept:
             self.kept[op] = self.weigh(find_kept(op))
         return self.kept[op]
-
-    def _find_negated(self, op: Op) -> tuple[tuple[Index, ...], ...]:
-        """The mask whose contrary is made for this; that of a step is counted as real numbers."""
-        names = {step.name for step in self.steps}
-        is_given = isinstance(op, Fill) and not op.where and not find_reads(op.mask) & names
-        return (find_true_axes(op.mask),) if isinstance(op, Fill) and is_given else ()
 
     def weigh(self, *parts: Polynomial) -> Amount:
         """An amount of elements."""

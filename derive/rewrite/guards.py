@@ -48,7 +48,13 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.rewrite.finite import find_nonfinite, is_finite, is_never_negative, mark_tensors
+from derive.rewrite.finite import (
+    find_nonfinite,
+    is_finite,
+    is_never_negative,
+    is_positive,
+    mark_tensors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -85,9 +91,14 @@ def protect(expr: Expr, condition: Expr, *, whole: bool = False, zeros: bool = F
     match inside:
         case Pow(base, exponent) if not is_natural(exponent):
             exponent = guard_unless_finite(exponent, condition, zeros=zeros)
-            inside = Pow(_guard(base, condition), exponent)
+            if not _is_positive_there(base, condition):
+                base = _guard(base, condition)
+            inside = Pow(base, exponent)
         case Call(function, (argument,)) if function in HARMLESS:
-            inside = Call(function, (_guard(argument, condition, HARMLESS[function]),))
+            harmless = HARMLESS[function]
+            if harmless is not ONE or not _is_positive_there(argument, condition):
+                argument = _guard(argument, condition, harmless)
+            inside = Call(function, (argument,))
         case Mul(factors) if sum(map(is_variable, factors)) < 2:
             pass
         case Mul() | Pow() | Call():
@@ -100,7 +111,8 @@ def protect(expr: Expr, condition: Expr, *, whole: bool = False, zeros: bool = F
             inside = Reduce(kind, bound, rows, guard_unless_finite(body, inner, zeros=zeros))
         case Along(kind, index, rows, body) if kind not in LINEAR:
             inside = Along(kind, index, rows, guard_unless_finite(body, inner, zeros=zeros))
-    return _guard(inside, condition) if whole else inside
+    is_divisor = whole and not _is_positive_there(inside, condition)
+    return _guard(inside, condition) if is_divisor else inside
 
 
 def guard_unless_finite(expr: Expr, condition: Expr, *, zeros: bool = False) -> Expr:
@@ -124,15 +136,24 @@ def _narrow(condition: Expr, expr: Expr) -> Expr:
 
 def is_harmless(expr: Expr, condition: Expr, *, zeros: bool = False) -> bool:
     """Is a protected expression finite where the condition is false?"""
+    return is_finite(_open_guards(expr, condition), zeros=zeros)
+
+
+def _open_guards(expr: Expr, condition: Expr) -> Expr:
+    """What a protected expression is where the condition is false, as far as that is known."""
     if condition is TRUE:
-        return is_finite(expr, zeros=zeros)
+        return expr
+    if _is_needed(expr, condition) or (isinstance(expr, Where) and is_guarded(expr, condition)):
+        return ONE
+    if isinstance(expr, Access):
+        return expr
+    return map_children(expr, lambda child: _open_guards(child, condition))
 
-    def open_guard(here: Expr) -> Expr:
-        if _is_needed(here, condition) or (isinstance(here, Where) and is_guarded(here, condition)):
-            return ONE
-        return here if isinstance(here, Access) else map_children(here, open_guard)
 
-    return is_finite(open_guard(expr), zeros=zeros)
+def _is_positive_there(expr: Expr, condition: Expr) -> bool:
+    """Is a protected expression a positive number where the condition is false?"""
+    opened = _open_guards(expr, condition)
+    return not is_variable(opened) and not find_free(opened) and is_positive(opened)
 
 
 def _is_needed(expr: Expr, condition: Expr) -> bool:

@@ -269,6 +269,7 @@ DEFINITIONS: dict[str, Definition] = {
     "baddbmm": _add_to(torch.matmul),
     "addbmm": _add_to(lambda one, other: (one @ other).sum(0)),
     "addmv": _add_to(_dot),
+    "addcmul": lambda added, one, other, value=1: added + one * other * value,
     "_trilinear": _multiply_three,
     "std": lambda value, *args, **named: value.var(*args, **named).sqrt(),
     "_softmax_backward_data": _softmax_backward,

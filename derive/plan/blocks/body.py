@@ -101,7 +101,7 @@ def find_body(
     region: Region, index: Index, *, is_summed: bool, longest: bool = False
 ) -> Body | None:
     """The loop worth having, or the longest one, over an index that is kept or summed, or None."""
-    opened = open_calls(region, index) if is_summed else region
+    opened = open_calls(region, index)
     members = find_members(opened, index, is_summed=is_summed, longest=longest)
     return None if members is None else _Loop(region, index, members).make(opened.steps)
 

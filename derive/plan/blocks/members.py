@@ -23,11 +23,13 @@ from derive.plan.ops import (
     Einsum,
     Expand,
     Fill,
+    Iota,
     Num,
     Op,
     Reduction,
     Source,
     Take,
+    Triangle,
     args_of,
     axes_of,
     exchange,
@@ -387,15 +389,20 @@ def _find_given(cell: Cell, index: Index, inside: Mapping[str, int]) -> tuple[Op
 
 
 def open_calls(region: Region, index: Index) -> Region:
-    """The steps with the operations of every call of torch that sums over the index itself."""
+    """The steps with the operations of every call of torch that is not one of blocks alone.
+
+    It sums over the index itself, or asks at which position of the whole it is.
+    """
 
     def open_step(step: Step) -> Step:
         cells = [part for part in walk_ops(step.op) if isinstance(part, Cell)]
-        new: dict[Op, Op] = {c: c.whole for c in cells if _is_closing(c, index)}
+        new: dict[Op, Op] = {c: c.whole for c in cells if _is_of_whole(c, index)}
         return Step(step.name, exchange(step.op, new)) if new else step
 
     return replace(region, steps=tuple(map(open_step, region.steps)))
 
 
-def _is_closing(cell: Cell, index: Index) -> bool:
-    return index not in cell.axes and any(index in axes_of(arg) for arg in cell.args)
+def _is_of_whole(cell: Cell, index: Index) -> bool:
+    parts = (part for part in walk_ops(cell.whole) if isinstance(part, (Iota, Triangle)))
+    is_closing = index not in cell.axes and any(index in axes_of(arg) for arg in cell.args)
+    return is_closing or any(index in axes_of(part) for part in parts)

@@ -46,7 +46,14 @@ from derive.plan.lower.condition import fill, lower_choice, lower_condition, low
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.number import is_steady, is_wide, lower_number
 from derive.plan.lower.places import read, take_places
-from derive.plan.lower.product import NEUTRAL, eliminate, lower_product, lower_sum
+from derive.plan.lower.product import (
+    MOST_POWER,
+    NEUTRAL,
+    ROOTS,
+    eliminate,
+    lower_product,
+    lower_sum,
+)
 from derive.plan.ops import (
     VIEWS,
     Apply,
@@ -84,7 +91,6 @@ if TYPE_CHECKING:
 
 HEAVY = (Einsum, Reduction, AlongOp)  # worth a line of their own wherever they stand
 HALF = Fraction(1, 2)
-MOST_POWER = 64  # a longer product says less than the power
 
 
 def lower_equation(equation: Equation, context: Context) -> Source:
@@ -216,8 +222,11 @@ def lower_power(base: Expr, exponent: Expr, context: Context, order: tuple[Index
     """A power; negative ones are quotients, and what torch has no fast power for is a product.
 
     That are all but squares, cubes, roots and what is one over a square: 20 to 40 times slower on a
-    million entries. At 0 a root has no slope, where x**1.5 has one.
+    million entries. At 0 a root has no slope, where x**1.5 has one and x**-1.5 has none.
     """
+    match base, exponent:
+        case Pow(inner, Number(power)), Number(value) if value == -1 and power in ROOTS:
+            return lower_power(inner, Number(-power), context, order)
     arg = lower(base, context, order)
     axes = axes_of(arg)
     match exponent:
@@ -231,7 +240,7 @@ def lower_power(base: Expr, exponent: Expr, context: Context, order: tuple[Index
             product = _multiply_up(arg, int(abs(value)))
             return product if value > 0 else Apply("/", (Num(ONE), product), axes)
         case Number(value) if value.denominator == 2 and 1 < abs(value) <= MOST_POWER:
-            if is_positive(base):
+            if value < 0 or is_positive(base):
                 product = _multiply_up(arg, int(abs(value)))
                 name, root = ("*", "sqrt") if value > 0 else ("/", "rsqrt")
                 return Apply(name, (Apply(root, (arg,), axes), product), axes)

@@ -116,6 +116,10 @@ MOVED = 2  # times as many elements may be moved, so that windows, which grow fa
 ORDINARY = 3  # an operand of more operations than this gets a line of its own
 
 
+MOST_POWER = 64  # a longer product says less than the power
+ROOTS = [Fraction(k, 2) for k in range(3, 2 * MOST_POWER, 2)]  # over which rsqrt is faster
+
+
 @dataclass
 class Product:
     """The factors of one product, by what becomes of them."""
@@ -196,6 +200,10 @@ def sort_factor(factor: Expr, product: Product) -> None:
                 sort_factor(part, product)
         case Where(condition) if is_bracket(factor):
             product.condition = all_of(product.condition, condition)
+        case Pow(Pow(base, Number(inner)), Number(power)) if power == -1 and inner in ROOTS:
+            product.over.append(Pow(base, Number(-inner)))
+        case Pow(_, Number(power)) if -power in ROOTS:
+            product.over.append(factor)
         case Pow(base, Number(power)) if power < 0:
             product.under.append(base if power == -1 else Pow(base, Number(-power)))
         case _:
