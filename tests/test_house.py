@@ -31,7 +31,7 @@ GENERATED = read_modules("generated")
 ALL = DERIVE | TESTS | GENERATED
 
 FOLDERS = {"derive", "generated", "tests"}
-FILES = {"pyproject.toml", "README.md", "LICENSE", ".gitignore", ".ci"}
+FILES = {"pyproject.toml", "README.md", "LICENSE", ".gitignore", ".ci", ".pre-commit-hooks.yaml"}
 
 # Which modules may read a foreign library, by the start of their names.
 OF_TORCH = "derive.judge.fields"  # classes of tensors; itself imported where it is used

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from derive.ir.nodes import System
     from derive.notation.formula import Formula
 
+VERSION = 1  # of a verdict's data: keys may come, none goes or changes its meaning
 GRADES = ("proved", "identical", "agrees", "different", "unknown")
 _ANSWERS = {True: "same", False: "different", None: "unknown"}
 
@@ -76,6 +77,7 @@ class Verdict:
     def to_data(self) -> dict[str, Any]:
         """The verdict as plain data, for JSON."""
         return {
+            "version": VERSION,
             "same": self.same,
             "grade": self.grade,
             "code": self.code,

@@ -28,10 +28,22 @@ CODE_IS = (
 )
 FROM = "Of the library, a file, one formula of a file, or a text with an = in it; - reads one."
 
-Where = Annotated[str, typer.Argument(metavar=FORMULA, help=FROM, show_default=False)]
-Wheres = Annotated[list[str] | None, typer.Argument(metavar=FORMULA, help=FROM, show_default=False)]
+
 # Spelt here, where `list` is still the builtin: later it is the module of a verb.
-Words = list[str] | None
+Names = list[str]
+Words = Names | None
+
+
+def _complete(word: str) -> Names:
+    """The formulas of the library that begin so, for a shell."""
+    from derive.cli.formulas import find_library
+
+    return [name for name in find_library() if name.startswith(word)]
+
+
+_FORMULA = typer.Argument(metavar=FORMULA, help=FROM, show_default=False, autocompletion=_complete)
+Where = Annotated[str, _FORMULA]
+Wheres = Annotated[Words, _FORMULA]
 Sizes = Annotated[
     str, typer.Option("--sizes", metavar="S=4096,...", help="Numbers to plan and count for.")
 ]
@@ -75,13 +87,15 @@ Inputs = Annotated[
 Html = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page of its own.")
 ]
+Sarif = Annotated[
+    Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF for code hosts too.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
     name="derive",
     help="From an equation in index notation to readable, checked PyTorch code.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,  # plain help: the same in a pipe, and nothing to load
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -276,7 +290,9 @@ def _einsum(
 @app.command("check")
 def _check(  # noqa: PLR0913, PLR0917 - one for each option
     code: Annotated[str, typer.Argument(metavar=CODE, help=CODE_IS, show_default=False)],
-    formula: Annotated[str, typer.Option("--formula", "-f", metavar=FORMULA, help=FROM)],
+    formula: Annotated[
+        str, typer.Option("--formula", "-f", metavar=FORMULA, help=FROM, autocompletion=_complete)
+    ],
     bind: Annotated[
         str, typer.Option("--bind", metavar="query=Q,W_q.weight=W_Q.T", help="What is given.")
     ] = "",
@@ -285,6 +301,7 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
     seconds: Annotated[float, typer.Option("--seconds", help="The code's time limit.")] = 30,
     init: Init = "",
     html: Html = None,
+    sarif: Sarif = None,
     as_json: Json = False,
 ) -> None:
     """Does this code compute that formula? Where not, and what is the edit?
@@ -305,15 +322,14 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
             init=init,
             as_json=as_json,
             html=html,
+            sarif=sarif,
         )
     )
 
 
 @app.command("bench")
 def _bench(  # noqa: PLR0913, PLR0917 - one for each option
-    where: Annotated[
-        str | None, typer.Argument(metavar=FORMULA, help=FROM, show_default=False)
-    ] = None,
+    where: Annotated[str | None, _FORMULA] = None,
     against: Annotated[
         str, typer.Option("--against", metavar="FILE.py:FUNCTION", help="Code by hand.")
     ] = "",
@@ -381,6 +397,7 @@ def _lint(  # noqa: PLR0913, PLR0917 - one for each option
     form: Annotated[
         str, typer.Option("--format", metavar="text|json|sarif", help="What to print.")
     ] = "text",
+    sarif: Sarif = None,
     as_json: Json = False,
     statistics: Annotated[
         bool, typer.Option("--statistics", help="Count the findings of each code.")
@@ -403,6 +420,7 @@ def _lint(  # noqa: PLR0913, PLR0917 - one for each option
             least,
             "json" if as_json else form,
             everything=everything,
+            sarif=sarif,
         )
         raise typer.Exit(print_findings(paths or (), wishes, statistics))
 

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from derive.backend.to_sarif import Result, Rule, to_sarif
 from derive.checker import check
 from derive.checker.source.load import list_candidates, split_member
 from derive.cli.formulas import find_one
+from derive.cli.tables import print_json, to_json
 from derive.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from derive.checker.verdict import Verdict
 
 # Unknown is no answer: the input could not be used for one.
 EXIT = {True: 0, False: 1, None: 2}
+
+_WHY = "The code was run and judged against the formula: in numbers, over fields, and by algebra."
+_RULES = (
+    Rule("same", "same-as-formula", "The code computes the formula.", _WHY, "", "none"),
+    Rule(
+        "different",
+        "different-from-formula",
+        "The code computes something else.",
+        _WHY,
+        "The message has the line that departs from the formula, and the edit, where one is known.",
+        "error",
+    ),
+    Rule(
+        "unknown",
+        "not-judged",
+        "Whether the code computes the formula cannot be told.",
+        _WHY,
+        "The message says what stood in the way.",
+        "warning",
+    ),
+    Rule("remark", "remark", "Something that holds besides.", _WHY, "", "note"),
+)
 
 
 def print_verdicts(  # noqa: PLR0913 - one for each option
@@ -34,6 +58,7 @@ def print_verdicts(  # noqa: PLR0913 - one for each option
     init: str,
     as_json: bool,
     html: Path | None = None,
+    sarif: Path | None = None,
 ) -> int:
     """Print a report for each code that is meant; the exit code: 0 same, 1 different, 2 unknown."""
     if code == "-":
@@ -44,6 +69,7 @@ def print_verdicts(  # noqa: PLR0913 - one for each option
             raise refuse("code-missing", "standard input is empty")
         code = code if "\n" in code else code + "\n"
     meant = find_one(formula).formula
+    codes = _list_codes(code, meant.name or "")
     verdicts = [
         check(
             each,
@@ -54,21 +80,41 @@ def print_verdicts(  # noqa: PLR0913 - one for each option
             seconds=seconds,
             init=init,
         )
-        for each in _list_codes(code, meant.name or "")
+        for each in codes
     ]
     if html is not None:
         from derive.backend.to_html import to_page
 
         page = to_page(f"derive check {code}", *(verdict.to_html() for verdict in verdicts))
         html.write_text(page, encoding="utf-8")
+    if sarif is not None:
+        pairs = zip(codes, verdicts, strict=True)
+        results = [result for each, verdict in pairs for result in _find_results(each, verdict)]
+        used = {result.code for result in results}
+        log = to_sarif([rule for rule in _RULES if rule.code in used], results)
+        sarif.write_text(to_json(log) + "\n", encoding="utf-8")
     if as_json:
         data = [verdict.to_data() for verdict in verdicts]
-        typer.echo(json.dumps(data if len(data) > 1 else data[0], indent=2))
+        print_json(data if len(data) > 1 else data[0])
     else:
         typer.echo("\n\n".join(map(str, verdicts)))
     if len(verdicts) > 1 and not as_json:
         typer.echo(f"\n{_sum_up(verdicts)}")
     return _join_exits([EXIT[verdict.same] for verdict in verdicts])
+
+
+def _find_results(code: str, verdict: Verdict) -> Iterator[Result]:
+    """The verdict at its line, and its remarks; code of no file has no place."""
+    path = split_member(code)[0]
+    rule = _RULES[(True, False, None).index(verdict.same)]
+    says, lines = str(replace(verdict, findings=())), verdict.source.splitlines()
+    at = verdict.line if path and not verdict.places else None
+    region = {"startLine": at} if at else None
+    widths = [(n, len(lines[n - 1]), text) for n, text in verdict.corrected if n <= len(lines)]
+    fixed = tuple(widths) if at and verdict.edit else ()
+    yield Result(rule.code, rule.level, says, path, region, fix=verdict.edit, lines=fixed)
+    for each in verdict.findings:
+        yield Result("remark", "note", str(each), path)
 
 
 def _list_codes(code: str, wanted: str) -> list[str]:

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from derive.cli.tables import print_heading, print_json, print_line, print_table
+from derive.backend.to_sarif import to_sarif
+from derive.cli.tables import print_heading, print_json, print_line, print_table, to_json
 from derive.errors import refuse, suggest
-from derive.linter.lint import lint, to_sarif
+from derive.linter.lint import find_results, lint
 from derive.linter.rule import Severity, to_data
 from derive.linter.rules import RULES, choose, find_rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from derive.linter.lint import Report
     from derive.linter.rule import Finding, Rule
@@ -43,6 +45,7 @@ class Wishes:
     exclude: Sequence[str] = ()
     least: Severity = Severity.INFO
     form: Form = Form.TEXT
+    sarif: Path | None = None  # a file that is written besides
 
 
 def read_wishes(  # noqa: PLR0913 - one for each option
@@ -53,6 +56,7 @@ def read_wishes(  # noqa: PLR0913 - one for each option
     form: str,
     *,
     everything: bool = False,
+    sarif: Path | None = None,
 ) -> Wishes:
     """The options as they were written; DeriveError for a severity or a form that is none."""
     severities, forms = [str(s) for s in Severity], [str(f) for f in Form]
@@ -62,7 +66,7 @@ def read_wishes(  # noqa: PLR0913 - one for each option
     if form not in forms:
         advice = suggest(form, forms) or f"they are {', '.join(forms)}"
         raise refuse("format-unknown", f"there is no format {form}", help=advice)
-    return Wishes(select, everything, ignore, exclude, Severity(least), Form(form))
+    return Wishes(select, everything, ignore, exclude, Severity(least), Form(form), sarif)
 
 
 def print_findings(paths: Sequence[str], wishes: Wishes, statistics: bool) -> int:
@@ -75,9 +79,12 @@ def print_findings(paths: Sequence[str], wishes: Wishes, statistics: bool) -> in
     findings = [
         f for f in report.findings if f.code in selected and f.severity.rank >= wishes.least.rank
     ]
+    log = to_json(to_sarif(*find_results(findings)))
+    if wishes.sarif is not None:
+        wishes.sarif.write_text(log + "\n", encoding="utf-8")
     match wishes.form:
         case Form.SARIF:
-            print_json(to_sarif(findings))
+            print_line(log)
         case Form.JSON:
             print_json(
                 {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 GAP = "  "
+VERSION = 1  # of what --json prints: keys may come, none goes or changes its meaning
 _FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # by these rich takes a pipe for a terminal
 
 
@@ -41,8 +42,17 @@ def print_note(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """The value as JSON, indented."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """The value as JSON; each object at the top tells the version of its keys."""
+    if isinstance(value, dict):
+        value = {"version": VERSION, **value}
+    elif isinstance(value, list):
+        value = [{"version": VERSION, **e} if isinstance(e, dict) else e for e in value]
+    print(to_json(value))
+
+
+def to_json(value: Any) -> str:
+    """The text, indented."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def write_page(path: Path, text: str) -> None:

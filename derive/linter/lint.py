@@ -1,4 +1,4 @@
-"""Lint: the files of a source tree, the findings in each, and these as SARIF 2.1.0 for code hosts.
+"""Lint: the files of a source tree, the findings in each, and these as results of SARIF.
 
 A file's text is Python, or a notebook's code cells. A folder is searched without what is hidden,
 kept by tools (`__pycache__`, `node_modules`) or a virtual environment; a file or folder that is
@@ -19,9 +19,9 @@ from fnmatch import fnmatch
 from io import BytesIO, StringIO
 from pathlib import Path, PurePath
 from tokenize import detect_encoding
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
+from derive.backend import to_sarif as sarif
 from derive.errors import Mark, refuse
 from derive.frontend.notebooks import Cells, read_cells
 from derive.linter.calls import Call, read_calls
@@ -367,53 +367,32 @@ def read_ignores(text: str) -> list[Ignore]:
     return ignores
 
 
-_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 
-def to_sarif(findings: Iterable[Finding]) -> dict[str, Any]:
-    """The whole log."""
+def find_results(findings: Iterable[Finding]) -> tuple[list[sarif.Rule], list[sarif.Result]]:
+    """All rules, and the findings, as a SARIF log has them."""
     rules = [
-        {
-            "id": rule.code,
-            "name": rule.name,
-            "shortDescription": {"text": rule.title},
-            "fullDescription": {"text": rule.why},
-            "help": {"text": f"Hurts:\n{rule.hurts}\n\nFine:\n{rule.fine}"},
-            "defaultConfiguration": {"level": _LEVELS[rule.severity]},
-        }
+        sarif.Rule(
+            rule.code,
+            rule.name,
+            rule.title,
+            rule.why,
+            f"Hurts:\n{rule.hurts}\n\nFine:\n{rule.fine}",
+            _LEVELS[rule.severity],
+        )
         for rule in RULES
     ]
-    codes = [rule.code for rule in RULES]
     results = []
     for each in findings:
-        place, path = each.place, PurePath(each.place.path)
+        place = each.place
         region = {
             "startLine": place.line,
             "startColumn": place.column,
             "endLine": place.end_line,
             "endColumn": place.end_column,
         }
-        uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
-        location: dict[str, Any] = {
-            "physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}
-        }
-        if place.cell:
-            # the region's lines are those of this cell
-            location["logicalLocations"] = [{"name": f"cell {place.cell}", "kind": "module"}]
         says = "\n".join([each.says, *each.facts, *([each.help] if each.help else [])])
-        results.append(
-            {
-                "ruleId": each.code,
-                "ruleIndex": codes.index(each.code),
-                "level": _LEVELS[each.severity],
-                "message": {"text": says},
-                "locations": [location],
-            }
-        )
-    run = {
-        "tool": {"driver": {"name": "derive", "rules": rules}},
-        "columnKind": "unicodeCodePoints",
-        "results": results,
-    }
-    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+        level = _LEVELS[each.severity]
+        results.append(sarif.Result(each.code, level, says, place.path, region, place.cell))
+    return rules, results

@@ -65,7 +65,15 @@ def test_a_table_for_each_number_of_threads(run, words):
 def test_data(run, hand):
     answer = run("bench", CHAIN, "--against", hand, "--dtype", "float64", "--json", *SMALL)
     data = json.loads(answer.out)
-    assert list(data) == ["name", "sizes", "dtype", "tables", "compile_seconds", "skipped"]
+    assert list(data) == [
+        "version",
+        "name",
+        "sizes",
+        "dtype",
+        "tables",
+        "compile_seconds",
+        "skipped",
+    ]
     assert (data["sizes"], data["dtype"]) == ({"N": 5, "M": 6, "K": 7, "P": 8}, "float64")
     (table,) = data["tables"]
     assert table["threads"] == 1
@@ -124,7 +132,12 @@ def test_constants_are_written_and_shown_beside_the_defaults(run, tmp_path, monk
     assert last == "m.json is written; plan for it with: derive build NAME --machine m.json"
     assert json.loads((tmp_path / "m.json").read_text()) == asdict(MADE)
     data = json.loads(run("bench", "--calibrate", "m.json", "--json").out)
-    assert data == {"file": "m.json", "machine": asdict(MADE), "default": asdict(DEFAULT)}
+    assert data == {
+        "version": 1,
+        "file": "m.json",
+        "machine": asdict(MADE),
+        "default": asdict(DEFAULT),
+    }
     assert os.listdir(tmp_path) == ["m.json"]
 
 

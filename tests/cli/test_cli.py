@@ -114,6 +114,7 @@ def test_list(run):
 def test_list_as_json(run):
     entries = json.loads(run("list", "--json").out)
     assert entries[0] == {
+        "version": 1,
         "family": "attention",
         "name": "relative_attention",
         "title": "Self-attention with relative position representations",

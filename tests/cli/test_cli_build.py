@@ -60,6 +60,7 @@ def test_a_build_as_json(run):
     assert len(drawn) == 3
     assert all(sorted(draw) == ["I", "J", "K"] for draw in drawn)
     assert data == {
+        "version": 1,
         "name": "mm",
         "file": "generated/mm.py",
         "state": "written",
@@ -253,9 +254,9 @@ def test_the_library_is_as_it_is_committed_and_a_file_whose_formula_is_gone_is_n
     (folder / "mine.py").write_text(header.format("examples/mine.py"))
     (folder / "relative_attention.py").unlink()
     first, *states = json.loads(run("build", "--check", "--json").out)
-    assert first == {"file": "generated/relative_attention.py", "state": "missing"}
+    assert first == {"version": 1, "file": "generated/relative_attention.py", "state": "missing"}
     left = [entry for entry in states if entry["state"] != "fresh"]
-    assert left == [{"file": "generated/old.py", "state": "left over"}]
+    assert left == [{"version": 1, "file": "generated/old.py", "state": "left over"}]
     assert len(states) > 40
 
 

@@ -1,0 +1,106 @@
+"""What was found in files, as SARIF 2.1.0: what code hosts and editors show at the lines.
+
+    to_sarif(rules, results)    the whole log of one run
+
+Lines and columns count from 1; the end column is the first one behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing that may be found; `level` is error, warning, note, or none."""
+
+    code: str
+    name: str
+    title: str
+    why: str
+    help: str
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One thing that was found, or by the level `none` that a file is right.
+
+    `region` names lines and columns as SARIF does. `fix` says what to do, and `lines` has the lines
+    as they should be, each with the columns that it has now.
+    """
+
+    code: str
+    level: str
+    says: str
+    path: str = ""  # of no file where it is empty
+    region: Mapping[str, int] | None = None
+    cell: int = 0  # of a notebook, whose lines are those of the region
+    fix: str = ""
+    lines: tuple[tuple[int, int, str], ...] = ()
+
+
+def to_sarif(rules: Sequence[Rule], results: Iterable[Result]) -> dict[str, Any]:
+    """The log as plain data."""
+    told = [
+        {
+            "id": rule.code,
+            "name": rule.name,
+            "shortDescription": {"text": rule.title},
+            "fullDescription": {"text": rule.why},
+            "help": {"text": rule.help},
+            "defaultConfiguration": {"level": rule.level},
+        }
+        for rule in rules
+    ]
+    codes = [rule.code for rule in rules]
+    run = {
+        "tool": {"driver": {"name": "derive", "rules": told}},
+        "columnKind": "unicodeCodePoints",
+        "results": [_to_result(each, codes.index(each.code)) for each in results],
+    }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _to_result(result: Result, number: int) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "ruleId": result.code,
+        "ruleIndex": number,
+        "level": result.level,
+        "message": {"text": result.says},
+        "locations": [],
+    }
+    if result.level == "none":
+        data["kind"] = "pass"
+    if not result.path:
+        return data
+    path = PurePath(result.path)
+    artifact = {"uri": path.as_uri() if path.is_absolute() else quote(path.as_posix())}
+    place: dict[str, Any] = {"artifactLocation": artifact}
+    if result.region is not None:
+        place["region"] = dict(result.region)
+    location: dict[str, Any] = {"physicalLocation": place}
+    if result.cell:
+        location["logicalLocations"] = [{"name": f"cell {result.cell}", "kind": "module"}]
+    data["locations"].append(location)
+    if result.lines:
+        replacements = [
+            {
+                "deletedRegion": {
+                    "startLine": line, "startColumn": 1, "endLine": line, "endColumn": width + 1
+                },
+                "insertedContent": {"text": text},
+            }
+            for line, width, text in result.lines
+        ]  # fmt: skip
+        change = {"artifactLocation": artifact, "replacements": replacements}
+        data["fixes"] = [{"description": {"text": result.fix}, "artifactChanges": [change]}]
+    return data
