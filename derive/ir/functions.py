@@ -352,6 +352,8 @@ REDUCTIONS: tuple[Reduction, ...] = (
     Reduction("amax", "max[j](x)", is_kept=False),
     Reduction("amin", "min[j](x)", is_kept=False),
     Reduction("norm", "sqrt(sum[j](x**2))", is_kept=False),
+    Reduction("std", "sqrt(var[j](x))", is_kept=False),
+    Reduction("argmin", "argmax[j](-x)", is_kept=False),
     Reduction("softmin", "softmax[j](-x)", keeps=True, is_kept=False,
         examples=(f"x[B, S]: {_NN}.softmin(x, -1)",)),
 )
