@@ -12,13 +12,14 @@ r"""From LaTeX to a formula: equations as in a paper, with the shapes of their t
 
 Prose beside equations in `$..$`, `\[..\]` or an environment is passed over. A shape is a line like
 those above, one of the notation (`int t[B] < V`, `scalar eps = 1e-5`), or
-`W \in \mathbb{R}^{D \times E}`. Of a tensor whose indices are all written none is needed: index i
+`W \in \mathbb{R}^{D \times E}`; of `W_i`, with i an index of a left side, it is that of each. Of a tensor whose indices are all written none is needed: index i
 then has the extent I. Indices that are not written are found by their extents; where more than one
 way to read the equations is left, all are listed, and the person has to choose.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import replace
 from itertools import combinations, islice, product
@@ -26,8 +27,8 @@ from typing import TYPE_CHECKING
 
 from derive.errors import Mark, refuse
 from derive.frontend.from_text import parse
-from derive.frontend.latex.names import Names, Shapes, to_word
-from derive.frontend.latex.reading import Choice, MisfitError, Reading
+from derive.frontend.latex.names import Names, Shapes, complete, to_word
+from derive.frontend.latex.reading import Reading
 from derive.frontend.latex.tree import (
     Big,
     Call,
@@ -38,12 +39,24 @@ from derive.frontend.latex.tree import (
     Reader,
     Relation,
     Sum,
+    is_label,
     map_parts,
+    name_function,
     walk,
+)
+from derive.frontend.latex.values import Choice, MisfitError
+from derive.frontend.text.lines import Source, split_statements
+from derive.frontend.text.statements import (
+    IndexLine,
+    ReturnLine,
+    ScalarLine,
+    SizeLine,
+    TensorLine,
+    read_statement,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
     from derive.frontend.latex.tree import Tree
     from derive.notation.formula import Formula
@@ -62,15 +75,17 @@ _SEGMENT = re.compile(
 )
 _CASES = re.compile(r"\\begin\{cases\}(?:(?!\\begin\{cases\}).)*?\\end\{cases\}", re.DOTALL)
 _IGNORED = re.compile(r"\\(?:label|tag)\{[^{}]*\}|\\(?:begin|end)\{(?:aligned|split|gathered)\}")
-_NAMED = r"(?:\\?[^\W\d]\w*(?:[_^](?:\{[^{}]*\}|\w))*)"
+_NAMED = (
+    r"(?=[\\\w])(?:\\[A-Za-z]+\s*)?(?:\{[^{}]*\}|[^\W\d]\w*)?'*"
+    r"(?:[_^](?:\{[^{}]*\}|\\[A-Za-z]+|\w))*'*"
+)
 _SHAPE = re.compile(
     rf"^\s*(?P<each>(?:each|every|all)\s+)?(?P<names>{_NAMED}(?:\s*,\s*{_NAMED})*)\s*"
     r"(?::\s*(?:shape\s*)?[\[(](?P<extents>[^\[\]]*)[\])]"
     r"|\\in\s*\\mathbb\s*\{?\s*R\s*\}?\s*\^\s*(?:\{(?P<power>.*)\}|(?P<single>\w)))\s*[,.;]?\s*$"
 )
 _NOTATION = re.compile(
-    r"^\s*(?P<word>int|bool|scalar|size|index|return)\b(?P<rest>.*)$|^\s*(?P<names>\w+(?:\s*,\s*\w+)*)\[(?P<extents>[^\]]*)\]"
-    r"\s*(?:[<>]=?.*)?$"
+    r"^\s*(?:int|bool|scalar|size|index|return)\b|^\s*\w+(?:\s*,\s*\w+)*\[[^\]]*\]\s*(?:[<>]=?.*)?$"
 )
 
 
@@ -98,18 +113,30 @@ def to_notation(text: str, declarations: str = "") -> str:
     if not isinstance(text, str):
         raise refuse("text-wanted", f"LaTeX is text, not {type(text).__name__}")
     lines, stated = split_text(text)
-    shapes = read_shapes([*stated, *filter(str.strip, re.split(r"[;\n]", declarations))])
+    for line in filter(str.strip, re.split(r"[;\n]", declarations)):
+        is_function = "=" in line and not _NOTATION.match(line)
+        (lines if is_function else stated).append(line)
+    shapes = read_shapes(stated)
     words = frozenset(
         word for word in (*shapes.tensors, *shapes.scalars, *shapes.sizes) if len(word) > 1
     )
-    equations = [(line, *Reader(line, words).read_equation()) for line in lines]
+    functions = frozenset().union(*(Reader(line, words).find_functions() for line in lines))
+    equations: list[tuple[str, Tree, Tree]] = []
+    ranges: dict[str, Tree] = {}
+    for line in lines:
+        reader = Reader(line, words, functions)
+        equations += [(line, left, right) for left, right in reader.read_equations()]
+        ranges |= reader.ranges
     if not equations:
         raise refuse(
             "formula-empty", "the text has no equation", help="write y_i = \\sum_j A_{ij} x_j"
         )
-    sides = inline([(left, right) for _, left, right in equations])
-    names = Names(shapes, sides)
-    first = find_counted(sides)
+    equations = inline(equations)
+    sides = [(left, right) for _, left, right in equations]
+    names = Names(complete(shapes, sides, ranges), sides)
+    equations = sort_equations(equations, names)
+    sides = [(left, right) for _, left, right in equations]
+    first = find_counted(sides, ranges, names.numbers)
     return choose(sides, names, first, [line for line, _, _ in equations])
 
 
@@ -149,32 +176,25 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
     scalars: set[str] = set()
     indices: dict[str, str] = {}
     kept, returned = list[str](), list[str]()
-    for line in stated:
+    for line in map(to_plain, stated):
         shape = _SHAPE.match(line)
+        if shape is None and not _NOTATION.match(line):
+            marks = [Mark(line, 0, len(line))]
+            advice = "write X: [B, S, D], or a line of the notation"
+            raise refuse("latex-form", "this declares nothing", marks=marks, help=advice)
         if shape is None:
-            found = _NOTATION.match(line)
-            if found is None:
-                advice = "write X: [B, S, D], or a line of the notation"
-                raise refuse(
-                    "latex-form",
-                    "this declares nothing",
-                    marks=[Mark(line, 0, len(line))],
-                    help=advice,
-                )
+            source = Source(line.strip())
+            match read_statement(source, next(iter(split_statements(source)))):
+                case ScalarLine(entries) | SizeLine(entries):
+                    scalars |= {token.text for token, _ in entries}
+                case IndexLine(names, extent):
+                    indices |= {token.text: ast.unparse(extent) for token in names}
+                case TensorLine(_, names, places):
+                    tensors |= {token.text: tuple(map(ast.unparse, places)) for token in names}
+                case ReturnLine():
+                    returned.append(line.strip())
+                    continue
             kept.append(line.strip())
-            rest = found["rest"] or ""
-            if found["word"] in {"scalar", "size"}:
-                scalars |= {each.partition("=")[0].strip() for each in rest.split(",")}
-            elif found["word"] == "return":
-                returned.append(kept.pop())
-            elif found["word"] == "index":
-                bound, _, extent = rest.partition("<")
-                indices |= {each.strip(): extent.strip() for each in bound.split(",")}
-            else:
-                inner = re.match(r"\s*(.*?)\[(.*?)\]", rest or line)
-                assert inner is not None
-                extents = tuple(filter(None, map(str.strip, inner[2].split(","))))
-                tensors |= {each.strip(): extents for each in inner[1].split(",")}
             continue
         if shape["extents"] is not None:
             extents = tuple(map(read_extent, filter(str.strip, shape["extents"].split(","))))
@@ -187,13 +207,26 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
     return Shapes(tensors, families, frozenset(scalars), indices, tuple(kept), tuple(returned))
 
 
+def to_plain(line: str) -> str:
+    r"""A line `int \mu: [N] < C` as the notation writes it; other lines as they are."""
+    found = re.match(r"\s*(int|bool|scalar|size|index)\b(.*)$", line)
+    if found is None:
+        return line
+    names = re.sub(rf"(?<![\w\\]){_NAMED}", lambda each: read_word(each[0]), found[2])
+    return found[1] + re.sub(r"\s*:\s*[\[(](.*?)[\])]", r"[\1]", names)
+
+
 def read_word(text: str) -> str:
     """The name that a declaration is for: `W^Q` is W_Q."""
-    tree = Reader(text).read_factor() if "\\" in text or "^" in text or "{" in text else None
+    tree = Reader(text).read_factor() if re.search(r"[\\^{']", text) else None
     if not isinstance(tree, Name):
         return text.strip()
-    above, label = to_word(tree.above), tree.label
-    return "_".join(filter(None, (tree.base, above, label)))
+    return write_name(tree)
+
+
+def write_name(name: Name) -> str:
+    """The name with what stands above and below it."""
+    return "_".join(filter(None, (name.base, to_word(name.above), name.label)))
 
 
 def read_extent(text: str) -> str:
@@ -205,7 +238,7 @@ def read_extent(text: str) -> str:
             case Number(number):
                 return number
             case Name():
-                return read_word(text if part is tree else part.base)
+                return write_name(part)
             case Sum(terms):
                 written = "".join(f" {sign} {write(term)}" for sign, term in terms)
                 return written.removeprefix(" + ").strip()
@@ -220,51 +253,133 @@ def read_extent(text: str) -> str:
     return write(tree)
 
 
-def inline(equations: Sequence[tuple[Tree, Tree]]) -> list[tuple[Tree, Tree]]:
-    """The equations with functions that they define written out where they are called."""
-    functions: dict[str, tuple[tuple[Tree, ...], Tree]] = {}
-    called: set[str] = set()
-    done: list[tuple[str, Tree, Tree]] = []
+def inline(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tree, Tree]]:
+    """The equations with the functions that they define as tensors.
 
-    def open_calls(tree: Tree) -> Tree:
-        tree = map_parts(tree, open_calls)
-        if isinstance(tree, Call) and tree.function in functions:
-            called.add(tree.function)
-            parameters, body = functions[tree.function]
-            if len(parameters) != len(tree.arguments):
-                says = f"{tree.function} takes {len(parameters)} arguments"
-                raise refuse("latex-form", says, help="call it as it is defined")
-            given = dict(zip(parameters, tree.arguments, strict=True))
-            return exchange(body, given)
-        return tree
+    A call with the arguments of the definition is what the definition gives, with the places of
+    the arguments; for others the definition is written out.
+    """
+    functions = {
+        left.function: (left, right) for _, left, right in equations if isinstance(left, Call)
+    }
+    read, opened = set[str](), set[str]()
 
-    for left, right in equations:
-        body = open_calls(right)
-        if isinstance(left, Call):
-            functions[left.function] = (left.arguments, body)
-            done.append((left.function, Name(left.function, left.token), body))
-        else:
-            done.append(("", left, body))
-    return [(left, body) for function, left, body in done if function not in called]
+    def to_tensor(call: Call) -> Name:
+        places = (p for each in call.arguments if isinstance(each, Name) for p in each.below)
+        return Name(call.function, call.token, None, (*call.below, *dict.fromkeys(places)))
+
+    def open_calls(tree: Tree, inside: tuple[str, ...] = ()) -> Tree:
+        tree = map_parts(tree, lambda part: open_calls(part, inside))
+        if not isinstance(tree, Call) or tree.function not in functions:
+            return tree
+        left, right = functions[tree.function]
+        if (tree.arguments, tree.below) == (left.arguments, left.below):
+            read.add(tree.function)
+            return to_tensor(left)
+        parameters, arguments = (*left.arguments, *left.below), (*tree.arguments, *tree.below)
+        if len(parameters) != len(arguments) or tree.function in inside:
+            says = f"{tree.function} takes {len(left.arguments)} arguments"
+            says = f"{tree.function} is called by itself" if tree.function in inside else says
+            raise refuse("latex-form", says, help="call it as it is defined")
+        opened.add(tree.function)
+        given = dict(zip(parameters, arguments, strict=True))
+        captured = find_bound(right) & {w for part in walk(arguments) if (w := to_word(part))}
+        if captured:
+            says = f"{min(captured)} is summed in {tree.function}, and stands in its argument"
+            raise refuse("latex-form", says, help="take another index in one of them")
+        return open_calls(exchange(right, given), (*inside, tree.function))
+
+    done = [(line, left, open_calls(right)) for line, left, right in equations]
+    return [
+        (line, to_tensor(left) if isinstance(left, Call) else left, right)
+        for line, left, right in done
+        if not isinstance(left, Call) or left.function in read or left.function not in opened
+    ]
+
+
+def find_bound(tree: Tree) -> set[str]:
+    """The indices that sums and words over an index bind."""
+    parts = (part for part in walk(tree) if isinstance(part, (Big, Call)))
+    return {to_word(name) for part in parts for name in walk(part.below)} - {""}
 
 
 def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
     """The tree with arguments for parameters; a power or an index of one stays with it."""
-    argument = given.get(replace(tree, above=None)) if isinstance(tree, Name) else None
-    if argument is not None and isinstance(tree, Name):
-        return argument if tree.above is None else Power(argument, tree.above)
+    if isinstance(tree, Name):
+        argument = given.get(replace(tree, above=None))
+        if argument is not None:
+            return argument if tree.above is None else Power(argument, tree.above)
+        whole = None if is_label(tree.label) else given.get(Name(tree.base, tree.token))
+        if isinstance(whole, Name) and whole.above is None:
+            base, places = name_function(whole)
+            return Name(base, tree.token, tree.above, (*places, *tree.below), tree.label)
+        if whole is not None:
+            says = f"the definition reads {tree.base} at an index, and its argument is no tensor"
+            raise refuse("latex-form", says, help="give the argument a name in an equation before")
     return map_parts(tree, lambda part: exchange(part, given))
 
 
-def find_counted(equations: Sequence[tuple[Tree, Tree]]) -> set[str]:
-    """The indices whose sums start at 1; they count from 1 everywhere."""
-    found: set[str] = set()
-    for tree in (part for sides in equations for part in walk(sides)):
-        for below in tree.below if isinstance(tree, Big) else ():
-            match below:
-                case Relation(Name() as name, (("==", Number("1")),)):
-                    found.add(to_word(name))
+def sort_equations(
+    equations: Sequence[tuple[str, Tree, Tree]], names: Names
+) -> list[tuple[str, Tree, Tree]]:
+    """What is read before it is defined comes after its definition, where that is possible."""
+    left = list(equations)
+    found: list[tuple[str, Tree, Tree]] = []
+
+    def find_target(equation: tuple[str, Tree, Tree]) -> str:
+        target = equation[1]
+        return names.resolve(target, is_target=True).name if isinstance(target, Name) else ""
+
+    while left:
+        waiting = [*map(find_target, left)]
+        for equation, target in zip(left, waiting, strict=True):
+            parts = (part for part in walk(equation[2]) if isinstance(part, Name))
+            if not {names.resolve(part).name for part in parts} & ({*waiting} - {target}):
+                break
+        else:
+            equation = left[0]
+        found.append(equation)
+        left.remove(equation)
     return found
+
+
+def find_counted(
+    equations: Sequence[tuple[Tree, Tree]], ranges: Iterable[str], numbers: Set[str]
+) -> set[str]:
+    """The indices that count from 1: whose sums start there, and what is one with them.
+
+    Indices that are compared, or stand alone at one place of a tensor, count alike; so does t of
+    `h_t` where `h_0` is given. A sum that starts at 0 says that its index does not.
+    """
+    counted, zero, links = set(ranges), set[str](), list[set[str]]()
+    places: dict[tuple[str, int], set[str]] = {}
+    for tree in (part for sides in equations for part in walk(sides)):
+        if isinstance(tree, Name):
+            for k, place in enumerate(tree.below):
+                places.setdefault((tree.base, k), set()).add(to_word(place))
+        if isinstance(tree, Relation):
+            compared = (tree.first, *(side for _, side in tree.rest))
+            links.append({to_word(part) for part in walk(compared)})
+        if not isinstance(tree, Big):
+            continue
+        for below in tree.below:
+            match below:
+                case Relation(Name() as name, (("==", Number(start)),)):
+                    (counted if start == "1" else zero).add(to_word(name))
+            if isinstance(below, Relation) or tree.above is not None:
+                links.append({to_word(part) for part in walk((below, tree.above or below))})
+    starts = {left.base for left, _ in equations if isinstance(left, Name) and left.label == "0"}
+    for left, _ in equations:
+        if isinstance(left, Name) and left.base in starts and len(left.below) == 1:
+            counted |= {to_word(left.below[0])}
+    links += places.values()
+    indices = {word for link in links for word in link if word[:1].isalpha()} - numbers
+    counted &= indices | {*ranges}
+    while also := {
+        word for link in links if link & counted for word in (link & indices) - counted - zero
+    }:
+        counted |= also
+    return counted
 
 
 def choose(
@@ -299,7 +414,7 @@ def choose(
             "latex-ambiguous",
             f"the equations can be read in {len({*open_ways})} ways",
             facts=[f"{k}. {way.splitlines()[-1]}" for k, way in enumerate(open_ways[:SHOWN], 1)],
-            help="write more of the indices of the tensors: X_{bi}, W_{de}",
+            help="write more indices of the tensors, X_{bi}, or how far one runs: index i < N",
         )
     if misfit is None:
         raise refuse(

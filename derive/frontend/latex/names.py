@@ -6,7 +6,17 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from derive.frontend.latex.tree import Big, Name, Number, Tree, walk
+from derive.frontend.latex.tree import (
+    DOTS,
+    Big,
+    Call,
+    Name,
+    Number,
+    Tree,
+    has_label,
+    is_label,
+    walk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +34,7 @@ class Shapes:
     indices: Mapping[str, str] = field(default_factory=dict)
     lines: tuple[str, ...] = ()  # declarations in the notation, as they are
     returned: tuple[str, ...] = ()  # likewise what the results are
+    renamed: Mapping[str, str] = field(default_factory=dict)  # sizes whose names tensors have
 
     def find(self, name: str) -> tuple[str, ...] | None:
         """The extents of a tensor."""
@@ -36,6 +47,47 @@ class Shapes:
         """The names of all sizes."""
         every = (*self.tensors.values(), *self.families.values(), self.indices.values())
         return {word for shape in every for e in shape for word in re.findall(r"[^\W\d]\w*", e)}
+
+
+def complete(
+    shapes: Shapes, equations: Sequence[tuple[Tree, Tree]], ranges: Mapping[str, Tree]
+) -> Shapes:
+    r"""The shapes with what the equations tell of them.
+
+    `i = 1, \ldots, n` and `\mathrm{Concat}(h_1, \ldots, h_n)` tell extents of indices; a shape of
+    `W_i` with an index i of a left side is one for each i; a size does not have a tensor's name.
+    """
+    targets = [left for left, _ in equations if isinstance(left, Name)]
+    extents = {index: to_word(end) for index, end in ranges.items()}
+    for part in (part for sides in equations for part in walk(sides)):
+        if not isinstance(part, Call) or part.function != "concat":
+            continue
+        *others, last = part.arguments
+        if isinstance(last, Name) and any(isinstance(o, Name) and o.base in DOTS for o in others):
+            series = (left for left in targets if left.base == last.base and len(left.below) == 1)
+            extents |= {to_word(left.below[0]): to_word(last.below[-1]) for left in series}
+    extents = {index: extent for index, extent in extents.items() if index and extent}
+    taken = {left.base for left in targets} | {*shapes.tensors}
+    clashes = sorted((shapes.sizes | {*extents.values()}) & taken)
+    renamed = {size: size.upper() if size.islower() else f"N_{size}" for size in clashes}
+
+    def rename(extent: str) -> str:
+        return re.sub(r"[^\W\d]\w*", lambda size: renamed.get(size[0], size[0]), extent)
+
+    indices = {index: rename(extent) for index, extent in {**extents, **shapes.indices}.items()}
+    bound = {to_word(place) for left in targets for place in left.below}
+    tensors: dict[str, tuple[str, ...]] = {}
+    for name, shape in shapes.tensors.items():
+        stem, _, label = name.rpartition("_")
+        alike = [other for other in shapes.tensors if other.rpartition("_")[0] == stem]
+        is_each = stem and label in bound and len(label) == 1 and label.islower()
+        own = tuple(map(rename, shape))
+        if is_each and len(alike) == 1 and label in indices:
+            tensors[stem] = (indices[label], *own)
+        else:
+            tensors[name] = own
+    families = {name: tuple(map(rename, shape)) for name, shape in shapes.families.items()}
+    return replace(shapes, tensors=tensors, families=families, indices=indices, renamed=renamed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +111,6 @@ def to_word(tree: Tree | None) -> str:
             return ""
 
 
-def is_label(word: str) -> bool:
-    """Does a word look like part of a name, and not like an index or a number?"""
-    return bool(word) and (word[0].isupper() or (len(word) > 1 and not word.isdigit()))
-
-
 class Names:
     """What the names of a text mean."""
 
@@ -81,6 +128,9 @@ class Names:
                 self.sizes |= {*map(to_word, walk(part.above))} - indices
         self.numbers = self.sizes | shapes.scalars
         targets = [left for left, _ in equations if isinstance(left, Name)]
+        # `\\sigma^2 = ..` defines a tensor of its own.
+        square = Number("2")
+        self.squares = {left.base for left in targets if left.above == square}
         # With `h_t` beside it `h_0` is an entry of h.
         self.indexed = {left.base for left in targets if left.below and not left.label.isdigit()}
         self.defined: set[str] = set()
@@ -94,6 +144,8 @@ class Names:
 
     def resolve(self, name: Name, *, is_target: bool = False) -> Read:
         """Which tensor or number a name is. `x_1` is x1 where neither is declared."""
+        if name.base in self.squares and name.above == Number("2"):
+            name = replace(name, base=f"{name.base}_squared", above=None)
         digits = re.fullmatch(r"(\w*[^\W\d_])(\d+)", name.base)
         if digits and not self.is_known(name.base) and self.is_known(f"{digits[1]}_{digits[2]}"):
             name = replace(name, base=f"{digits[1]}_{digits[2]}")
@@ -116,8 +168,7 @@ class Names:
         is_number = label.isdigit() and name.base not in self.indexed
         if is_number and (is_target or self.is_known(f"{name.base}{label}")):
             return Read(f"{name.base}{label}", (), power, is_transposed)
-        is_word = len(name.below) == 1 and is_label(label)
-        if is_word and (is_target or not self.is_known(name.base)):
+        if has_label(name) and (is_target or not self.is_known(name.base)):
             return Read(below, (), power, is_transposed)
         if name.base in self.sizes and label:
             return Read(name.base, (), power)  # `D_z`: the extent D of z

@@ -9,19 +9,25 @@ Laws:
 - What is written at a tensor once stands at the same of its places everywhere.
 - A function is taken elementwise; a softmax or another word without an index runs over the last
   axis of the vector or matrix, and where there is none over the index that is written last.
-- A sum that starts at 1 counts from 1: its index, and every number that stands as a place with it,
-  is one less in the notation.
+- A sum that starts at 1 counts from 1: its index, what is compared with it or stands alone at the
+  same place of a tensor, and every number that stands as a place with it, is one less in the
+  notation.
+- Powers, quotients and functions of a vector are those of its elements; a product of such a vector
+  and another needs its sign.
+- A concatenation is read where it meets a vector or a matrix: the sum of the products of its parts.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
+from derive.errors import refuse
 from derive.frontend.latex.names import TRANSPOSED, Names, Read, to_word
 from derive.frontend.latex.tree import (
+    DOTS,
     Big,
     Bracket,
     Call,
@@ -37,66 +43,28 @@ from derive.frontend.latex.tree import (
     Tree,
     walk,
 )
+from derive.frontend.latex.values import (
+    ATOM,
+    FACTOR,
+    TERM,
+    Axis,
+    Choice,
+    Layout,
+    MisfitError,
+    Value,
+    to_polynomial,
+    write_linear,
+)
 from derive.ir.functions import FUNCTIONS, ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-ANY, TERM, FACTOR, ATOM = range(4)  # how tightly a text holds together
+# Norms over the axes of a vector or matrix.
+_NORMS = dict.fromkeys(("norm", "norm_2", "norm_F"), "norm[{}]({})")
+_NORMS |= {"norm_1": "sum[{}](abs({}))", "norm_oo": "max[{}](abs({}))"}
+_CONCATENATED = "a concatenation stands where no product takes its parts"
 _MARK = re.compile(r"<(\d+)>")  # an index that has no name yet
-
-
-class MisfitError(Exception):
-    """The equations cannot be read so; `token` is where."""
-
-    def __init__(
-        self, says: str, token: Token | None = None, help: str = "", *, of_extents: bool = False
-    ) -> None:
-        super().__init__(says)
-        self.token, self.help, self.of_extents = token, help, of_extents
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """An axis of a vector or a matrix: its extent, and its index as a mark."""
-
-    extent: str
-    mark: int
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """The text of a part, its axes, and the indices that it has besides."""
-
-    text: str
-    holds: int = ATOM
-    axes: tuple[Axis, ...] = ()
-    free: tuple[str, ...] = ()
-    is_row: bool | None = None  # of a vector
-
-    def within(self, holds: int) -> str:
-        """The text, in parentheses where it holds less than its place asks for."""
-        return self.text if self.holds >= holds else f"({self.text})"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Where written indices stand, how many axes each tensor has left, and what vectors are."""
-
-    places: Mapping[str, tuple[int, ...]]
-    axes: Mapping[str, int]
-    extents: Mapping[str, str]  # of the indices that are written
-    has_rows: bool = True
-    is_strict: bool = True  # no product of two rows, which people write for the inner product
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The extents of a tensor, which of its places are written, and how many axes come last."""
-
-    extents: tuple[str, ...]
-    written: tuple[int, ...]
-    axes: int
 
 
 class Reading:
@@ -114,6 +82,7 @@ class Reading:
         self.pools: dict[str, list[str]] = {}  # the indices of axes, by their extent
         self.marks: dict[int, str] = {}  # extents
         self.same: dict[int, int] = {}
+        self.parts: set[int] = set()  # marks of parts of a concatenation
         self.taken = {*names.sizes, *names.defined, *names.shapes.tensors, *names.shapes.scalars}
         self.taken |= {word for word in names.words if len(word) == 1}
         self.order = [
@@ -162,6 +131,8 @@ class Reading:
                 if not free:
                     pool.append(self.name_index(self.marks[root]))
                 names[root] = free[0] if free else pool[-1]
+            if int(found[1]) in self.parts:  # it stands at a place that goes further
+                self.limits[names[root]] = self.marks[root]
         return _MARK.sub(lambda found: names[self.root(int(found[1]))], line)
 
     def write(self, left: Tree, right: Tree) -> str:
@@ -172,6 +143,8 @@ class Reading:
         places = [self.write_place(place) for place in read.places]
         scope = frozenset(map(to_word, walk(read.places))) - {*self.names.sizes, ""}
         value = self.read(right, scope)
+        if _CONCATENATED in value.text:
+            raise MisfitError(_CONCATENATED, help="multiply it by a vector or a matrix")
         every = list(places)
         inside = [i for i in self.batch.values() if i in value.free and i not in places]
         for index in sorted(inside, key=lambda i: self.order.index(self.extents[i])):
@@ -181,6 +154,10 @@ class Reading:
         extents = [self.extents.get(place, "") for place in every]
         extents += [axis.extent for axis in value.axes]
         written = tuple(k for k, place in enumerate(every) if place not in inside)
+        stated = self.names.shapes.find(read.name)
+        if stated is not None and not value.axes:  # the same number everywhere
+            value = replace(value, axes=tuple(map(self.mark, stated[len(every) :])))
+            extents += stated[len(every) :]
         self.layouts[read.name] = Layout(tuple(extents), written, len(value.axes))
         every += [f"<{axis.mark}>" for axis in value.axes]
         target = f"{read.name}[{','.join(every)}]" if every else read.name
@@ -192,7 +169,11 @@ class Reading:
             return self.layouts[name]
         extents = self.names.shapes.find(name)
         if extents is None:
-            raise MisfitError(f"{name} is read before it is defined")
+            advice = f"say its shape: {name}: [T, N]"
+            raise MisfitError(f"{name} is read before it is defined", help=advice)
+        if name in self.names.defined:  # a recurrence reads what it defines
+            rest = max(len(extents) - written, 0)
+            return Layout(extents, tuple(range(written)), rest)
         self.used[name] = None
         if written == len(extents):
             return Layout(extents, tuple(range(written)), 0)
@@ -288,9 +269,16 @@ class Reading:
             value = Value(read.name)
         elif read.name == "delta" and len(read.places) > 1 and not self.names.is_known("delta"):
             return Value(f"[{' == '.join(map(self.write_place, read.places))}]")
+        elif read.name == "e" and not self.names.is_known("e") and read.power is not None:
+            power = self.read(read.power, scope)
+            return replace(power, text=f"exp({power.text})", holds=ATOM)
+        elif read.name in self.names.squares:
+            says = f"{read.name} is defined by its square"
+            raise MisfitError(says, name.token, f"write \\sqrt{{{read.name}^2}}")
         elif is_bare and not self.names.is_known(read.name):
             says = f"{read.name} is not declared"
             advice = f"declare it: {read.name}: [N, M], or scalar {read.name}"
+            advice += f"; a function is defined: {read.name}(x) = .."
             raise MisfitError(says, name.token, advice)
         else:
             value = self.read_tensor(read, name)
@@ -318,12 +306,12 @@ class Reading:
     def read_power(self, base: Value, exponent: Tree, scope: frozenset[str]) -> Value:
         """A number to a power."""
         value = self.read(exponent, scope)
-        if base.axes:
-            says = "a power of a vector or a matrix is not read"
+        if len(base.axes) > 1 or value.axes:  # of a vector it is that of its elements
+            says = "a power of a matrix is not read"
             raise MisfitError(says, help="write its indices, or \\odot for elements")
-        return Value(
-            f"{base.within(ATOM)}**{value.within(ATOM)}", FACTOR, (), (*base.free, *value.free)
-        )
+        text = f"{base.within(ATOM)}**{value.within(ATOM)}"
+        free = (*base.free, *value.free)
+        return Value(text, FACTOR, base.axes, free, base.is_row, bool(base.axes))
 
     def read_sum(self, terms: Sequence[tuple[str, Value]]) -> Value:
         """Terms of the same axes, and numbers beside them."""
@@ -342,20 +330,27 @@ class Reading:
                 f" {sign} {term}" if text else term if sign == "+" else f"-{value.within(FACTOR)}"
             )
             free += value.free
-        return Value(text, TERM, whole.axes, tuple(dict.fromkeys(free)), whole.is_row)
+        is_curved = any(value.is_curved or len(value.axes) < len(whole.axes) for _, value in terms)
+        return Value(text, TERM, whole.axes, tuple(dict.fromkeys(free)), whole.is_row, is_curved)
 
     def multiply(self, one: Value, sign: str, other: Value) -> Value:
         """The product of numbers, vectors and matrices, or of their elements."""
+        if one.parts or other.parts:
+            return self.multiply_parts(one, sign, other)
         free = tuple(dict.fromkeys((*one.free, *other.free)))
         if sign == "/":
-            if other.axes:
-                raise MisfitError("a vector or a matrix stands in a denominator")
+            if len(other.axes) > 1 or (len(one.axes) > 1 and other.axes):
+                raise MisfitError("a matrix stands in a quotient with a vector or a matrix")
+            for pair in zip(one.axes, other.axes, strict=False):  # vectors by their elements
+                self.join(*pair)
             text = f"{one.within(FACTOR)} / {other.within(ATOM)}"
-            return Value(text, FACTOR, one.axes, free, one.is_row)
+            is_row = one.is_row if one.axes else other.is_row
+            return Value(text, FACTOR, one.axes or other.axes, free, is_row)
         text = f"{one.within(FACTOR)} * {other.within(FACTOR if '/' not in other.text else ATOM)}"
         a, b = one.axes, other.axes
         if not a or not b:
-            return Value(text, FACTOR, a or b, free, one.is_row if a else other.is_row)
+            along = one if a else other
+            return Value(text, FACTOR, a or b, free, along.is_row, along.is_curved)
         if sign == "odot":
             if len(a) != len(b):
                 raise MisfitError("elements of a vector and of a matrix are multiplied")
@@ -367,6 +362,9 @@ class Reading:
             return Value(text, FACTOR, (a[0], b[0]), free)
         if sign == "otimes":
             raise MisfitError("the outer product of matrices is not read", help="write the indices")
+        if of_vectors and one.is_row == other.is_row and (one.is_curved or other.is_curved):
+            advice = "write \\odot for their elements, ^T for the inner product"
+            raise MisfitError("two vectors are multiplied", help=advice)
         if of_vectors and sign != "cdot" and one.is_row == other.is_row and self.choice.is_strict:
             raise MisfitError("two vectors of one kind are multiplied")
         if (len(a) < len(b) and not one.is_row) or (len(b) < len(a) and other.is_row):
@@ -376,10 +374,69 @@ class Reading:
         is_row = len(a) == 1 if len(left) == 1 else None
         return Value(f"sum[<{b[0].mark}>]({text})", ATOM, left, free, is_row)
 
+    def multiply_parts(self, one: Value, sign: str, other: Value) -> Value:
+        """A concatenation and a vector or matrix: the sum of the products of the parts."""
+        whole, given = (one, other) if one.parts else (other, one)
+        if given.parts or sign not in {"", "cdot"} or not given.axes:
+            raise MisfitError(_CONCATENATED, help="multiply it by a vector or a matrix")
+        place = 0 if whole is one else -1
+        axis = given.axes[place]
+        if to_polynomial(axis.extent) != to_polynomial(whole.axes[-1].extent):
+            says = f"an extent {axis.extent} meets an extent {whole.axes[-1].extent}"
+            raise MisfitError(says, of_extents=True)
+        terms: list[tuple[str, Value]] = []
+        for part, index, start in whole.parts:
+            inside = f"{start} + <{part.axes[-1].mark}>" if start else f"<{part.axes[-1].mark}>"
+            axes = list(given.axes)
+            axes[place] = part.axes[-1]
+            text = given.text.replace(f"<{axis.mark}>", inside)
+            along = replace(given, text=text, axes=tuple(axes))
+            pair = (part, along) if whole is one else (along, part)
+            term = self.multiply(pair[0], sign, pair[1])
+            free = tuple(i for i in term.free if i != index)
+            summed = replace(term, text=f"sum[{index}]({term.text})", holds=ATOM, free=free)
+            terms.append(("+", summed if index else term))
+        return self.read_sum(terms)
+
+    def read_concat(self, call: Call, scope: frozenset[str]) -> Value:
+        """Vectors one after the other; with dots there is one for each value of an index."""
+        first, last = call.arguments[0], call.arguments[-1]
+        parts: list[tuple[Value, str, str]] = []
+        extents: list[str] = []
+        if not any(isinstance(each, Name) and each.base in DOTS for each in call.arguments):
+            for each in call.arguments:
+                value = self.read(each, scope)
+                parts.append((value, "", " + ".join(extents)))
+                extents.append(value.axes[-1].extent if value.axes else "")
+        elif isinstance(first, Name) and isinstance(last, Name) and len(last.below) == 1:
+            extent = self.names.shapes.renamed.get(to_word(last.below[0]), to_word(last.below[0]))
+            index = self.name_index(extent)
+            series = replace(first, below=(Name(index, first.token),), label=index)
+            value = self.read(series, scope | {index})
+            inside = value.axes[-1].extent if value.axes else ""
+            parts.append((value, index, f"{index}*{inside}"))
+            extents.append(f"{extent}*{inside}")
+        if not parts or any(not value.axes for value, _, _ in parts):
+            advice = "write \\mathrm{Concat}(h_1, \\ldots, h_H) of vectors or matrices"
+            raise MisfitError("a concatenation is of vectors", call.token, advice)
+        whole = parts[0][0]
+        for value, _, _ in parts:
+            if len(value.axes) != len(whole.axes) or value.is_row != whole.is_row:
+                raise MisfitError("what is concatenated is not of one kind", call.token)
+            for left, right in zip(whole.axes[:-1], value.axes[:-1], strict=True):
+                self.join(left, right)
+        axes = (*whole.axes[:-1], self.mark(" + ".join(extents)))
+        bound = {index for _, index, _ in parts}
+        free = dict.fromkeys(i for value, _, _ in parts for i in value.free if i not in bound)
+        self.parts |= {value.axes[-1].mark for value, _, _ in parts}
+        return Value(_CONCATENATED, ATOM, axes, tuple(free), whole.is_row, parts=tuple(parts))
+
     def read_call(self, call: Call, scope: frozenset[str]) -> Value:
         """A function of elements, or a word over an index or an axis."""
         word, below = call.function, call.below
-        is_norm = word == "norm" and not below  # of a matrix it runs over both axes
+        if word == "concat":
+            return self.read_concat(call, scope)
+        is_norm = word.startswith("norm") and not below  # of a matrix it runs over both axes
         if word not in ROWS or is_norm or (len(call.arguments) > 1 and word in FUNCTIONS):
             return self.read_function(call, [self.read(each, scope) for each in call.arguments])
         if len(call.arguments) != 1:
@@ -405,30 +462,43 @@ class Reading:
 
     def read_function(self, call: Call, values: Sequence[Value]) -> Value:
         """A function of elements, a norm or a trace."""
-        word, (first, *rest) = call.function, values
+        word, first = call.function, max(values, key=lambda value: len(value.axes))
         free = tuple(dict.fromkeys(i for value in values for i in value.free))
         marks = ", ".join(f"<{axis.mark}>" for axis in first.axes)
-        if word == "norm" and first.axes:
-            return Value(f"norm[{marks}]({first.text})", ATOM, (), free)
-        if word == "trace" and len(first.axes) > 1:
+        body = " * ".join(value.within(FACTOR) for value in values)
+        is_matrix = len(first.axes) > 1
+        if word == "inner" and not any(value.axes for value in values):
+            return Value(body, FACTOR, (), free)
+        if word.startswith("norm") and is_matrix and word not in {"norm", "norm_F"}:
+            says = "of the norms of a matrix the Frobenius norm is read"
+            raise refuse("latex-form", says, help="write \\|A\\|_F, or the sum")
+        if first.axes and word in _NORMS:
+            return Value(_NORMS[word].format(marks, first.text), ATOM, (), free)
+        if word == "trace" and is_matrix:
             self.join(*first.axes)
             return Value(f"sum[<{first.axes[0].mark}>]({first.text})", ATOM, (), free)
-        if word not in FUNCTIONS:
+        if word not in FUNCTIONS and word != "inner":
             says = f"there is no function {word} here"
             advice = "define it in an equation before, or write it out"
-            if word in {"norm", "trace"}:
+            if word == "trace" or word.startswith("norm"):
                 says = f"the {word} needs a vector or a matrix, and no axis is left here"
                 advice = "declare the shapes, or write the sum"
             raise MisfitError(says, call.token, advice)
-        for value in rest:
+        for value in values:
+            if len(value.axes) not in {0, len(first.axes)}:
+                raise MisfitError(f"{word} of a vector and a matrix", call.token)
             for left, right in zip(first.axes, value.axes, strict=False):
                 self.join(left, right)
+        if word == "inner":
+            if not all(value.axes for value in values):
+                raise MisfitError("the inner product of a vector and a number", call.token)
+            return Value(f"sum[{marks}]({body})", ATOM, (), free)
         if word == "mod":
             return Value(" % ".join(value.within(ATOM) for value in values), FACTOR, (), free)
         if word == "floor" and first.holds == FACTOR and first.text.count(" / ") == 1:
             return Value(first.text.replace(" / ", " // "), FACTOR, first.axes, free)
         text = f"{word}({', '.join(value.text for value in values)})"
-        return Value(text, ATOM, first.axes, free, first.is_row)
+        return Value(text, ATOM, first.axes, free, first.is_row, bool(first.axes))
 
     def read_big(self, big: Big, scope: frozenset[str]) -> Value:
         """A sum or a product over what stands below its sign."""
@@ -545,7 +615,8 @@ class Reading:
             counted = self.first & {*terms} or (has_first and not terms)
             return write_linear(terms, number - 1 if counted else number)
         value = self.read(tree, _EVERY)
-        if self.first & {*value.free}:
+        is_entry = isinstance(tree, Name) and tree.below  # it counts as it is declared
+        if self.first & {*value.free} and not is_entry:
             says = "a place is no sum of indices that count from 1"
             raise MisfitError(says, help="let the sums start at 0")
         return value.text
@@ -593,15 +664,3 @@ class _Every(frozenset[str]):
 
 _EVERY = _Every()
 _NOWHERE = Token("word", "", 0, 0)
-
-
-def write_linear(terms: Mapping[str, int], number: int) -> str:
-    """The text of multiples of names and a number."""
-    text = ""
-    for name, factor in terms.items():
-        part = name if abs(factor) == 1 else f"{abs(factor)}*{name}"
-        sign = "-" if factor < 0 else "+"
-        text += f" {sign} {part}" if text else f"-{part}" if factor < 0 else part
-    if number or not text:
-        text += f" {'-' if number < 0 else '+'} {abs(number)}" if text else str(number)
-    return text

@@ -1,6 +1,7 @@
 r"""LaTeX taken apart: the lines of a text, and the tree of each equation.
 
-    equation  = sum "=" sum
+    line      = equation (("," | ";") equation)*
+    equation  = (sum | name "(" sum ("," sum)* ")") "=" sum | name "=" number "," \ldots "," sum
     sum       = ["-"] product (("+" | "-") product)*
     product   = factor (["\cdot" | "\odot" | "/" | ..] factor)*
     factor    = atom ("^" group | "_" group)*
@@ -15,16 +16,16 @@ part of the name, a power) depends on what is declared, so it is kept as it is w
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from derive.errors import Mark, refuse
+from derive.errors import DeriveError, Mark, refuse
 from derive.ir.functions import FUNCTIONS, ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from derive.errors import DeriveError
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def map_parts(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
     return replace(tree, **{each.name: visit(getattr(tree, each.name)) for each in fields(tree)})
 
 
-_SPACES = r"\s|\\[ ,;:!]|~|\\text(?:rm)?\{\s*(?:if|for|when|otherwise|else)\s*\}"
+_SPACES = r"\s|\\[ ,;:!]|~|\\text(?:rm)?\{\s*(?:if|for|when|otherwise|else|where|with)\s*\}"
 _LAYOUT = r"quad|qquad|displaystyle|limits|nonumber|notag|bigl?|bigr|Bigl?|Bigr|left|right"
 _TOKEN = re.compile(
     rf"(?P<space>(?:{_SPACES}|\\(?:{_LAYOUT})(?![A-Za-z])\.?)+)|(?P<number>\d+(?:\.\d+)?)"
@@ -182,12 +183,35 @@ _CLOSING = {
     "\\lfloor": "\\rfloor",
     "\\lvert": "\\rvert",
 }
+_MARKS = {"*": "star", "\\star": "star", "\\ast": "star", "\\dagger": "dagger"}  # above a name
+_SEPARATORS = {",", ";", "|", "\\|", "\\mid"}  # of the arguments of a function that is defined
+_DEFINES = {"=", ":", "\\coloneqq", "\\equiv"}
+DOTS = {"ldots", "dots", "cdots"}
 _BIG = {"\\sum": "sum", "\\prod": "prod"}
 # Functions by the command or the word that people write, capitals and lines aside.
 WORDS = {name.replace("_", ""): name for name in (*FUNCTIONS, *ROWS)}
 WORDS |= {"ln": "log", "arctan": "atan", "arcsin": "asin", "arccos": "acos", "swish": "silu"}
+WORDS |= {"concat": "concat", "concatenate": "concat"}
 WORDS |= {"average": "mean", "variance": "var", "tr": "trace", "trace": "trace", "sgn": "sign"}
 _END = "\\end{cases}"
+
+
+def is_label(word: str) -> bool:
+    """Does a word look like part of a name, and not like an index or a number?"""
+    return word[:1].isalpha() and (word[0].isupper() or len(word) > 1)
+
+
+def has_label(name: Name) -> bool:
+    """Is what stands below the name part of it? Capitals side by side are one word."""
+    return is_label(name.label) and (len(name.below) == 1 or name.label.isupper())
+
+
+def name_function(name: Name) -> tuple[str, tuple[Tree, ...]]:
+    """The word of a function, with what is a label of it, and its places."""
+    is_part = has_label(name)
+    above = name.above.base if isinstance(name.above, Name) else ""
+    word = "_".join(filter(None, (name.base, above, name.label if is_part else "")))
+    return word, () if is_part else name.below
 
 
 def find_function(word: str) -> str | None:
@@ -198,13 +222,22 @@ def find_function(word: str) -> str | None:
 class Reader:
     """The tokens of one line, and how far they are read."""
 
-    def __init__(self, line: str, words: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        line: str,
+        words: frozenset[str] = frozenset(),
+        functions: frozenset[str] = frozenset(),
+    ) -> None:
         for sign, command in _UNICODE.items():
             line = line.replace(sign, f"{command} " if command[0] == "\\" else command)
         self.line = line
         self.words = words  # names of several letters
+        self.functions = functions  # names that an equation defines with arguments
+        self.ranges: dict[str, Tree] = {}  # by an index that counts from 1, how far it goes
         self.tokens = list(self._split())
         self.place = 0
+        self.is_list = False  # inside brackets, whose parts double lines separate
+        self.bars = 0  # that are open: absolute values, norms, and lists whose parts they separate
 
     def _split(self) -> list[Token]:
         found: list[Token] = []
@@ -245,19 +278,70 @@ class Reader:
         self.place += 1
         return token
 
-    def read_equation(self) -> tuple[Tree, Tree]:
-        """Both sides."""
-        left = self.read_sum()
-        while self.peek() in {":", "\\coloneqq", "\\equiv"}:
-            self.take()
-        if self.peek() == "=":
-            self.take()
-        right = self.read_sum()
+    def read_equations(self) -> list[tuple[Tree, Tree]]:
+        r"""Both sides of each equation; a range `i = 1, \ldots, n` is kept beside them."""
+        found: list[tuple[Tree, Tree]] = []
+        while not found or self.peek() in {",", ";", "."}:
+            if found:
+                self.take()
+            left = self.read_left()
+            while self.peek() in _DEFINES:
+                self.take()
+            right = self.read_sum()
+            ahead = [token.text for token in self.tokens[self.place : self.place + 3]]
+            if (
+                isinstance(left, Name)
+                and ahead[:1] == [","]
+                and ahead[1:2]
+                and ahead[1].lstrip("\\") in DOTS
+            ):
+                self.place += 2 + (ahead[2:] == [","])
+                if right != Number("1"):
+                    raise self.refuse("a range starts at 1", left.token, "write i = 1, \\ldots, n")
+                self.ranges[left.base] = self.read_sum()
+            else:
+                found.append((left, right))
         if self.peek():
             token = self.take()
             advice = "write one equation a line" if token.text in _RELATIONS else ""
             raise self.refuse(f"{token.text} is not read here", token, advice)
-        return left, right
+        return found
+
+    def read_left(self) -> Tree:
+        """A tensor, or a function that is defined: a name with arguments in parentheses."""
+        start = self.place
+        tree = self.read_factor()
+        if isinstance(tree, Name) and self.peek() == "(":
+            return self._read_defined(tree)
+        if isinstance(tree, (Name, Call)) and self.peek() in _DEFINES:
+            return tree
+        self.place = start
+        return self.read_sum()
+
+    def find_functions(self) -> set[str]:
+        """The functions that the line defines."""
+        found: set[str] = set()
+        places = (k + 1 for k, token in enumerate(self.tokens) if token.text in {",", ";", "."})
+        for self.place in (0, *places):
+            with suppress(DeriveError):
+                left = self.read_left()
+                if isinstance(left, Call) and self.peek() in _DEFINES:
+                    found.add(left.function)
+        self.place = 0
+        return found
+
+    def _read_defined(self, name: Name) -> Call:
+        """The call of a function that the text defines; its places are those of the function."""
+        self.take("(")
+        self.bars += 1
+        arguments = [self.read_sum()]
+        while self.peek() in _SEPARATORS:
+            self.take()
+            arguments.append(self.read_sum())
+        self.bars -= 1
+        self.take(")")
+        word, places = name_function(name)
+        return Call(word, name.token, tuple(arguments), places)
 
     def read_relation(self) -> Tree:
         """A condition, or a sum where no sign makes it one."""
@@ -309,11 +393,14 @@ class Reader:
 
     def _starts_factor(self) -> bool:
         text = self.peek()
-        if not text or text in _RELATIONS or text in _LOGIC or text in {"and", "or", "|"}:
+        if not text or text in _RELATIONS or text in _LOGIC or text in {"and", "or"}:
             return False
+        if text == "|":
+            return not self.bars
         if text.startswith("\\"):
             ends = {_END, "\\\\", "\\in", "\\rfloor", "\\rvert", "\\}", "\\mid", "\\rVert"}
-            ends |= {"\\|", "\\bmod", "\\to", "\\quad", "\\ldots", "\\dots"}
+            ends |= {"\\|", "\\Vert"} if self.bars or self.is_list else set()
+            ends |= {"\\rangle", "\\bmod", "\\to", "\\quad", "\\ldots", "\\dots"}
             return text not in ends
         return text[0].isalnum() or text in {"(", "[", "{"}
 
@@ -328,6 +415,15 @@ class Reader:
                 tree = Name(f"{tree.base}_prime", tree.token, tree.above, tree.below, tree.label)
                 continue
             sign = self.take()
+            texts = [token.text for token in self.tokens[self.place : self.place + 5]]
+            is_upper = texts[:2] == ["{", "("] and texts[3:] == [")", "}"] and texts[2].isalnum()
+            if sign.text == "^" and isinstance(tree, Name) and not tree.below and is_upper:
+                self.place += len(texts)  # `x^{(b)}`: an index, or a number of the name
+                place = Name(texts[2], self.tokens[self.place - 3])
+                base = f"{tree.base}_{texts[2]}" if texts[2].isdigit() else tree.base
+                places = () if texts[2].isdigit() else (place,)
+                tree = Name(base, tree.token, tree.above, places)
+                continue
             if sign.text == "^":
                 exponent = self._read_group(self.read_sum)
                 is_first = isinstance(tree, Name) and tree.above is None
@@ -339,10 +435,17 @@ class Reader:
                 base = tree.base if isinstance(tree, Name) else ""
                 if isinstance(tree, Name) and tree.below and tree.label:
                     base += tree.label if tree.label.isdigit() else f"_{tree.label}"  # `{W_Q}_{d}`
-                elif not isinstance(tree, Name) or tree.below:
+                elif not isinstance(tree, Name):
                     raise self.refuse("a subscript belongs to a name", sign, "put it at the name")
                 below, label = self._read_places()
-                tree = Name(base, tree.token, tree.above, below, label)
+                kept = tree.below if base == tree.base else ()
+                tree = Name(base, tree.token, tree.above, (*kept, *below), label)
+        if (
+            isinstance(tree, Name)
+            and self.peek() == "("
+            and name_function(tree)[0] in self.functions
+        ):
+            return self._read_defined(tree)
         return tree
 
     def _read_group(self, read: Callable[[], Tree]) -> Tree:
@@ -353,6 +456,14 @@ class Reader:
             self.take("}")
             return tree
         token = self.tokens[self.place] if self.place < len(self.tokens) else None
+        if token is not None and token.text in _MARKS:
+            self.take()
+            return Name(_MARKS[token.text], token)
+        if token is not None and token.kind == "number" and token.text.isdigit():
+            middle = token.start + 1  # `\\frac12`: one digit without braces
+            rest = Token("number", token.text[1:], middle, token.end)
+            token = Token("number", token.text[0], token.start, middle)
+            self.tokens[self.place : self.place + 1] = [token, rest] if rest.text else [token]
         if token is not None and token.kind in {"number", "word"}:
             self.take()
             return Number(token.text) if token.kind == "number" else Name(token.text, token)
@@ -369,6 +480,7 @@ class Reader:
         self.take()
         places: list[Tree] = []
         sign = ""
+        self.bars += 1
         while self.peek() != "}":
             tree = self.read_relation()
             inside = tree.factors if isinstance(tree, Product) else (("", tree),)
@@ -377,6 +489,7 @@ class Reader:
             # After a colon `i = 0` is a condition, and no place to start at.
             places += [Logic("and", (tree,))] if sign not in {"", ","} else found
             sign = self.take().text if self.peek() in {",", ":", "\\mid", "|"} else ""
+        self.bars -= 1
         self.take("}")
         if len(places) == 1 and isinstance(places[0], Name) and not places[0].below:
             return tuple(places), places[0].base
@@ -396,19 +509,35 @@ class Reader:
             case _, "(" | "{" | "\\{" | "[" | "\\lfloor" | "\\lvert":
                 return self._read_within(token)
             case _, "|":
+                self.bars += 1
                 body = self.read_sum()
+                self.bars -= 1
                 self.take("|")
                 return Call("abs", token, (body,))
             case _, "\\|" | "\\Vert" | "\\lVert":
                 return self._read_norm(token)
+            case _, "\\langle":
+                first = self.read_sum()
+                self.take(",")
+                second = self.read_sum()
+                self.take("\\rangle")
+                return Call("inner", token, (first, second))
             case "command", command:
                 return self._read_command(command, token)
         raise self.refuse(f"{token.text} is not read here", token)
 
     def _read_within(self, opened: Token) -> Tree:
         """What stands between parentheses, braces or brackets."""
-        tree = self.read_relation()
+        outside, self.bars, self.is_list = self.bars, 0, opened.text == "["
+        parts = [self.read_relation()]
+        while opened.text == "[" and self.peek() in {"\\|", "\\Vert", ";"}:
+            self.take()
+            parts.append(self.read_sum())
+        self.bars, self.is_list = outside, False
         self.take(_CLOSING[opened.text])
+        tree = parts[0]
+        if len(parts) > 1:
+            return Call("concat", opened, tuple(parts))
         if opened.text == "\\lfloor":
             return Call("floor", opened, (tree,))
         if opened.text == "\\lvert":
@@ -418,15 +547,19 @@ class Reader:
         return Bracket(tree) if is_truth else tree
 
     def _read_norm(self, opened: Token) -> Tree:
+        self.bars += 1
         body = self.read_sum()
+        self.bars -= 1
         closing = self.take()
         if closing.text not in {"\\|", "\\Vert", "\\rVert"}:
             raise self.refuse(f"\\| is missing before {closing.text}", closing)
         if self.peek() == "_":
             self.take()
             order = self._read_group(self.read_sum)
-            if order != Number("2"):
-                raise self.refuse("of norms the one of order 2 is read", closing, "write the sum")
+            word = order.text if isinstance(order, Number) else getattr(order, "base", "")
+            if word not in {"1", "2", "F", "oo"}:
+                raise self.refuse("of norms 1, 2, F and \\infty are read", closing, "write the sum")
+            return Call(f"norm_{word}", opened, (body,))
         return Call("norm", opened, (body,))
 
     def _read_call(self, word: str, token: Token) -> Tree:
@@ -464,6 +597,8 @@ class Reader:
             return Product((("", over), ("/", under)))
         if command == "\\sqrt":
             return self._read_root(token)
+        if command == "\\arg" and self.peek() in {"\\max", "\\min"}:
+            return self._read_call(f"arg{self.take().text[1:]}", token)
         if command in _BIG:
             return self._read_big(_BIG[command], token)
         if command == "\\begin{cases}":
@@ -480,7 +615,7 @@ class Reader:
         if function is not None and word != "pi" and word not in self.words:
             return self._read_call(function, token)
         if word.isalpha():
-            return Name(word, token)
+            return Name(f"{word}_" if iskeyword(word) else word, token)
         raise self.refuse(f"{command} is not read", token)
 
     def _read_root(self, token: Token) -> Tree:
@@ -507,16 +642,20 @@ class Reader:
 
     def _read_font(self, word: str, token: Token) -> Tree:
         """A name in braces: its letters are one word."""
-        if self.peek() == "*":
-            self.take()
-        braced = re.compile(r"\s*\{([^{}]*)\}").match(self.line, token.end)
+        end = self.take().end if self.peek() == "*" else token.end
+        braced = re.compile(r"\s*\{([^{}]*)\}").match(self.line, end)
         if braced is None:
             letter = self.take()
             name = letter.text.lstrip("\\")
         else:
-            name = re.sub(r"\\_|[\s-]+", "_", braced[1].strip()).replace("\\", "")
+            name = re.sub(r"\\_|[\s-]+", "_", re.sub(r"\\[,;:! ]", "", braced[1]).strip()).replace(
+                "\\", ""
+            )
             while self.place < len(self.tokens) and self.tokens[self.place].start < braced.end():
                 self.place += 1
+        if word == "mathbb" and name == "E":
+            advice = "write the mean as a sum, \\frac{1}{N} \\sum_{n=1}^{N}, or with its weights"
+            raise self.refuse("an expectation says not over what it runs", token, advice)
         if (word == "mathbb" and name == "1") or (word == "mathbf" and name == "1"):
             return self._read_indicator(token)
         if not re.fullmatch(r"\w+", name):
@@ -527,7 +666,7 @@ class Reader:
             return self._read_call(function, token)
         named = Name(name, token)
         if len(name) > 1 and self.peek() == "(" and name not in self.words:
-            return Call(name, token, self._read_arguments())
+            return self._read_defined(named)
         return named
 
     def _read_indicator(self, token: Token) -> Tree:
