@@ -12,9 +12,10 @@ r"""From LaTeX to a formula: equations as in a paper, with the shapes of their t
 
 Prose beside equations in `$..$`, `\[..\]` or an environment is passed over. A shape is a line like
 those above, one of the notation (`int t[B] < V`, `scalar eps = 1e-5`), or
-`W \in \mathbb{R}^{D \times E}`; of `W_i`, with i an index of a left side, it is that of each. Of a tensor whose indices are all written none is needed: index i
-then has the extent I. Indices that are not written are found by their extents; where more than one
-way to read the equations is left, all are listed, and the person has to choose.
+`W \in \mathbb{R}^{D \times E}`; of `W_i`, with i an index of a left side, it is the shape of each.
+Of a tensor whose indices are all written none is needed: index i then has the extent I. Indices
+that are not written are found by their extents; where more than one way to read the equations is
+left, all are listed, and the person has to choose.
 """
 
 from __future__ import annotations
