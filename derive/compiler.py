@@ -17,6 +17,7 @@ from derive.formulas import read_formula
 from derive.frontend.system import refuse_depth, to_system
 from derive.ir.nodes import Call, Index, Number, ScalarInput, Size, Tensor
 from derive.ir.polynomial import Polynomial, evaluate_extent
+from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
 from derive.ir.walk import find_all_indices, find_sizes, walk
 from derive.plan.backward import plan_passes
@@ -88,7 +89,7 @@ class Built:
         """What was done on the way from the formula to the plan, and what it changed of costs."""
         from derive.plan.derivation import find_derivation
 
-        if self.plan.scans:
+        if find_groups(self.system):
             raise refuse(
                 "not-yet",
                 "the derivation of a recurrence cannot be told yet",

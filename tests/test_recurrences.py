@@ -217,6 +217,7 @@ def test_the_gradient_of_a_recurrence_recurs_the_other_way(name):
     text = TABLE[name][0]
     built, back = build(text), build(gradient(parse(text)))
     assert back.judge().agrees
+    assert build(text, backward=True).judge().agrees
     sizes = choose_sizes(built.system, count=1)[0]
     values = draw_inputs(built.system, sizes, 1)
     leaves = {

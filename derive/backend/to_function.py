@@ -33,6 +33,7 @@ from derive.backend.to_module import (
     write_body,
     write_docstring,
     write_header,
+    write_recur,
 )
 from derive.backend.to_torch import to_python
 from derive.ir.nodes import ScalarInput, Tensor
@@ -99,7 +100,8 @@ def to_function(passes: Passes, system: System, name: str, header: Header) -> st
         f'{sign(forward, "_forward")}\n{INDENT}"""{words}"""\n{_indent(body)}\n',
         _write_backward(passes, system, given),
     ]
-    return "\n\n".join([*functions, *filter(None, (check, RANGE_CHECK if ranges else ""))])
+    more = (check, RANGE_CHECK if ranges else "", write_recur((forward, backward)))
+    return "\n\n".join([*functions, *filter(None, more)])
 
 
 def _is_in(size: str, lines: Sequence[str]) -> bool:
@@ -272,7 +274,7 @@ def _write_backward(passes: Passes, system: System, given: Sequence[str]) -> str
 def _find_wanted(plan: Plan, flags: Sequence[str]) -> Mapping[str, str]:
     """The condition under which each step is wanted, where it is not always.
 
-    What a loop cuts into blocks is always there.
+    What a loop cuts into blocks, and all that is read where something recurs, is always there.
     """
     found: dict[str, set[int]] = {}
     every = set(range(len(flags)))
@@ -282,6 +284,12 @@ def _find_wanted(plan: Plan, flags: Sequence[str]) -> Mapping[str, str]:
     for tile in plan.tiles:
         for _, op in tile.sliced:
             found.update((name, set(every)) for name in find_reads(op))
+    for scan in plan.scans:
+        loop = plan.steps[scan.first : scan.last + 1]
+        ops = [step.op for step in loop] + [op for _, op, _ in scan.sliced]
+        ops += [op for each in scan.carried for op in (*each.first, each.made)]
+        names = {step.name for step in loop}.union(*map(find_reads, ops))
+        found.update((name, set(every)) for name in names)
     before = None
     while before != found:
         before = {name: set(numbers) for name, numbers in found.items()}

@@ -47,6 +47,7 @@ from derive.plan.ops import (
     walk_ops,
 )
 from derive.plan.plan import find_subscripts
+from derive.plan.scans import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -58,10 +59,6 @@ if TYPE_CHECKING:
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
 WIDE = ("zero", "one", "empty", "lowest")  # the starts of running sums and of what scales them
 INNER = WIDTH - 2 * len(INDENT)  # and of its loop
-# Places of a recurrence that run one after the other: shorter chunks take more work, longer ones
-# more launches where all is small. From 1 to 8192 values a place of 4096, one thread, none of 4,
-# 16, 32 was faster by more than a sixth.
-CHUNK = 8
 REASONS = {  # of a start that is not what one expects
     "lowest": "# not -inf: a block of nothing but -inf has weights of 0 then, not nan",
     "empty": "# 0 / 1 where there is nothing to sum",
@@ -494,7 +491,13 @@ def _write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
     lines += [f"{INDENT}{line}" for line in turn]
     for each in scan.carried:
         kept = f"{each.each}[{each.skipped}:]" if each.skipped else each.each
-        lines += fit_assignment(each.name, f"torch.stack({kept}, dim={each.axis})", OUTER)
+        stacked = f"torch.stack({kept}, dim={each.axis})"
+        if each.skipped or not each.first:  # torch stacks no empty list
+            shape = ", ".join(to_python(extent) for extent in each.shape)
+            own = "" if printer.dtype == f"{printer.like}.dtype" else f", dtype={printer.dtype}"
+            empty = f"{printer.like}.new_empty(({shape}{',' * (len(each.shape) == 1)}){own})"
+            stacked += f" if {to_python(scan.index.extent)} else {empty}"
+        lines += fit_assignment(each.name, stacked, OUTER)
     return lines
 
 

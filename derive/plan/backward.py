@@ -18,6 +18,7 @@ from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
 from derive.plan.build import make_plan
+from derive.plan.scans import fix_chunks, open_recurrences
 from derive.plan.search import find_plan
 from derive.plan.steps import free_name
 
@@ -74,7 +75,8 @@ def plan_passes(
 
     def time(names: tuple[str, ...]) -> float:
         pair = cut(system, gradients, names)
-        plans = [make_plan(each, sizes, cells=request.cells) for each in pair]
+        opened = (open_recurrences(each)[0] for each in pair)
+        plans = [make_plan(each, sizes, cells=request.cells) for each in opened]
         return sum(plan.find_time(request.machine) for plan in plans)
 
     least = time(kept)
@@ -82,7 +84,9 @@ def plan_passes(
         fewer = tuple(each for each in kept if each != name)
         if (seconds := time(fewer)) <= least:
             kept, least = fewer, seconds
-    forward, backward = (find_plan(s, sizes, request) for s in cut(system, gradients, kept))
+    forward, backward = (
+        fix_chunks(find_plan(s, sizes, request)) for s in cut(system, gradients, kept)
+    )
     read = {tensor.name for tensor in backward.system.inputs}
     used = tuple(name for name in kept if name in read)
     return Passes(forward, backward, gradients, used, *names)
@@ -93,11 +97,11 @@ def cut(system: System, gradients: System, kept: tuple[str, ...]) -> tuple[Syste
     made = {each.target.tensor.name: each.target.tensor for each in gradients.equations}
     needed = {tensor.name for tensor in gradients.results}
     equations: list[Equation] = []
-    for equation in reversed(gradients.equations):
-        name = equation.target.tensor.name
-        if name in needed and name not in kept:
-            equations.insert(0, equation)
-            needed |= {each.tensor.name for each in find_accesses(equation.value)}
+    made_here = [e for e in gradients.equations if e.target.tensor.name not in kept]
+    while len(equations) < len(
+        equations := [e for e in made_here if e.target.tensor.name in needed]
+    ):  # those that recur read what later ones define
+        needed |= {each.tensor.name for e in equations for each in find_accesses(e.value)}
     used = [name for name in kept if name in needed]
     inputs = (*gradients.inputs, *(made[name] for name in used))
     whole = replace(gradients, inputs=inputs, equations=tuple(equations))

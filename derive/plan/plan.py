@@ -114,7 +114,8 @@ class Plan:
     def chunks(self) -> dict[str, Index]:
         """The keywords of linear recurrences, and the index that each runs over."""
         ops = [step.op for step in self.steps]
-        return {op.chunk: op.index for op in ops if isinstance(op, Recur)}
+        found = (op for op in ops if isinstance(op, Recur) and not op.chunk.isdigit())
+        return {op.chunk: op.index for op in found}
 
     def count_flops(self, step: Step) -> Polynomial:
         """Those of one step, in all blocks together."""

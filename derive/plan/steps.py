@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from derive.ir.nodes import MINUS_ONE, Index, Mul, Pow, Size
+from derive.ir.nodes import MINUS_ONE, Expr, Index, Mul, Pow, Size
 from derive.ir.polynomial import Polynomial
 from derive.plan.ops import (
     Along,
@@ -73,6 +73,7 @@ class Carried:
     before: tuple[tuple[str, int], ...]  # names in a turn, and how many turns before they were made
     skipped: int  # of the first that are no part of the tensor
     axis: int
+    shape: tuple[Expr, ...]  # of all values together
 
 
 @dataclass(frozen=True, slots=True)
