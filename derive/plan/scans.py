@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ from derive.ir.nodes import (
 from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import Recurrence, find_groups, find_recurrence, turn_upward
 from derive.ir.walk import (
+    find_accesses,
     find_all_indices,
     find_free,
     map_children,
@@ -171,7 +173,10 @@ class _Opener:
             for lag in (recurrence.find_lag(access),)
             if lag
         }
-        values = self._start()
+        values = None
+        if (told := strip_starts(recurrence)) is not None:
+            values, starts = told
+            self._begin_all(starts)
         if len(own) == 1 and (linear := self._split(values)) is not None:
             loop.linear, loop.made = linear, {linear.target.tensor: linear.target.tensor}
             return self.outside
@@ -211,7 +216,7 @@ class _Opener:
         """
         (equation,) = self.recurrence.equations
         target, name = equation.target, equation.target.tensor.name
-        parts = self._find_slope(values[0] if values else equation.value, target)
+        parts = find_slope(values[0] if values else equation.value, self.recurrence)
         if parts is None or self.lags != {(target.tensor, 1)}:
             return None
         others = self._others(target)
@@ -240,41 +245,6 @@ class _Opener:
             self.chunks[self.recurrence.index.name] = chunk
         return Linear(target, decay, added, start, chunk, low >= -1 and high <= 1)
 
-    def _find_slope(self, expr: Expr, target: Access) -> tuple[Expr, Expr] | None:
-        """(the factor of what recurs, the rest), where the expression is linear in it."""
-        if not self._recurs(expr):
-            return ZERO, expr
-        match expr:
-            case Access():
-                is_diagonal = self._others(expr) == self._others(target)
-                return (ONE, ZERO) if is_diagonal and self.recurrence.find_lag(expr) == 1 else None
-            case Add(terms):
-                parts = [self._find_slope(term, target) for term in terms]
-                found = [part for part in parts if part is not None]
-                if len(found) < len(parts):
-                    return None
-                slopes, rests = zip(*found, strict=True)
-                return _add(slopes), _add(rests)
-            case Mul(factors):
-                recurring = [k for k, factor in enumerate(factors) if self._recurs(factor)]
-                inner = self._find_slope(factors[recurring[0]], target)
-                if inner is None or len(recurring) > 1:
-                    return None
-
-                def multiply(part: Expr) -> Expr:
-                    k = recurring[0]
-                    left = (*factors[:k], *((part,) if part is not ONE else ()), *factors[k + 1 :])
-                    return ZERO if part is ZERO else Mul(left) if len(left) > 1 else left[0]
-
-                return multiply(inner[0]), multiply(inner[1])
-            case Where(condition, then, other) if not self._recurs(condition):
-                one, two = self._find_slope(then, target), self._find_slope(other, target)
-                if one is None or two is None:
-                    return None
-                slope, rest = (Where(condition, a, b) for a, b in zip(one, two, strict=True))
-                return slope, rest if one[1] is not two[1] else one[1]
-        return None
-
     def _without(self, tensor: Tensor, name: str) -> Tensor:
         axis = self.loop.axes[tensor]
         shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
@@ -292,45 +262,6 @@ class _Opener:
         made = self._without(tensor, self.name(name))
         self.loop.first.setdefault(tensor, []).append(made)
         self.outside.append(Equation(Access(made, self._others(self._target(tensor))), value))
-
-    def _start(self) -> list[Expr] | None:
-        """The values of the equations without what stands before the first place, if it is told.
-
-        where(t - 1 < 0, h0[f], h[t - 1,f])  becomes  h[t - 1,f], and h0 the first of its values.
-        """
-        index = self.recurrence.index
-        starts: dict[tuple[Tensor, int], Expr] = {}
-        is_whole = True
-
-        def strip(expr: Expr) -> Expr:
-            match expr:
-                case Where(Compare("<", place, bound), start, Access() as read) if (
-                    bound is ZERO and read.tensor in self.own
-                ):
-                    lag = self.recurrence.find_lag(read)
-                    others, target = self._others(read), self._others(self._target(read.tensor))
-                    is_plain = all(isinstance(p, Index) for p in others)
-                    if not lag or not is_plain or len({*others}) < len(others):
-                        return expr
-                    if read.places[self.loop.axes[read.tensor]] is not place:
-                        return expr
-                    for turn in range(lag):
-                        at: dict[Expr, Expr] = {index: Number(Fraction(turn))}
-                        value = rewrite_bottom_up(substitute(start, at), _settle)
-                        new: dict[Expr, Expr] = dict(zip(others, target, strict=True))
-                        starts.setdefault((read.tensor, lag - turn), substitute(value, new))
-                    return read
-            return expr
-
-        values = []
-        for equation in self.recurrence.equations:
-            value = _map_down(equation.value, strip)
-            is_whole = is_whole and not _is_conditioned(value, self.recurrence.index)
-            values.append(value)
-        if not is_whole or any((tensor, lag) not in starts for tensor, lag in self.lags):
-            return None
-        self._begin_all(starts)
-        return values
 
     def _begin_all(self, starts: Mapping[tuple[Tensor, int], Expr]) -> None:
         """What stands before the first place; what nothing reads may be anything finite."""
@@ -442,6 +373,91 @@ class _Opener:
         made = Tensor(self.name(f"{self.here.tensor.name}_in"), tuple(i.extent for i in axes))
         self.outside.append(Equation(Access(made, axes), expr))
         return self._slice(Access(made, axes))
+
+
+def find_slope(expr: Expr, recurrence: Recurrence) -> tuple[Expr, Expr] | None:
+    """(the factor of what stands one place before, the rest), where the one equation is linear."""
+    target = recurrence.equations[0].target
+    find = partial(find_slope, recurrence=recurrence)
+    if not _reads(expr, target.tensor):
+        return ZERO, expr
+    match expr:
+        case Access(_, places):
+            axis = target.places.index(recurrence.index)
+            others = (*places[:axis], *places[axis + 1 :])
+            is_diagonal = others == (*target.places[:axis], *target.places[axis + 1 :])
+            return (ONE, ZERO) if is_diagonal and recurrence.find_lag(expr) == 1 else None
+        case Add(terms):
+            found = [part for part in map(find, terms) if part is not None]
+            if len(found) < len(terms):
+                return None
+            slopes, rests = zip(*found, strict=True)
+            return _add(slopes), _add(rests)
+        case Mul(factors):
+            first, *more = (k for k, each in enumerate(factors) if _reads(each, target.tensor))
+            inner = find(factors[first])
+            if inner is None or more:
+                return None
+            before, after = factors[:first], factors[first + 1 :]
+            slope, rest = (multiply(*before, part, *after) for part in inner)
+            return slope, rest
+        case Where(condition, then, other) if not _reads(condition, target.tensor):
+            one, two = find(then), find(other)
+            if one is None or two is None:
+                return None
+            slope, rest = (Where(condition, a, b) for a, b in zip(one, two, strict=True))
+            return slope, rest if one[1] is not two[1] else one[1]
+    return None
+
+
+def _reads(expr: Expr, tensor: Tensor) -> bool:
+    return any(isinstance(part, Access) and part.tensor is tensor for part in walk(expr))
+
+
+def multiply(*factors: Expr) -> Expr:
+    """Their product, without what changes nothing."""
+    left = tuple(each for each in factors if each is not ONE)
+    return ZERO if ZERO in left else Mul(left) if len(left) > 1 else (left or (ONE,))[0]
+
+
+def strip_starts(
+    recurrence: Recurrence,
+) -> tuple[list[Expr], dict[tuple[Tensor, int], Expr]] | None:
+    """The values of the equations without what stands before the first place, and that.
+
+    where(t - 1 < 0, h0[f], h[t - 1,f])  becomes  h[t - 1,f], and h0 what stands one place before.
+    None where it is not told, or a condition on the index is left.
+    """
+    index, starts = recurrence.index, dict[tuple[Tensor, int], Expr]()
+    targets = {equation.target.tensor: equation.target.places for equation in recurrence.equations}
+
+    def strip(expr: Expr) -> Expr:
+        match expr:
+            case Where(Compare("<", place, bound), start, Access(tensor, places) as read) if (
+                bound is ZERO and tensor in targets
+            ):
+                lag, axis = recurrence.find_lag(read), recurrence.find_axis(tensor)
+                others = [p for k, p in enumerate(places) if k != axis]
+                is_plain = all(isinstance(p, Index) for p in others)
+                if not lag or not is_plain or len({*others}) < len(others):
+                    return expr
+                new: dict[Expr, Expr] = dict(zip(places, targets[tensor], strict=True))
+                new.pop(places[axis])
+                for turn in range(lag if places[axis] is place else 0):
+                    at: dict[Expr, Expr] = {index: Number(Fraction(turn))}
+                    value = rewrite_bottom_up(substitute(start, at), _settle)
+                    value = substitute(value, new)
+                    if starts.setdefault((tensor, lag - turn), value) is not value:
+                        return expr
+                return read if places[axis] is place else expr
+        return expr
+
+    values = [_map_down(equation.value, strip) for equation in recurrence.equations]
+    read = [access for value in values for access in find_accesses(value)]
+    lags = {(a.tensor, recurrence.find_lag(a) or 0) for a in read if a.tensor in targets}
+    if any(lag and (tensor, lag) not in starts for tensor, lag in lags):
+        return None
+    return None if any(_is_conditioned(value, index) for value in values) else (values, starts)
 
 
 def _is_conditioned(expr: Expr, index: Index) -> bool:
