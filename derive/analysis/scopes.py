@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from derive.analysis.extents import find_broadcast, say_extent
 from derive.analysis.places import fills_once
 from derive.errors import Diagnostic
-from derive.ir.nodes import Access, Along, Equation, Expr, Index, Reduce, System
+from derive.ir.functions import ROWS
+from derive.ir.nodes import TRUE, Access, Along, Equation, Expr, Index, Reduce, System
 from derive.ir.polynomial import is_same_extent
 from derive.ir.recurrences import find_start
 from derive.ir.text import find_free_marks, find_marks, to_count, to_text, write_extent
@@ -127,9 +128,11 @@ def _find_binding_mistakes(
                     yield _bound_again(expr, index, equation, system)
                 inner.add(index.name)
             yield from _find_absent(expr, kind, bound, equation)
-        case Along(kind, index, _, _):
-            inner = scope | {index.name}
-            yield from _find_absent(expr, kind, (index,), equation)
+            yield from _find_matrix_mistakes(expr, bound, equation)
+        case Along(kind):
+            inner = scope | {index.name for index in expr.indices}
+            yield from _find_absent(expr, kind, expr.indices, equation)
+            yield from _find_matrix_mistakes(expr, expr.indices, equation)
     for child in find_children(expr):
         yield from _find_binding_mistakes(child, equation, inner, system)
 
@@ -160,6 +163,30 @@ def _find_absent(
                 (f"{to_text(expr.body)} holds {_list(find_free(expr.body))}",),
                 f"name an index of it, or leave {kind}[{index.name}] out",
             )
+
+
+def _find_matrix_mistakes(
+    expr: Reduce | Along, indices: tuple[Index, ...], equation: Equation
+) -> Iterator[Diagnostic]:
+    """A function of a matrix that is not square, or of some of its entries alone."""
+    if not ROWS[expr.kind].is_matrix:
+        return
+    rows, columns = indices
+    if not is_same_extent(rows.extent, columns.extent):
+        yield Diagnostic(
+            "matrix-not-square",
+            f"{expr.kind}[{rows.name}, {columns.name}] is of a square matrix",
+            find_marks(equation, expr, columns),
+            tuple(f"{i.name} has extent {write_extent(i.extent)}" for i in indices),
+            f"give {rows.name} and {columns.name} one extent",
+        )
+    if expr.condition is not TRUE:
+        yield Diagnostic(
+            "matrix-condition",
+            f"{expr.kind} takes all entries of its matrix",
+            find_marks(equation, expr, expr.condition),
+            help=f"write {expr.kind}[{rows.name}, {columns.name}](where(.., .., 0))",
+        )
 
 
 def _list(indices: tuple[Index, ...]) -> str:
@@ -196,7 +223,7 @@ def _find_free_use(expr: Expr, index: Index) -> Access | Along | None:
             return None
         case Access(_, places) if index in places:
             return expr
-        case Along(_, kept, _, _) if kept is index:
+        case Along() if index in expr.indices:
             return expr
     found = (_find_free_use(child, index) for child in find_children(expr))
     return next((use for use in found if use is not None), None)

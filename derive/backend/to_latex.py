@@ -142,8 +142,8 @@ def _write(expr: Expr) -> tuple[str, int]:
             )
         case Reduce(kind, bound, condition, body):
             return _write_function(kind, bound, condition, body), ATOM
-        case Along(kind, index, condition, body):
-            return _write_function(kind, (index,), condition, body), ATOM
+        case Along(kind, _, condition, body):
+            return _write_function(kind, expr.indices, condition, body), ATOM
         case _:
             return _write_condition(expr)
 

@@ -196,6 +196,8 @@ class Printer:
                 return self._apply(function, args)
             case ops.Reduction():
                 return self._reduction(op), ATOM
+            case ops.Along(kind, arg, _, columns) if columns is not None:
+                return f"torch.{ROWS[kind].torch}({self.text(arg)})", ATOM
             case ops.Along("cumsum", arg, _):
                 return f"{self.text(arg, ATOM)}.cumsum({len(axes_of(arg)) - 1})", ATOM
             case ops.Along(kind, arg, _):
@@ -356,6 +358,8 @@ class Printer:
         axes = axes_of(op.arg)
         places = sorted(axes.index(i) for i in op.over)
         text = self.text(op.arg, ATOM)
+        if ROWS[op.kind].is_matrix:
+            return f"torch.{ROWS[op.kind].torch}({text})"
         if op.kind == "prod":
             for place in reversed(places):
                 text += f".prod({place})"

@@ -40,7 +40,6 @@ from derive.frontend.text.extents import Indices
 from derive.frontend.text.lines import Source, match_call, span, split_statements, walk_in_order
 from derive.frontend.text.names import (
     FUNCTION_WORDS,
-    LINEAR_ALGEBRA,
     PLACED,
     RESERVED,
     Names,
@@ -322,7 +321,7 @@ def _claim_bound(names: Names, line: EquationLine | FunctionLine) -> None:
     hidden = _find_hidden(line)
     for node in walk_in_order(line.value if isinstance(line, EquationLine) else line.body):
         call = match_call(node)
-        if call is None or call.word not in {*BINDING, *KEEPING, *LINEAR_ALGEBRA}:
+        if call is None or call.word not in {*BINDING, *KEEPING}:
             continue
         for part in call.brackets or ():
             if not isinstance(part, ast.Name) or part.id in hidden:

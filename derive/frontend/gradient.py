@@ -394,11 +394,18 @@ class _Reverse:
                 self.carry(body, inner.times(rest))
             case "argmax":
                 return
+            case "det" | "logdet":
+                turned: dict[Expr, Expr] = dict(zip(again, reversed(bound), strict=True))
+                inverse = substitute(Along("inverse", again[0], TRUE, other, again[1]), turned)
+                self.carry(body, inner.times(inverse, *((result,) if expr.kind == "det" else ())))
             case kind:
                 raise _refuse(f"{kind} has no derivative in the notation")
 
     def carry_along(self, expr: Along, flow: _Flow) -> None:
         index, made = expr.index, self.known(expr)
+        if expr.kind == "inverse":
+            self.carry_inverse(expr, flow)
+            return
         inner = flow.where(expr.condition)
         (other,), (value, there, where, held) = self.copy(
             (index,), flow.value, made, expr.condition, all_of(*flow.conditions)
@@ -417,6 +424,17 @@ class _Reverse:
             case kind:
                 raise _refuse(f"{kind} has no derivative in the notation")
         self.carry(expr.body, self.keep(replace(inner, value=value), expr.body))
+
+    def carry_inverse(self, expr: Along, flow: _Flow) -> None:
+        """To A[i, j] there flows - sum[p, q](Y[p, i] * g[p, q] * Y[j, q]) for the inverse Y."""
+        made = self.known(expr)
+        rows, columns = expr.indices
+        (p, q), (given, held) = self.copy(expr.indices, flow.value, all_of(*flow.conditions))
+        left = substitute(made, {rows: p, columns: rows})
+        right = substitute(made, {rows: columns, columns: q})
+        value = Reduce("sum", (p, q), held, multiply(MINUS_ONE, left, given, right))
+        inner = replace(flow, value=value, conditions=())
+        self.carry(expr.body, self.keep(inner, expr.body))
 
     def keep(self, flow: _Flow, expr: Expr) -> _Flow:
         """The flow as a tensor of its own, where more than one tensor is told it."""

@@ -92,6 +92,7 @@ class Reduction:
     name: str
     definition: str = ""  # of x over j
     keeps: bool = False  # does its index stay free
+    is_matrix: bool = False  # of a matrix: over two indices, its rows and its columns
     left_out: str = ""  # the entry that counts for nothing; none: entries are counted
     nothing: str = "nan"  # what it is of no entry
     sympy: str = ""  # the class under another name
@@ -348,6 +349,21 @@ REDUCTIONS: tuple[Reduction, ...] = (
         spellings="log_softmax", examples=("x[B, S]: x.log_softmax(-1)",)),
     Reduction("cumsum", keeps=True, left_out="0", nothing="0", spellings="cumsum",
         examples=("x[B, S]: x.cumsum(1)", "x[B, S]; bool m[B, S]: x * m.cumsum(1)")),
+    # of a square matrix; the first index counts the rows, the second the columns
+    Reduction("det", is_matrix=True, torch="linalg.det", nothing="1", latex=r"\det",
+        spellings="linalg_det det", says="the determinant of the matrix in rows i and columns j",
+        examples=("x[B, S, S]: torch.linalg.det(x)", "x[S, S]: x.det()")),
+    Reduction("logdet", "log(det[j](x))", is_matrix=True, torch="logdet", nothing="0",
+        spellings="logdet", latex=r"\log\det", says="the logarithm of the determinant",
+        examples=("x[S, S]; y[S, S]: torch.logdet(x @ x.T + y @ y.T)",)),
+    Reduction("inverse", keeps=True, is_matrix=True, torch="linalg.inv",
+        spellings="linalg_inv inverse",
+        says="the entry in row i and column j of the inverse of the matrix in rows i and columns j",
+        examples=("x[B, S, S]: torch.linalg.inv(x)", "x[S, S]: x.inverse()")),
+    Reduction("cholesky", keeps=True, is_matrix=True, torch="linalg.cholesky",
+        spellings="linalg_cholesky cholesky",
+        says="the entry in row i and column j of the lower triangle L with L L^T = x",
+        examples=("x, y[S, S]: torch.linalg.cholesky(x @ x.T + y @ y.T)",)),
     # other ways to write them
     Reduction("amax", "max[j](x)", is_kept=False),
     Reduction("amin", "min[j](x)", is_kept=False),

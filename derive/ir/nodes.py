@@ -6,8 +6,9 @@
           | Call(function, arguments)              exp(x), floordiv(i, r), mod(i, n), clip(x, a, b)
           | Where(condition, then, other)          lazy: the branch not taken has no say
           | Reduce(kind, bound, condition, body)   kind: sum prod max min mean var sample_var
-                                                         logsumexp argmax
+                                                         logsumexp argmax det logdet
           | Along(kind, index, condition, body)    kind: softmax log_softmax cumsum; keeps its index
+          | Along(kind, rows, TRUE, body, columns) kind: inverse cholesky; keeps both
     cond  = Truth(value) | Compare(relation, left, right) | Access(Boolean tensor, places)
           | And(parts) | Or(parts) | Not(part)
 
@@ -183,12 +184,21 @@ class Reduce:
 
 @node
 class Along:
-    """A function along an index that stays free; entries where the condition fails have no part."""
+    """A function along an index that stays free; entries where the condition fails have no part.
+
+    One of a matrix has its rows along the index, its columns along another that stays free too.
+    """
 
     kind: str
     index: Index
     condition: Expr
     body: Expr
+    columns: Index | None = None
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        """The indices that it runs along."""
+        return (self.index,) if self.columns is None else (self.index, self.columns)
 
 
 @node

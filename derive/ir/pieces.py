@@ -134,8 +134,8 @@ def _write(expr: Expr) -> tuple[Pieces, int]:
                     (", correction=1)", None),
                 ], ATOM
             return [(kind, None), *head, *_parens((body,))], ATOM
-        case Along(kind, index, condition, body):
-            return [(kind, None), *_over((index,), condition), *_parens((body,))], ATOM
+        case Along(kind, _, condition, body):
+            return [(kind, None), *_over(expr.indices, condition), *_parens((body,))], ATOM
         case _:
             return _write_condition(expr)
 

@@ -78,8 +78,8 @@ def map_children(expr: Expr, act: Callable[[Expr], Expr]) -> Expr:
             return Where(act(condition), act(then), act(other))
         case Reduce(kind, bound, condition, body):
             return Reduce(kind, bound, act(condition), act(body))
-        case Along(kind, index, condition, body):
-            return Along(kind, index, act(condition), act(body))
+        case Along(kind, index, condition, body, columns):
+            return Along(kind, index, act(condition), act(body), columns)
         case Compare(relation, left, right):
             return Compare(relation, act(left), act(right))
         case Not(part):
@@ -135,7 +135,7 @@ def _find_free(expr: Expr, known: dict[Expr, tuple[Index, ...]]) -> tuple[Index,
         for child in find_children(expr):
             found |= dict.fromkeys(_find_free(child, known))
         if isinstance(expr, Along):
-            found[expr.index] = None
+            found |= dict.fromkeys(expr.indices)
         for index in find_bound(expr):
             found.pop(index, None)
         known[expr] = tuple(found)
@@ -193,30 +193,34 @@ def _substitute_reduce(expr: Reduce, new: Mapping[Expr, Expr]) -> Expr:
 
 def _substitute_along(expr: Along, new: Mapping[Expr, Expr]) -> Expr:
     inner = _find_relevant(expr, new)
-    kept = new.get(expr.index, expr.index)
-    if not isinstance(kept, Index):
-        raise ValueError(f"{expr.index.name} of {expr.kind} can only become another index")
     coming = {index.name for fresh in inner.values() for index in find_free(fresh)}
     staying = {
         index.name
         for part in (expr.condition, expr.body)
         for index in find_free(part)
-        if index is not expr.index and index not in inner
+        if index not in expr.indices and index not in inner
     }
-    if kept.name in coming or (kept is not expr.index and kept.name in staying):
-        raise ValueError(f"{kept.name} would be captured by {expr.kind}[{kept.name}]")
-    if kept is not expr.index:
-        inner[expr.index] = kept
+    along: list[Index] = []
+    for index in expr.indices:
+        kept = new.get(index, index)
+        if not isinstance(kept, Index):
+            raise ValueError(f"{index.name} of {expr.kind} can only become another index")
+        is_taken = kept.name in coming or kept in along
+        if is_taken or (kept is not index and kept.name in staying):
+            raise ValueError(f"{kept.name} would be captured by {expr.kind}[{kept.name}]")
+        along.append(kept)
+        if kept is not index:
+            inner[index] = kept
     if not inner:
         return expr
     done: dict[Expr, Expr] = {}
     condition, body = (_substitute(part, inner, done) for part in (expr.condition, expr.body))
-    return Along(expr.kind, kept, condition, body)
+    return Along(expr.kind, along[0], condition, body, *along[1:])
 
 
 def _find_relevant(expr: Reduce | Along, new: Mapping[Expr, Expr]) -> dict[Expr, Expr]:
     """What of a substitution reaches into a binder: free there, and none of its indices bound."""
-    bound = expr.bound if isinstance(expr, Reduce) else (expr.index,)
+    bound = expr.bound if isinstance(expr, Reduce) else expr.indices
     free = {*find_free(expr.condition), *find_free(expr.body)}
     inside = {*walk(expr.condition), *walk(expr.body)}
     return {
@@ -240,8 +244,8 @@ def _find_names(expr: Expr) -> set[str]:
                 names.add(name)
             case Reduce(_, bound):
                 names |= {name for index in bound for name in _find_names(index)}
-            case Along(_, index):
-                names |= _find_names(index)
+            case Along():
+                names |= {name for index in here.indices for name in _find_names(index)}
     return names
 
 
@@ -282,8 +286,8 @@ def find_indices(expr: Expr) -> tuple[Index, ...]:
                 found.append(here)
             case Reduce(_, bound, _, _):
                 found += bound
-            case Along(_, index, _, _):
-                found.append(index)
+            case Along():
+                found += here.indices
     return tuple(found)
 
 
@@ -313,8 +317,8 @@ def _sizes_in(expr: Expr) -> Iterator[Size]:
                 yield from _sizes_in(extent)
             case Reduce(_, bound, _, _):
                 yield from (size for index in bound for size in _sizes_in(index.extent))
-            case Along(_, index, _, _):
-                yield from _sizes_in(index.extent)
+            case Along():
+                yield from (size for index in part.indices for size in _sizes_in(index.extent))
             case _:
                 continue
 

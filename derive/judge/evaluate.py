@@ -521,6 +521,8 @@ _LEFT_OUT = {word: float(row.left_out.replace("oo", "inf") or 0) for word, row i
 
 def _reduce(evaluator: Evaluator, expr: Reduce) -> Grid:
     """The body reduced over its bound indices wherever the condition holds."""
+    if ROWS[expr.kind].is_matrix:
+        return _apply_to_matrix(evaluator, expr, expr.bound)
     if expr.kind == "sum" and expr.condition == TRUE:
         return _sum(evaluator, expr.body, expr.bound)
     body, mask, free = _spread_rows(evaluator, expr.bound, expr.condition, expr.body)
@@ -623,10 +625,23 @@ def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[Index, ...]) 
     return _multiply_grids(evaluator, grids)
 
 
+def _apply_to_matrix(
+    evaluator: Evaluator, expr: Reduce | Along, indices: tuple[Index, ...]
+) -> Grid:
+    """A function of the matrix that the body is over its rows and columns."""
+    import torch
+
+    body, _, free = _spread_rows(evaluator, indices, TRUE, expr.body)
+    found = attrgetter(ROWS[expr.kind].torch)(torch)(body)
+    return Grid(found, (*free, *indices) if isinstance(expr, Along) else free)
+
+
 def _reduce_along(evaluator: Evaluator, expr: Along) -> Grid:
     """softmax, log_softmax or cumsum along an index; entries left out have no part."""
     import torch
 
+    if expr.columns is not None:
+        return _apply_to_matrix(evaluator, expr, expr.indices)
     body, mask, free = _spread_rows(evaluator, (expr.index,), expr.condition, expr.body)
     order = (*free, expr.index)
     if not body.is_floating_point():  # integers, of an argmax or of a tensor of them

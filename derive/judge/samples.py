@@ -267,8 +267,8 @@ def _find_loops(expr: Expr, loops: tuple[Index, ...]) -> Iterator[tuple[Expr, tu
             yield expr, loops
         case Reduce(_, bound, _, _):
             loops = (*loops, *bound)
-        case Along(_, index, _, _):
-            loops = loops if index in loops else (*loops, index)
+        case Along():
+            loops = (*loops, *(index for index in expr.indices if index not in loops))
     for child in find_children(expr):
         yield from _find_loops(child, loops)
 
@@ -314,12 +314,44 @@ def draw_inputs(
 
     generator = torch.Generator().manual_seed(seed)
     inputs: dict[str, Any] = {}
+    definite = _find_definite(system)
     for entry in system.inputs:
         if isinstance(entry, ScalarInput):
             inputs[entry.name] = _draw_scalar(entry, seed, generator)
         else:
             inputs[entry.name] = _draw_tensor(entry, sizes, generator, dtype, empty_row)
+            for one, other in definite.get(entry.name, ()):
+                diagonal = inputs[entry.name].diagonal(dim1=one, dim2=other)
+                diagonal += 3 * diagonal.shape[-1]
     return inputs | {entry.name: sizes[entry.name] for entry in system.sizes}
+
+
+@lru_cache(maxsize=16)
+def _find_definite(system: System) -> Mapping[str, tuple[tuple[int, int], ...]]:
+    """The places of square tensors that a logarithm of a determinant, or a triangle, may ask for.
+
+    With a large diagonal they are positive definite, and the determinant is positive.
+    """
+    values = {e.target.tensor.name: e.value for e in system.equations}
+    parts = [part for value in values.values() for part in walk(value)]
+    kinds = {"cholesky", "logdet"}
+    waiting = [p.body for p in parts if isinstance(p, (Along, Reduce)) and p.kind in kinds]
+    names: dict[str, Tensor] = {}
+    while waiting:
+        for part in walk(waiting.pop()):
+            if isinstance(part, Access) and part.tensor.name not in names:
+                names[part.tensor.name] = part.tensor
+                waiting += [values[name] for name in (part.tensor.name,) if name in values]
+    return {
+        name: tuple(
+            (one, other)
+            for one, other in combinations(range(len(tensor.shape)), 2)
+            if tensor.kind == "real"
+            and tensor.lower is tensor.upper is None
+            and tensor.shape[one] is tensor.shape[other]
+        )
+        for name, tensor in names.items()
+    }
 
 
 def _draw_scalar(entry: ScalarInput, seed: int, generator: Any) -> float | int:

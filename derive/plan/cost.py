@@ -20,7 +20,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.ir.functions import FUNCTIONS, ROWS
-from derive.ir.nodes import Number, Size
+from derive.ir.nodes import Index, Number, Size
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent
 from derive.plan.machine import KEPT, WIDTH, Machine
 from derive.plan.ops import (
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from fractions import Fraction
 
-    from derive.ir.nodes import Index
     from derive.plan.steps import Step, Tile
 
 RECUR_FLOPS = 5  # a chunk's decay, its end, and its values, of which the last two are sums
@@ -77,6 +76,10 @@ def find_flops(op: Op) -> Polynomial:
             spanned = dict.fromkeys(i for arg in args for i in axes_of(arg))
             each = 2 if len(args) > 1 and set(spanned) != set(axes) else 1
             return count_elements(spanned) * Polynomial.of(each)
+        case Along(columns=Index(_, extent)) | Reduction(
+            "det" | "logdet", _, (Index(_, extent), _)
+        ):
+            return count_elements(axes_of(op.arg)) * Polynomial.of(extent)  # an elimination
         case Along():
             return count_elements(axes_of(op)) * Polynomial.of(SOFTMAX_FLOPS)
         case Reduction(kind, arg, _):

@@ -82,8 +82,8 @@ def to_expr(op: Op) -> Expr:
             return _apply(function, *map(to_expr, args))
         case ops.Reduction(kind, arg, over):
             return nodes.Reduce(kind, over, TRUE, to_expr(arg))
-        case ops.Along(kind, arg, index):
-            return nodes.Along(kind, index, TRUE, to_expr(arg))
+        case ops.Along(kind, arg, index, columns):
+            return nodes.Along(kind, index, TRUE, to_expr(arg), columns)
         case ops.Fill(arg, mask, value, where):
             chosen = (value.value, to_expr(arg)) if where else (to_expr(arg), value.value)
             return nodes.Where(to_expr(mask), *chosen)

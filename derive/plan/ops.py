@@ -225,11 +225,12 @@ class Reduction:
 
 @node
 class Along:
-    """softmax, log_softmax or cumsum along one index."""
+    """softmax, log_softmax or cumsum along one index, or a matrix of the matrix in two."""
 
     kind: str
     arg: Op
     index: Index
+    columns: Index | None = None
 
 
 @node

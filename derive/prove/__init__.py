@@ -323,9 +323,9 @@ def _fix_sizes(system: System, fixed: Mapping[Size, Number]) -> System:
             case Reduce(kind, bound, condition, body):
                 indices = tuple(Index(i.name, visit(i.extent)) for i in bound)
                 return Reduce(kind, indices, visit(condition), visit(body))
-            case Along(kind, index, condition, body):
-                renewed = Index(index.name, visit(index.extent))
-                return Along(kind, renewed, visit(condition), visit(body))
+            case Along(kind, _, condition, body):
+                index, *columns = (Index(i.name, visit(i.extent)) for i in here.indices)
+                return Along(kind, index, visit(condition), visit(body), *columns)
         return map_children(here, visit)
 
     def put(tensor: Tensor) -> Tensor:

@@ -257,6 +257,13 @@ class Definedness:
         cubes = reader.condition(expr.condition, inner)
         body = self.find(expr.body, inner)
         match expr.kind:
+            case "det":
+                return self._over(_change(body, lambda what: "nan"), bound, cubes)
+            case "logdet":
+                own = self._over(_change(body, lambda what: "nan"), bound, cubes)
+                return self._log(
+                    own, algebra.fold("det", bound, reader.read(expr.body, inner), cubes)
+                )
             case "sum":
                 return self._over(body, bound, cubes)
             case "logsumexp":
@@ -280,6 +287,8 @@ class Definedness:
 
     def _along(self, expr: Along, env: Mapping[Index, Affine]) -> Needs:
         algebra, reader = self._algebra, self.reader
+        if expr.columns is not None:
+            return self._take_entry(expr, env)
         fresh = algebra.fresh(expr.index)
         row = {**env, expr.index: to_affine(fresh)}
         self._check(expr.condition, row)
@@ -304,6 +313,20 @@ class Definedness:
             empty = {}
         entry = self._guard(own, _change(_exponentiate(entry), lambda what: "nan"))
         return _unite([found, entry, empty])
+
+    def _take_entry(self, expr: Along, env: Mapping[Index, Affine]) -> Needs:
+        """Of a singular matrix there is none, nor of one with an entry that is not finite."""
+        fresh = {index: self._algebra.fresh(index) for index in expr.indices}
+        bound = tuple(fresh.values())
+        inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
+        found = self._over(_change(self.find(expr.body, inner), lambda what: "nan"), bound, ALWAYS)
+        matrix = self.reader.read(expr.body, inner)
+        if expr.kind == "cholesky":  # a pivot that is not above 0
+            matrix = self._algebra.apply(
+                "entry", (matrix, self._algebra.value(to_affine(bound[0])))
+            )
+        number = self._algebra.fold(f"undefined {expr.kind}", bound, matrix, ALWAYS)
+        return _unite([found, self._collect([(number, "nan")])])
 
     def _over(self, needs: Needs, bound: tuple[Index, ...], cubes: Cubes) -> Needs:
         """The needs at all values of the bound indices for which the condition holds."""

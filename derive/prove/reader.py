@@ -390,6 +390,10 @@ def reduce(reader: Reader, expr: Reduce, env: Mapping[Index, Affine]) -> Poly:
     cubes = reader.condition(expr.condition, inner)
     body = reader.read(expr.body, inner)
     match expr.kind:
+        case "det":
+            return algebra.fold("det", bound, body, cubes)
+        case "logdet":
+            return algebra.logarithm(algebra.fold("det", bound, body, cubes))
         case "sum":
             if any(map(is_infinite, body)):
                 raise GivesUp("a sum of what is infinite")
@@ -434,6 +438,8 @@ def _variance(
 def along(reader: Reader, expr: Along, env: Mapping[Index, Affine]) -> Poly:
     """A function along an index that stays free."""
     algebra = reader.algebra
+    if expr.columns is not None:
+        return _take_entry(reader, expr, env)
     fresh = algebra.fresh(expr.index)
     here = env.get(expr.index, to_affine(expr.index))
     row = {**env, expr.index: to_affine(fresh)}
@@ -457,6 +463,24 @@ def along(reader: Reader, expr: Along, env: Mapping[Index, Affine]) -> Poly:
     if reader.empty_row == "nan":
         return algebra.multiply(chosen, algebra.power(total, Fraction(-1)))
     return algebra.multiply(chosen, algebra.apply("share", (total,)))
+
+
+def _take_entry(reader: Reader, expr: Along, env: Mapping[Index, Affine]) -> Poly:
+    """An entry of the inverse of a matrix, or of its triangle, as a fold over rows and columns.
+
+    It is of the matrix beside a 1 at the entry that is asked for. So a matrix and its transpose are
+    alike: the inverse of one is the transpose of the other's. For a triangle the rows are told.
+    """
+    algebra = reader.algebra
+    fresh = {index: algebra.fresh(index) for index in expr.indices}
+    bound = tuple(fresh.values())
+    body = reader.read(expr.body, {**env, **{old: to_affine(new) for old, new in fresh.items()}})
+    gaps = (env.get(old, to_affine(old)) - to_affine(new) for old, new in fresh.items())
+    here = check_count(join([to_cubes(decide_affine("zero", gap)) for gap in gaps]))
+    parts = [body, algebra.guard(here, ONE)]
+    if expr.kind == "cholesky":
+        parts.append(algebra.value(to_affine(bound[0])))
+    return algebra.fold(expr.kind, bound, algebra.apply("entry", tuple(parts)), ALWAYS)
 
 
 _MINUS_ONE = Polynomial.of(-1)

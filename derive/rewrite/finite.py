@@ -160,13 +160,15 @@ class _Finite:
                 return all(map(self.ask, (condition, then, other)))
             case Reduce(kind, _, condition, body):
                 is_full = condition is TRUE or kind not in _EMPTY
-                counted = kind != "sample_var" or not self.strict
+                counted = kind not in {"sample_var", "logdet"} or not self.strict
                 return is_full and counted and self.ask(condition) and self.ask(body)
             case Along(kind, _, condition, body):
                 is_full = condition is TRUE or kind == "cumsum"
                 is_full = is_full or (kind == "softmax" and self.zeros)
                 if kind == "softmax" and not self.strict:
                     return True  # between 0 and 1, or nan
+                if ROWS[kind].is_matrix and self.strict:
+                    return False  # where it is singular
                 return is_full and self.ask(condition) and self.ask(body)
             case Compare(_, left, right):
                 return self.ask(left) and self.ask(right)

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.reads import find_brackets
-from derive.ir.functions import FUNCTIONS
+from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.nodes import (
     MINUS_ONE,
     ONE,
@@ -107,6 +107,8 @@ def protect(expr: Expr, condition: Expr, *, whole: bool = False, zeros: bool = F
             )
         case Reduce("sample_var", bound, rows, body) if inner is not TRUE:
             inside = Reduce("sample_var", bound, rows, _guard(body, inner))  # of one entry, 0 / 0
+        case Reduce(kind) | Along(kind) if ROWS[kind].is_matrix:
+            return expr  # a matrix is taken whole, and one of ones has no inverse
         case Reduce(kind, bound, rows, body) if kind not in LINEAR:
             inside = Reduce(kind, bound, rows, guard_unless_finite(body, inner, zeros=zeros))
         case Along(kind, index, rows, body) if kind not in LINEAR:
@@ -127,8 +129,8 @@ def _narrow(condition: Expr, expr: Expr) -> Expr:
     match expr:
         case Reduce(_, bound):
             indices = set(bound)
-        case Along(_, index):
-            indices = {index}
+        case Along():
+            indices = set(expr.indices)
         case _:
             return condition
     return all_of(*(p for p in split_and(condition) if not indices & set(find_free(p))))
@@ -313,8 +315,8 @@ def find_reads(expr: Expr, guards: Guards) -> Iterator[tuple[Access, Guards]]:
             yield from find_reads(other, (*guards, _negate(condition)))
         case Reduce(_, bound, condition, body):
             yield from _find_inside(bound, condition, body, guards)
-        case Along(_, index, condition, body):
-            yield from _find_inside((index,), condition, body, guards)
+        case Along(_, _, condition, body):
+            yield from _find_inside(expr.indices, condition, body, guards)
         case Mul(factors):
             yield from _find_in_product(factors, guards)
         case _:

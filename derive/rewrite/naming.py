@@ -40,7 +40,7 @@ def settle_indices(equation: Equation, system: System) -> Expr:
 
 def find_indices(part: Reduce | Along) -> tuple[Index, ...]:
     """The indices that a node binds, or runs along."""
-    return part.bound if isinstance(part, Reduce) else (part.index,)
+    return part.bound if isinstance(part, Reduce) else part.indices
 
 
 class IndexNames:

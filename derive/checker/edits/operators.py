@@ -416,7 +416,7 @@ def exchange_kind(site: Site) -> Iterator[Change]:
                 less = Pow(Add((extent, MINUS_ONE)), MINUS_ONE)
                 words = f"BIASED variance (correction=0): divide by {show(extent)}, not less 1"
                 yield site.change(Mul((Reduce("sum", bound, condition, body), less)), words, 0.5)
-        case Along(kind, own, condition, body):
+        case Along(kind, own, condition, body, None):
             says = f"{kind.upper()} over {own.name}"
             for index in dict.fromkeys((*find_free(body), *find_free(condition))):
                 words = f"{says}, not {index.name}"
@@ -464,7 +464,8 @@ def leave_out_reduction(site: Site) -> Iterator[Change]:
                     kept, new = (exchange_nodes(p, {old: place}) for p in (condition, body))
                     yield site.change(Reduce(kind, rest, kept, new) if rest else new, words, extra)
         case Along(kind, index, condition, body):
-            says = f"{kind.upper()} over {index.name}"
+            indices = ", ".join(each.name for each in site.node.indices)
+            says = f"{kind.upper()} over {indices}"
             yield site.change(body, f"{says} is missing", 0.4)
             if kind == "softmax":
                 exp = Call("exp", (body,))
@@ -488,8 +489,9 @@ def rescale(site: Site) -> Iterator[Change]:
     match site.parent:
         case None | Call() | Add():
             name = site.name if site.parent is None else show(site.node, f"a part of {site.name}")
-        case Along(kind, index, _, _):
-            name = f"the argument of {kind} over {index.name} in {site.name}"
+        case Along(kind) as along:
+            indices = ", ".join(each.name for each in along.indices)
+            name = f"the argument of {kind} over {indices} in {site.name}"
         case Reduce(kind) if kind not in {"sum", "mean", "max", "min"}:
             name = show(site.node, f"a part of {site.name}")
         case _:

@@ -79,7 +79,7 @@ class SizedFormula:
             yield site
             node = site.node
             bound = node.bound if isinstance(node, Reduce) else ()
-            bound = (node.index,) if isinstance(node, Along) else bound
+            bound = node.indices if isinstance(node, Along) else bound
             scope = tuple(dict.fromkeys((*site.scope, *bound)))
             for at, child in enumerate(find_children(node)):
                 above = (*site.above, node)
@@ -276,8 +276,10 @@ def find_fresh(index: Index, *exprs: Expr) -> Index:
     taken: set[str] = set()
     for node in (node for expr in exprs for node in walk(expr)):
         match node:
-            case Index(name) | Size(name) | Scalar(name) | Along(_, Index(name)):
+            case Index(name) | Size(name) | Scalar(name):
                 taken.add(name)
+            case Along():
+                taken |= {each.name for each in node.indices}
             case Access(tensor):
                 taken.add(tensor.name)
             case Reduce(_, bound):

@@ -529,7 +529,13 @@ def _(value: Any, context: Context) -> Expr:
         )
     body, condition = to_node(value.body, context), to_node(value.condition, context)
     keeps = ROWS[kind].keeps
-    if len(bound) > 1 and (keeps or kind == "argmax"):
+    if ROWS[kind].is_matrix and (len(bound) != 2 or bound[0] is bound[1]):
+        raise refuse(
+            "matrix-indices",
+            f"{kind} names the rows and the columns of one matrix: {value}",
+            help=f"write {kind}(A[i, j], i, j)",
+        )
+    if len(bound) > 1 and (keeps or kind == "argmax") and not ROWS[kind].is_matrix:
         raise refuse(
             "not-yet",
             f"{kind} runs along one index, not {len(bound)}: {value}",
@@ -538,5 +544,5 @@ def _(value: Any, context: Context) -> Expr:
             else "name one index",
         )
     if keeps:
-        return Along(kind, bound[0], condition, body)
+        return Along(kind, bound[0], condition, body, *bound[1:])
     return Reduce(kind, bound, condition, body)

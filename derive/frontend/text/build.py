@@ -61,7 +61,12 @@ RELATIONS: dict[str, Any] = {"<": Lt, "<=": Le, ">": Gt, ">=": Ge, "==": Eq, "!=
 
 # Words with `[..](..)`: those that bind their indices, and those that keep their one index.
 BINDING = tuple(word for word, row in ROWS.items() if not row.keeps and word != "sample_var")
-KEEPING = tuple(word for word, row in ROWS.items() if row.keeps)
+KEEPING = (*(word for word, row in ROWS.items() if row.keeps), "solve")
+
+
+def is_matrix(word: str) -> bool:
+    """Is it a function of a matrix, over its rows and its columns?"""
+    return word == "solve" or (word in ROWS and ROWS[word].is_matrix)
 
 
 def to_size(name: str) -> Any:

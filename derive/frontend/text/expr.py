@@ -36,13 +36,15 @@ from derive.frontend.text.build import (
     contrary,
     is_arithmetic,
     is_condition,
+    is_matrix,
+    multiply,
     read_arithmetic,
     reduce_over,
     to_size,
 )
 from derive.frontend.text.extents import write_extent
 from derive.frontend.text.lines import match_call, read_elements, span, too_deep
-from derive.frontend.text.names import FUNCTION_WORDS, LINEAR_ALGEBRA
+from derive.frontend.text.names import FUNCTION_WORDS
 from derive.ir.functions import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -128,6 +130,8 @@ def _write_call(word: str, scope: Scope) -> str:
     if word in scope.names.functions:
         parameters = [token.text for token in scope.names.functions[word].parameters]
         return f"{word}({', '.join(parameters)})"
+    if is_matrix(word):
+        return f"{word}[i, j](A[i, j]{', b[i]' if word == 'solve' else ''})"
     if word in {*BINDING, *KEEPING}:
         return f"{word}[j](x[j])"
     row = FUNCTIONS.get(word)
@@ -443,13 +447,6 @@ def _tell_places(name: str, scope: Scope) -> str:
 
 def _read_call(call: Call, node: ast.expr, scope: Scope) -> Any:
     word, names = call.word, scope.names
-    if word in LINEAR_ALGEBRA and word not in names.functions:
-        raise scope.refuse(
-            "not-yet",
-            f"linear algebra cannot be used yet: {word}",
-            node,
-            help="compute it before, and declare the result as a tensor",
-        )
     if call.brackets is not None:
         return _read_reduction(call, node, scope)
     if call.keywords:
@@ -497,6 +494,8 @@ def _read_reduction(call: Call, node: ast.expr, scope: Scope) -> Any:
     if word not in {*BINDING, *KEEPING}:
         raise unknown_function(call, node, scope)
     given, conditions = _split_bracket(call, node, scope)
+    if word == "solve":
+        return _read_solve(call, node, given, scope)
     word = _read_correction(call, node, scope)
     bound = dict(scope.bound)
     for index in given:
@@ -532,7 +531,12 @@ def _split_bracket(
     if not indices:
         says = f"{call.word}[..] names no index"
         raise scope.refuse("reduction-form", says, node, help=f"write {call.word}[j](..)")
-    if call.word in {*KEEPING, "argmax"} and len(indices) > 1:
+    if is_matrix(call.word):
+        if len(indices) != 2 or indices[0].id == indices[1].id:
+            says = f"{call.word} runs over two indices, the rows and the columns of a matrix"
+            advice = f"write {_write_call(call.word, scope)}"
+            raise scope.refuse("reduction-form", says, node, help=advice)
+    elif call.word in {*KEEPING, "argmax"} and len(indices) > 1:
         says = f"{call.word} runs along one index"
         advice = f"write {call.word}[j](..)"
         if call.word in {"softmax", "log_softmax"} and not conditions:
@@ -560,3 +564,29 @@ def _read_correction(call: Call, node: ast.expr, scope: Scope) -> str:
     )
     says = f"{call.word} takes one expression"
     raise scope.refuse("function-form", says, node, help=help_)
+
+
+def _read_solve(call: Call, node: ast.expr, given: list[ast.Name], scope: Scope) -> Any:
+    """The x of `sum[j](A[i, j] * x[j]) = b[i]`, over j; with b[j] the system is numbered by j.
+
+    Either index counts the equations and the unknowns both: the right side has one of them, the
+    solution the other.
+    """
+    check_count(call, node, scope, 2, 2)
+    if len(call.brackets or ()) > 2:
+        says, advice = "solve takes no condition", f"write {_write_call('solve', scope)}"
+        raise scope.refuse("reduction-form", says, node, help=advice)
+    inner = replace(scope, bound={**scope.bound, **{index.id: span(index) for index in given}})
+    one, other = (scope.indices.get(index.id, span(index)) for index in given)
+    matrix, right = (to_number(argument, inner) for argument in call.arguments)
+    summed, kept = (one, other) if right.has(one) else (other, one)
+    if not right.has(summed) or right.has(kept):
+        says = f"the right side of solve has one of {given[0].id} and {given[1].id}, and not both"
+        raise scope.refuse(
+            "solve-right-side", says, call.arguments[1], help="write solve[i, j](A[i, j], b[i])"
+        )
+    check_free(given[0] if summed is one else given[1], scope, scope.bound)
+    if summed is one:
+        matrix = matrix.xreplace({one: other, other: one})
+    inverse = reduce_over("inverse", matrix, [kept, summed], None)
+    return reduce_over("sum", multiply([inverse, right]), [summed], None)

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from derive.frontend.text.lines import Source
     from derive.frontend.text.statements import EquationLine, FunctionLine
 
-LINEAR_ALGEBRA = ("inverse", "solve", "cholesky", "det")
-FUNCTION_WORDS = (*ELEMENTWISE, "where", *BINDING, *KEEPING, *LINEAR_ALGEBRA)
+FUNCTION_WORDS = (*ELEMENTWISE, "where", *BINDING, *KEEPING)
 RESERVED = {"True", "False", "None"}
 
 PLACED = ("declared with a shape", "the left side of an equation, with places")

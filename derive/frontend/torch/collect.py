@@ -414,8 +414,9 @@ def _rename_equation(
                 return Compare(relation, *(visit(write_place(s, first)) for s in (left, right)))
             case Reduce(kind, bound, condition, body):
                 return Reduce(kind, tuple(map(rename, bound)), visit(condition), visit(body))
-            case Along(kind, index, condition, body):
-                return Along(kind, rename(index), visit(condition), visit(body))
+            case Along(kind, _, condition, body):
+                index, *columns = map(rename, here.indices)
+                return Along(kind, index, visit(condition), visit(body), *columns)
         return map_children(here, visit)
 
     target = Access(tensors[left.tensor], tuple(visit(place) for place in left.places))

@@ -403,3 +403,45 @@ def accumulate(tower: Tower, parts: Parts, dim: int) -> Parts:
         lost = (each < 0).cumsum(dim) > 0
         residues.append((each.clamp(min=0).cumsum(dim) % prime).masked_fill(lost, UNKNOWN))
     return build(residues)
+
+
+def eliminate(tower: Tower, parts: Parts, *, singular: bool = False) -> tuple[Parts, Parts]:
+    """The inverses and the determinants of square matrices, by elimination at every level."""
+    if not parts.is_plain:
+        raise NotModelledError("a matrix with an infinity")
+    shape, size = parts.shape, parts.shape[-1]
+    inverses, determinants = [], []
+    for residues, prime in zip(parts.residues, tower.primes, strict=True):
+        known = [_eliminate(rows, prime) for rows in residues.reshape(-1, size, size).tolist()]
+        if not singular and any(number == 0 for _, number in known):
+            raise UnluckyError("a matrix is singular")
+        rows = [inverse for inverse, _ in known]
+        inverses.append(torch.tensor(rows, dtype=torch.int64).reshape(shape))
+        numbers = [number for _, number in known]
+        determinants.append(torch.tensor(numbers, dtype=torch.int64).reshape(shape[:-2]))
+    return build(inverses), build(determinants)
+
+
+def _eliminate(rows: list[list[int]], prime: int) -> tuple[list[list[int]], int]:
+    """The inverse of a matrix and its determinant; both unknown where an entry is."""
+    size = len(rows)
+    if any(value < 0 for row in rows for value in row):
+        return [[UNKNOWN] * size for _ in rows], UNKNOWN
+    whole = [[*row, *(int(n == k) for n in range(size))] for k, row in enumerate(rows)]
+    found = 1
+    for place in range(size):
+        best = next((row for row in range(place, size) if whole[row][place]), None)
+        if best is None:
+            return [[UNKNOWN] * size for _ in rows], 0
+        if best != place:
+            whole[place], whole[best], found = whole[best], whole[place], -found
+        found = found * whole[place][place] % prime
+        share = pow(whole[place][place], -1, prime)
+        top = whole[place] = [value * share % prime for value in whole[place]]
+        for row in range(size):
+            if row != place and whole[row][place]:
+                factor = whole[row][place]
+                whole[row] = [
+                    (a - factor * b) % prime for a, b in zip(whole[row], top, strict=True)
+                ]
+    return [row[size:] for row in whole], found % prime

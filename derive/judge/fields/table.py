@@ -400,7 +400,39 @@ def _is_all_equal(run: Run, one: Any, other: Any) -> bool:
     return bool(functions.compare(run, "eq", run.parts(one), run.parts(other)).all())
 
 
+def _invert_matrix(run: Run, value: Any, *_: Any, **__: Any) -> Any:
+    found = algebra.eliminate(run.tower, run.parts(value))[0]
+    return found, torch.zeros(found.shape[:-2], dtype=torch.int32)
+
+
+def _find_determinant(run: Run, value: Any) -> Any:
+    found = algebra.eliminate(run.tower, run.parts(value), singular=True)[1]
+    return found, found, torch.zeros(found.shape, dtype=torch.int32)
+
+
+def _solve(run: Run, value: Any, right: Any, left: bool = True, **_: Any) -> Any:
+    """Torch's solve: one vector, a vector for each matrix, or matrices that broadcast."""
+    matrix, beside = run.parts(value), run.parts(right)
+    is_vector = len(beside.shape) == 1 or (
+        len(beside.shape) == len(matrix.shape) - 1 and beside.shape == matrix.shape[:-1]
+    )
+    if not left:
+        raise NotModelledError("a system solved from the right")
+    if is_vector:
+        beside = beside.map(lambda part: part.unsqueeze(-1))
+    inverse = algebra.eliminate(run.tower, matrix)[0]
+    product = run.multiply(
+        inverse.map(lambda each: each.unsqueeze(-1)), beside.map(lambda each: each.unsqueeze(-3))
+    )
+    found = run.sum(product, (-2,))
+    found = found.map(lambda part: part.squeeze(-1)) if is_vector else found
+    return found, inverse, matrix, torch.zeros(found.shape[:-2], dtype=torch.int32)
+
+
 ARITHMETIC: dict[str, Handler] = {
+    "linalg_inv_ex": _invert_matrix,
+    "_linalg_det": _find_determinant,
+    "_linalg_solve_ex": _solve,
     "add": lambda run, one, other, alpha=1: run.add(
         run.parts(one), run.scale(run.parts(other), alpha)
     ),

@@ -349,6 +349,57 @@ def cumsum(row: Iterable[Value]) -> list[Value]:
     return sums
 
 
+def make_matrices(
+    divide: Callable[[Value, Value], Value],
+    root: Callable[[Value], Value],
+    log: Callable[[Value], Value],
+) -> dict[str, Any]:
+    """Functions of a square matrix, given as the list of its rows, by elimination."""
+
+    def eliminate(rows: list[list[Value]], beside: list[list[Value]]) -> tuple[Value, Any]:
+        """The determinant, and the inverse times what stands beside: nan of a singular one."""
+        size, whole = len(rows), [[*row, *more] for row, more in zip(rows, beside, strict=True)]
+        found: Value = 1
+        for place in range(size):
+            best = max(range(place, size), key=lambda row: abs(whole[row][place]))
+            if best != place:
+                whole[place], whole[best], found = whole[best], whole[place], -found
+            pivot = whole[place][place]
+            found = found * pivot
+            if pivot == 0:
+                return found, [[NAN] * len(row) for row in beside]
+            top = whole[place] = [divide(value, pivot) for value in whole[place]]
+            for row in (row for row in range(size) if row != place):
+                share = whole[row][place]
+                whole[row] = [a - share * b for a, b in zip(whole[row], top, strict=True)]
+        return found, [row[size:] for row in whole]
+
+    def inverse(rows: list[list[Value]]) -> Any:
+        places = range(len(rows))
+        return eliminate(rows, [[int(row == column) for column in places] for row in places])[1]
+
+    def det(rows: list[list[Value]]) -> Value:
+        return eliminate(rows, [[] for _ in rows])[0]
+
+    def cholesky(rows: list[list[Value]]) -> list[list[Value]]:
+        """The lower triangle L of L L^T; what stands above the diagonal is not read."""
+        found: list[list[Value]] = [[0] * len(rows) for _ in rows]
+        for row in range(len(rows)):
+            for column in range(row + 1):
+                pairs = zip(found[row][:column], found[column][:column], strict=True)
+                rest = rows[row][column] - add(a * b for a, b in pairs)
+                is_last = row == column
+                found[row][column] = root(rest) if is_last else divide(rest, found[column][column])
+        return found
+
+    return {
+        "inverse": inverse,
+        "det": det,
+        "logdet": lambda rows: log(det(rows)),
+        "cholesky": cholesky,
+    }
+
+
 def make_moments(divide: Callable[[Value, Value], Value]) -> dict[str, Any]:
     """mean, var and sample_var over a division."""
 
@@ -396,6 +447,11 @@ def make_namespace(exact: bool) -> dict[str, Any]:
         "mod_": find_remainder,
         "decimal_": Fraction if exact else float,
         **make_moments(divide_exactly if exact else divide),
+        **make_matrices(
+            divide_exactly if exact else divide,
+            root_exactly if exact else root,
+            refuse_exactly("logdet") if exact else log,
+        ),
     }
     namespace = rational | {
         name: refuse_exactly(name) if exact else value for name, value in IRRATIONAL.items()

@@ -366,6 +366,8 @@ def _(value: Any, scope: Scope) -> Text:
     text = _write_or_recall(value, scope)[0]
     if not is_kept(value):
         return text, ATOM
+    if ROWS[WORDS[type(value)]].is_matrix:
+        return text + "".join(f"[{put(index, scope)}]" for index in value.bound), ATOM
     first, *rest = value.bound
     place = put(first, scope)
     for index in rest:
@@ -397,6 +399,14 @@ def write_reduction(value: Any, scope: Scope) -> str:
         return _write_sum(value, scope)
     kind = WORDS[type(value)]
     row = ROWS[kind]
+    if row.is_matrix:
+        inside = scope.enter(label_of(index) for index in value.bound)
+        rows, columns = (
+            f"for {scope.names.python[label_of(index)]} in "
+            f"range({put(scope.names.indices[label_of(index)], scope)})"
+            for index in value.bound
+        )
+        return f"{kind}([[{put(value.body, inside)} {columns}] {rows}])"
     loops = "".join(
         f" for {scope.names.python[label_of(index)]} in "
         f"range({put(scope.names.indices[label_of(index)], scope)})"

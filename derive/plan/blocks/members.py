@@ -356,7 +356,8 @@ def find_leaves(op: Op, index: Index, inside: Mapping[str, int]) -> tuple[Op, ..
             raise BoundError
         return ()
     axes = axes_of(op)
-    if axes.count(index) != 1 or (isinstance(op, Along) and op.index is index):
+    is_row = isinstance(op, Along) and index in (op.index, op.columns)
+    if axes.count(index) != 1 or is_row:
         raise BoundError
     if isinstance(op, Source) and op.name in inside:
         if axes.index(index) != inside[op.name]:

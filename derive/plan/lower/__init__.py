@@ -363,6 +363,8 @@ def lower_reduce(reduce: Reduce, context: Context, order: tuple[Index, ...]) -> 
         mask = lower_condition(reduce.condition, context, inner)
         arg = fill(arg, mask, NEUTRAL[reduce.kind], False, inner)
     arg = spread(arg, reduce.bound, inner)
+    if ROWS[reduce.kind].is_matrix:
+        arg = arrange(arg, sort_axes(axes_of(arg), inner))
     return Reduction(reduce.kind, arg, reduce.bound)
 
 
@@ -390,17 +392,17 @@ def spell_out(reduce: Reduce) -> Expr:
 
 
 def lower_along(along: Along, context: Context, order: tuple[Index, ...]) -> Op:
-    """softmax, log_softmax or cumsum with its index last, where torch is fastest."""
+    """A function along an index with that last, where torch is fastest; of a matrix with both."""
     index = along.index
-    inner = (*(i for i in order if i is not index), index)
+    inner = (*(i for i in order if i not in along.indices), *along.indices)
     arg = context.lower(context.protect(along.body, along.condition), inner)
     mask = None
     if along.condition is not TRUE:
         mask = lower_condition(along.condition, context, inner)
         arg = fill(arg, mask, NEUTRAL[along.kind], False, inner)
-    arg = spread(arg, (index,), inner)
+    arg = spread(arg, along.indices, inner)
     arg = arrange(arg, sort_axes(axes_of(arg), inner))
-    result: Op = AlongOp(along.kind, arg, index)
+    result: Op = AlongOp(along.kind, arg, index, along.columns)
     if along.kind == "softmax" and context.system.empty_row == "zeros":
         result = empty_rows(along, arg, result, mask, context)
     return result

@@ -41,13 +41,13 @@ def find_layouts(system: System) -> Mapping[str, tuple[int, ...]]:
         if all(isinstance(place, Index) for place in target.places):
             later = [e.value for e in system.equations[n + 1 :]]
             batch = next(_find_batch(target.tensor.name, later), None) or ()
-            last = _find_last(equation.value)
+            along = equation.value.indices if isinstance(equation.value, Along) else ()
             columns = _find_columns(equation.value, set(layouts))
             layouts[target.tensor.name] = tuple(
                 sorted(
                     places,
                     key=lambda k: (
-                        target.places[k] is last,
+                        _rank(target.places[k], along),
                         k not in batch,
                         target.places[k] in columns,
                     ),
@@ -56,9 +56,9 @@ def find_layouts(system: System) -> Mapping[str, tuple[int, ...]]:
     return layouts
 
 
-def _find_last(value: Expr) -> Index | None:
-    """The index that a function along an index wants last."""
-    return value.index if isinstance(value, Along) else None
+def _rank(place: Expr, along: tuple[Index, ...]) -> int:
+    """How late a function along indices, which it wants last, wants a place."""
+    return along.index(place) if isinstance(place, Index) and place in along else -1
 
 
 def _find_columns(value: Expr, made: set[str]) -> tuple[Index, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from fractions import Fraction
+from functools import partial, reduce
 from math import prod
+from operator import matmul
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import refuse
@@ -19,8 +21,8 @@ from derive.frontend.torch.exprs import (
 )
 from derive.frontend.torch.numbers import SymbolicFloat, to_expr
 from derive.frontend.torch.trace import Shadow, at
-from derive.ir.functions import ROWS
-from derive.ir.nodes import ONE, TRUE, ZERO, Along, Expr, Index, Reduce
+from derive.ir.functions import ROWS, Reduction
+from derive.ir.nodes import ONE, TRUE, ZERO, Along, Expr, Index, Number, Pow, Reduce
 from derive.ir.nodes import Call as Function
 from derive.ir.polynomial import Polynomial
 
@@ -179,6 +181,70 @@ def _along(call: Call, kind: str) -> Shadow:
     return trace.make(indices, Along(kind, index, TRUE, value), call.kind)
 
 
+def _of_matrix(call: Call, kind: str) -> Shadow:
+    """A function of the matrices in the last two axes."""
+    trace, shadow = call.trace, call.shadow(0)
+    if shadow.rank < 2:
+        raise trace.refuse("lift-op", f"{call.name} of a tensor of {shadow.rank} axes is not known")
+    if call.flag(1, "upper"):
+        raise trace.refuse("lift-op", f"{call.name} with upper=True is not known")
+    indices = trace.like(*shadow.indices)
+    value = trace.read_number(shadow, [at(each) for each in indices])
+    *batch, rows, columns = indices
+    trace.unify(rows.extent, columns.extent)
+    found: Expr
+    if rows.extent is ONE:
+        alone = {"det": value, "logdet": Function("log", (value,)), "inverse": divide(ONE, value)}
+        found = alone.get(kind) or Pow(value, Number(Fraction(1, 2)))
+    elif ROWS[kind].keeps:
+        found = Along(kind, rows, TRUE, value, columns)
+    else:
+        found = Reduce(kind, (rows, columns), TRUE, value)
+    return trace.make(indices if ROWS[kind].keeps else batch, found, call.kind)
+
+
+def _find_reader(row: Reduction) -> Callable[..., Shadow]:
+    return _of_matrix if row.is_matrix else _along if row.keeps else _reduce
+
+
+def _solve(A: Any, B: Any, *, left: bool = True, **_: Any) -> Any:  # noqa: N803 - torch's
+    if B.dim() == 1 or (B.dim() == A.dim() - 1 and B.shape == A.shape[:-1]):
+        return (A.inverse() @ B.unsqueeze(-1)).squeeze(-1)
+    return A.inverse() @ B if left else B @ A.inverse()
+
+
+def _solve_triangle(
+    input: Any,
+    B: Any,  # noqa: N803 - torch's
+    *,
+    upper: bool,
+    left: bool = True,
+    unitriangular: bool = False,
+) -> Any:
+    if unitriangular:
+        raise refuse("lift-op", "a triangle with ones that are not written is not known")
+    triangle = (input.triu() if upper else input.tril()).inverse()
+    return triangle @ B if left else B @ triangle
+
+
+def _solve_cholesky(input: Any, L: Any, upper: bool = False) -> Any:  # noqa: N803 - torch's
+    root = L.mT.tril() if upper else L.tril()
+    return (root @ root.mT).inverse() @ input
+
+
+def _find_sign_and_log(A: Any) -> Any:  # noqa: N803 - torch's
+    import torch
+
+    det = A.det()
+    return torch.return_types.slogdet((det.sign(), det.abs().log()))
+
+
+def _power_matrix(A: Any, n: int) -> Any:  # noqa: N803 - torch's
+    if not n:
+        raise refuse("lift-op", "the power 0 of a matrix is not known")
+    return reduce(matmul, [A if n > 0 else A.inverse()] * abs(n))
+
+
 def _running(call: Call, kind: str) -> Shadow:
     """A reduction over the places up to each place."""
     trace, shadow = call.trace, call.shadow(0)
@@ -205,8 +271,31 @@ def _alone(kind: str, value: Expr) -> Expr:
 
 OPS = (
     *(
-        op(row.spellings, partial(_along if row.keeps else _reduce, kind=row.name), *row.examples)
+        op(row.spellings, partial(_find_reader(row), kind=row.name), *row.examples)
         for row in ROWS.values()
+    ),
+    composite(
+        "linalg_solve",
+        _solve,
+        "x[S, S]; y[S]: torch.linalg.solve(x, y)",
+        "x[B, S, S]; y[B, D, S]: torch.linalg.solve(x, y, left=False)",
+    ),
+    composite(
+        "linalg_solve_triangular",
+        _solve_triangle,
+        "x[S, S]; y[S, D]: torch.linalg.solve_triangular(x, y, upper=False)",
+    ),
+    composite("cholesky_solve", _solve_cholesky, "x[S, S]; y[S, D]: torch.cholesky_solve(y, x)"),
+    composite(
+        "slogdet linalg_slogdet",
+        _find_sign_and_log,
+        "x[S, S]: torch.linalg.slogdet(x).logabsdet",
+        "x[S, S]: x.slogdet()[0]",
+    ),
+    composite(
+        "matrix_power linalg_matrix_power",
+        _power_matrix,
+        "x[S, S]: torch.linalg.matrix_power(x, -2)",
     ),
     composite("max", _extreme("max"), "x[B, S]: x.max(1).values", "x[B, S]: x.max()"),
     composite("min", _extreme("min"), "x[B, S]; y[S]: torch.min(x, y)"),
