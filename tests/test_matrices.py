@@ -28,13 +28,13 @@ class Use:
     has_gradient: bool = True
 
 
-def _gaussian(x: Any, mu: Any, S: Any) -> Any:  # noqa: N803
+def _gaussian(x: Any, mu: Any, S: Any) -> Any:
     away = x - mu
     half = torch.einsum("ni,ij,nj->n", away, S.inverse(), away)
     return -(half + S.logdet() + S.shape[0] * math.log(2 * math.pi)) / 2
 
 
-def _kalman(P: Any, H: Any, R: Any, x: Any, z: Any) -> Any:  # noqa: N803
+def _kalman(P: Any, H: Any, R: Any, x: Any, z: Any) -> Any:
     gain = P @ H.T @ (H @ P @ H.T + R).inverse()
     return x + gain @ (z - H @ x), P - gain @ H @ P
 
@@ -42,12 +42,12 @@ def _kalman(P: Any, H: Any, R: Any, x: Any, z: Any) -> Any:  # noqa: N803
 USES = {
     "solve": Use(
         "A[B, N, N]; b[B, N]\ny[n,j] = solve[i, j](A[n,i,j], b[n,i])",
-        lambda A, b: torch.linalg.solve(A, b),
+        torch.linalg.solve,
         "torch.linalg.solve(A, b)",
     ),
     "solve, numbered by the other": Use(
         "A[N, N]; b[N, M]\ny[i,m] = solve[i, j](A[i,j], b[j,m])",
-        lambda A, b: torch.linalg.solve(A, b),
+        torch.linalg.solve,
         "torch.linalg.solve(A, b)",
     ),
     "many right sides": Use(
@@ -103,7 +103,12 @@ USES = {
     "ridge regression": Use(
         "X[N, D]; y[N]; scalar l = 0.1\n"
         "w[d] = solve[d, e](sum[n](X[n,d] * X[n,e]) + l*delta(d, e), sum[n](X[n,e] * y[n]))",
-        lambda X, y, l: (X.T @ X + l * torch.eye(X.shape[1]).double()).inverse() @ X.T @ y,  # noqa: E741
+        lambda X, y, l: (X.T @ X + l * torch.eye(X.shape[1]).double()).inverse() @ X.T @ y,
+        "torch.linalg.solve(",
+    ),
+    "least squares": Use(
+        "X[N, D]; y[N]\nw[d] = solve[d, e](sum[n](X[n,d] * X[n,e]), sum[n](X[n,e] * y[n]))",
+        lambda X, y: torch.linalg.lstsq(X, y[:, None]).solution[:, 0],
         "torch.linalg.solve(",
     ),
     "log-density": Use(
@@ -125,7 +130,7 @@ USES = {
     ),
     "cholesky": Use(
         "A[B, N, N]\ny[b,i,j] = cholesky[i, j](A[b,i,j])",
-        lambda A: torch.linalg.cholesky(A),
+        torch.linalg.cholesky,
         "torch.linalg.cholesky(A)",
         has_gradient=False,
     ),
@@ -184,3 +189,39 @@ def test_gradients(name: str) -> None:
     made = evaluate_loops(backward, arguments)
     for one, other in zip(made if isinstance(made, tuple) else (made,), wanted, strict=True):
         _close(one, other)
+
+
+REFUSED = {
+    "reduction-form": "y[i,k] = inverse[i](A[i,k])",
+    "matrix-not-square": "y[i,m] = inverse[i, m](b[i,m])",
+    "matrix-condition": "y[i,j] = inverse[i, j, i <= j](A[i,j])",
+    "index-absent": "y[i,j] = inverse[i, j](A[i,i])",
+    "solve-right-side": "y[i,j] = solve[i, j](A[i,j], A[j,i])",
+    "argument-count": "y[i] = solve[i, j](A[i,j])",
+    "index-bound-again": "y[i] = det[i, j](A[i,j])",
+}
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_refusals(code: str) -> None:
+    """What is no function of one square matrix is refused, and said where."""
+    with pytest.raises(DeriveError) as caught:
+        build(parse(f"A[N, N]; b[N, M]\n{REFUSED[code]}"))
+    assert caught.value.diagnostic.code == code
+    assert caught.value.diagnostic.help
+
+
+DIFFERENT = [
+    ("inverse[i, j](A[i,j])", "inverse[i, j](A[j,i])"),
+    ("cholesky[i, j](A[i,j])", "cholesky[j, i](A[i,j])"),
+    ("sum[k](inverse[i, k](A[i,k]) * A[k,j])", "sum[k](inverse[i, k](A[i,k]) * A[j,k])"),
+    ("A[i,j] * det[k, l](A[k,l])", "A[i,j] * det[k, l](2*A[k,l])"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_others_are_told_apart(one: str, other: str) -> None:
+    """Code of another formula is no code of this one."""
+    formula, another = (parse(f"A[N, N]\ny[i,j] = {each}", "formula") for each in (one, other))
+    verdict = check(build(another).source, formula)
+    assert verdict.same is False

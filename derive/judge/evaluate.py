@@ -107,12 +107,16 @@ def evaluate_system(
     values: Mapping[str, Any],
     sizes: Mapping[str, int],
     constant: Callable[[Fraction], Any] = float,
+    *,
+    is_regular: bool = False,
 ) -> dict[str, Any]:
     """The tensor of every equation by name; `values` has the inputs, `sizes` every size.
 
+    Raises ArithmeticError, if asked that all be regular, where a matrix has no inverse.
     `constant` turns an exact rational into a number that the tensors can be multiplied by.
     """
     evaluator = Evaluator(values, sizes, system.empty_row, constant)
+    evaluator.is_regular = is_regular
     for equation in system.equations:
         evaluator.define(equation)
     return {e.target.tensor.name: evaluator.values[e.target.tensor.name] for e in system.equations}
@@ -132,6 +136,7 @@ class Evaluator:
         self.sizes = dict(sizes)
         self.empty_row = empty_row
         self.constant = constant
+        self.is_regular = False
         self._waiting: list[Equation] = []  # they recur, and not all of them are there
         self._known: dict[Expr, Grid] = {}
         self._exact: dict[Expr, Fraction | float | None] = {}
@@ -625,15 +630,35 @@ def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[Index, ...]) 
     return _multiply_grids(evaluator, grids)
 
 
+LEAST_PART = 1e-9  # of the largest singular value; below it more than half of the digits are lost
+
+
 def _apply_to_matrix(
     evaluator: Evaluator, expr: Reduce | Along, indices: tuple[Index, ...]
 ) -> Grid:
-    """A function of the matrix that the body is over its rows and columns."""
+    """A function of the matrix that the body is over its rows and columns.
+
+    In floats it is nan where the matrix has no inverse, or no triangle, as far as digits tell.
+    """
     import torch
 
     body, _, free = _spread_rows(evaluator, indices, TRUE, expr.body)
-    found = attrgetter(ROWS[expr.kind].torch)(torch)(body)
-    return Grid(found, (*free, *indices) if isinstance(expr, Along) else free)
+    act = attrgetter(ROWS[expr.kind].torch)(torch)
+    order = (*free, *indices) if isinstance(expr, Along) else free
+    if expr.kind == "det" or type(body) is not torch.Tensor or not body.numel():
+        return Grid(act(body), order)
+    with torch.no_grad():
+        one = torch.eye(body.shape[-1], dtype=body.dtype)
+        regular = body.isfinite().all(-1).all(-1)
+        parts = torch.linalg.svdvals(torch.where(regular[..., None, None], body, one))
+        regular &= parts[..., -1] > LEAST_PART * parts[..., 0]
+        if expr.kind == "cholesky":
+            regular &= torch.linalg.cholesky_ex(body).info == 0
+    if evaluator.is_regular and not bool(regular.all()):
+        raise ArithmeticError(f"a matrix has no {expr.kind}, or loses its digits in it")
+    found = act(torch.where(regular[..., None, None], body, one))
+    shown = regular[..., None, None] if isinstance(expr, Along) else regular
+    return Grid(torch.where(shown, found, math.nan), order)
 
 
 def _reduce_along(evaluator: Evaluator, expr: Along) -> Grid:

@@ -59,6 +59,7 @@ class Demands:
     work: tuple[tuple[tuple[int, ...], int], ...]  # which loops stand around an access, how often
     changed_by: Mapping[str, tuple[int, ...]]  # the loops whose extent reads a size
     fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that are told
+    inverted: System | None = None  # the system, where it asks for matrices that are not singular
 
 
 @lru_cache(maxsize=16)
@@ -113,6 +114,8 @@ def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one
             sizes = _shrink(_draw(demands, dice, largest, with_one), demands)
             badness = _measure(sizes, demands, with_one=with_one) + 5 * (sizes in before)
             badness += 0.1 * _count_same_orders(sizes, before)
+            if (best is None or badness < best[0]) and _is_singular(demands.inverted, sizes):
+                badness += _EMPTY
             if best is None or badness < best[0]:
                 best = badness, sizes
             if badness == 0:
@@ -121,6 +124,19 @@ def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one
             break
     assert best is not None
     return best[1]
+
+
+def _is_singular(system: System | None, sizes: Sizes) -> bool:
+    """Is a matrix singular at these sizes, whatever it holds, as x[n,i]*x[n,j] over few n is?"""
+    from derive.judge.evaluate import evaluate_system
+
+    if system is None or any(_evaluate(e, sizes) < 0 for e in _find_demands(system).extents):
+        return False
+    try:
+        evaluate_system(system, draw_inputs(system, sizes), sizes, is_regular=True)
+    except ArithmeticError:
+        return True
+    return False
 
 
 _IDLE, _EMPTY, _INVALID = 1e3, 1e5, 1e8
@@ -247,7 +263,13 @@ def _find_demands(system: System) -> Demands:
         tuple(number_of),
         tuple(work.items()),
         _find_readers(tuple(number_of)),
+        inverted=system if _has_matrices(system, "inverse", "cholesky", "logdet") else None,
     )
+
+
+def _has_matrices(system: System, *kinds: str) -> bool:
+    parts = (part for equation in system.equations for part in walk(equation.value))
+    return any(isinstance(part, (Along, Reduce)) and part.kind in kinds for part in parts)
 
 
 def _find_readers(extents: tuple[Polynomial, ...]) -> dict[str, tuple[int, ...]]:

@@ -172,8 +172,8 @@ def judge_at(
 
     values = sample.make_inputs()
     try:
-        found = evaluate_system(sample.system, values, sample.sizes)
-    except (RuntimeError, ArithmeticError):  # a matrix that has no factors, say
+        found = evaluate_system(sample.system, values, sample.sizes, is_regular=True)
+    except (RuntimeError, ArithmeticError):  # a matrix that has no inverse, say
         return Outcome(None)
     wanted = {tensor.name: found[tensor.name] for tensor in sample.system.results}
     if sample.is_defined and not all(bool(value.isfinite().all()) for value in wanted.values()):
