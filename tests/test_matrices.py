@@ -195,7 +195,7 @@ REFUSED = {
     "reduction-form": "y[i,k] = inverse[i](A[i,k])",
     "matrix-not-square": "y[i,m] = inverse[i, m](b[i,m])",
     "matrix-condition": "y[i,j] = inverse[i, j, i <= j](A[i,j])",
-    "index-absent": "y[i,j] = inverse[i, j](A[i,i])",
+    "index-absent": "y[i,j] = inverse[i, j](A[i,i]) * A[i,j]",
     "solve-right-side": "y[i,j] = solve[i, j](A[i,j], A[j,i])",
     "argument-count": "y[i] = solve[i, j](A[i,j])",
     "index-bound-again": "y[i] = det[i, j](A[i,j])",
