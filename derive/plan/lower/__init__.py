@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from derive.analysis.places import find_reversed, split_merged
 from derive.ir.definitions import PLAIN, Maker, bind
 from derive.ir.definitions import read as read_definition
-from derive.ir.functions import FUNCTIONS, find_call
+from derive.ir.functions import FUNCTIONS, ROWS, find_call
 from derive.ir.nodes import (
     MINUS_INFINITY,
     MINUS_ONE,
