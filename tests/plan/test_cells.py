@@ -118,8 +118,9 @@ def is_window(call):
     return "conv" in call or "_pool" in call
 
 
-# Torch's convolutions and pools add up in half precision, and are what everybody uses there.
-WIDE = [(call, text) for call, text in FIRST if not is_window(call)]
+# Torch's convolutions and pools add up in half precision, and are what everybody uses there; it
+# solves no systems in it.
+WIDE = [(call, text) for call, text in FIRST if not is_window(call) and "solve" not in call]
 
 
 @pytest.mark.parametrize(("call", "text"), WIDE)
