@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from derive.analysis.names import find_unplanned
 from derive.backend.to_function import to_function
 from derive.backend.to_module import Header, to_module
+from derive.backend.to_shards import to_shards
 from derive.backend.to_torch import write_cell
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
@@ -23,6 +24,7 @@ from derive.ir.walk import find_all_indices, find_sizes, walk
 from derive.plan.backward import plan_passes
 from derive.plan.machine import DEFAULT, WIDTH, Machine, parse_memory
 from derive.plan.search import Request, find_plan
+from derive.plan.shards import RANKS, find_sharding, is_same_formula
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from derive.plan.backward import Passes
     from derive.plan.derivation import Derivation
     from derive.plan.plan import Plan
+    from derive.plan.shards import Sharding
 
 LONGEST = 1 << 63  # what torch counts positions in ends there
 TYPICAL = 64  # the extent that a plan assumes where the formula says nothing
@@ -52,6 +55,7 @@ class Built:
     request: Request = field(default_factory=Request)
     parts: tuple[str, ...] = ()  # files of each order alone, where the file chooses among several
     passes: Passes | None = None  # where the file has a backward of its own
+    sharding: Sharding | None = None  # where it has a function over the ranks of a mesh
 
     def __repr__(self) -> str:
         at = " ".join(f"{size}={number}" for size, number in self.plan.sizes.items())
@@ -161,6 +165,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     dispatch: bool = False,
     backward: bool = False,
     einsum: bool = True,
+    shard: Mapping[str, str] | None = None,
     origin: str = "a formula",
     rebuild: str = "",
 ) -> Built:
@@ -174,7 +179,8 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     `cells=False`: no call of torch that lacks second derivatives. `machine`: what operations cost,
     if not what they cost on an ordinary one. `dispatch`: the file holds the orders of contraction
     for much smaller and larger sizes too, and takes them there. `backward`: the file has a backward
-    of its own, planned from the formula's gradients, for which it keeps little. `origin` and
+    of its own, planned from the formula's gradients, for which it keeps little. `shard`: the file has a
+    second function over the ranks of a mesh; {"h": "tp"} cuts index h over its dimension tp. `origin` and
     `rebuild` are what the file's header says of where it comes from. Raises DeriveError for a
     formula that cannot be used, and for a memory that no plan keeps to.
     """
@@ -201,10 +207,32 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
             shown = replace(passes.forward, system=system)
             return Built(system.name, formula, system, shown, source, request, passes=passes)
         plan = find_plan(system, typical, request, regimes=True)
-        source = to_module(plan, system.name, header, dispatch=dispatch)
+        sharding = find_sharding(system, shard) if shard else None
+        more, imports = _write_shards(sharding, plan, request) if sharding else ((), ())
+        source = to_module(
+            plan, system.name, header, dispatch=dispatch, more=more, imports=imports
+        )
         orders = [plan, *(each.plan for each in plan.regimes)] if dispatch else []
         parts = tuple(to_module(each, system.name, header) for each in orders)
-    return Built(system.name, formula, system, plan, source, request, parts)
+    return Built(system.name, formula, system, plan, source, request, parts, sharding=sharding)
+
+
+def _write_shards(
+    sharding: Sharding, plan: Plan, request: Request
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The function over the ranks, each of its stages planned."""
+    sizes = dict(plan.sizes)
+    for name, (extent, _) in sharding.shares.items():
+        sizes[name] = max(1, evaluate_extent(extent, plan.sizes) // RANKS)
+    plans: list[Plan | None] = []
+    for stage in sharding.stages:
+        own = stage.system
+        if own is None or is_same_formula(own, plan.system):
+            plans.append(None)
+            continue
+        outside = {inside: sizes[name] for inside, name in stage.sizes}
+        plans.append(find_plan(own, sizes | outside, request))
+    return to_shards(sharding, plans, plan.system.name)
 
 
 def typeset(formula: Formula) -> str:

@@ -119,6 +119,15 @@ class Header:
     rebuild: str  # the command that makes it again
 
 
+@dataclass(frozen=True, slots=True)
+class More:
+    """What else a file holds: functions, the lines that import for them, and their plans."""
+
+    texts: Sequence[str] = ()
+    imports: Sequence[str] = ()
+    plans: Sequence[Plan] = ()
+
+
 def write_header(system: System, name: str, header: Header, gradients: Sequence[str] = ()) -> str:
     """The module docstring: title, equations, gradients, source, and how to rebuild."""
     title = header.title or name.replace("_", " ").capitalize()
@@ -394,12 +403,20 @@ def _choose_block(tile: Tile) -> list[str]:
 __all__ = ["Header", "to_module"]
 
 
-def to_module(plan: Plan, name: str, header: Header, *, dispatch: bool = False) -> str:
+def to_module(
+    plan: Plan,
+    name: str,
+    header: Header,
+    *,
+    dispatch: bool = False,
+    more: More | None = None,
+) -> str:
     """The text of the file; the same plan and header give the same bytes.
 
     With `dispatch` the orders for other sizes are functions of their own, which the first one calls
-    where one of them takes fewer operations.
+    where one of them takes fewer operations. `more` stands behind the function.
     """
+    more = more or More()
     system = plan.system
     others = [(_name_regime(name, each), each) for each in plan.regimes] if dispatch else []
     calls = [line for other, each in others for line in _call_regime(other, each, plan)]
@@ -421,16 +438,18 @@ def to_module(plan: Plan, name: str, header: Header, *, dispatch: bool = False) 
         arguments = [argument for argument, _ in list_arguments(system)]
         head = fit_call(CHECK, ", ".join(sizes), arguments)
         bodies = [[*head, *body] for body in bodies]
-    recur = write_recur(plans)
-    imports = "import torch\n" if "torch." in code + check + recur else ""
+    recur = write_recur([*plans, *more.plans])
+    lines = ["from torch import Tensor", *more.imports]
+    lines += ["import torch"] if "torch." in "".join((code, check, recur, *more.texts)) else []
+    lines.sort(key=lambda line: (line.startswith("from"), line))
     texts = ["\n".join(f"{INDENT}{line}" for line in body) for body in bodies]
     functions = [f"{sign(plan, name, validate)}\n{write_docstring(plan, header)}\n{texts[0]}\n"]
     for (other, each), text in zip(others, texts[1:], strict=True):
         words = f'{INDENT}"""The same in the order of contraction for {each}."""'
         functions.append(f"{sign(each.plan, other)}\n{words}\n{text}\n")
-    head_text = f"{write_header(system, name, header)}\n{imports}from torch import Tensor\n"
+    head_text = "\n".join((write_header(system, name, header), *lines, ""))
     checks = [text for text in (check, RANGE_CHECK if ranges else "", recur) if text]
-    return "\n\n".join([head_text, *functions, *checks])
+    return "\n\n".join([head_text, *functions, *more.texts, *checks])
 
 
 def write_recur(plans: Sequence[Plan]) -> str:

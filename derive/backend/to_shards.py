@@ -1,0 +1,328 @@
+"""The sharded function of a generated file: its placements, the stages, the moves between them.
+
+    PLACEMENTS       where arguments and results are cut, by the dimension of the mesh
+    NAME_sharded     takes tensors to where they are cut, and runs the stages of a rank
+    _stage_1, ..     formulas of their own, each planned; the plain function where it is the only one
+    _Copy, _Add, ..  what ranks exchange, as functions that autograd knows
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from derive.backend.lines import INDENT, fit_assignment, fit_call, fit_signature, wrap_text
+from derive.backend.to_checks import CHECK, list_arguments, write_sizes
+from derive.backend.to_module import OUTER, order_inputs, sign, write_body
+from derive.backend.to_torch import to_python
+from derive.ir.nodes import Scalar, ScalarInput, Tensor
+from derive.ir.text import to_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from derive.ir.polynomial import Polynomial
+    from derive.plan.plan import Plan
+    from derive.plan.shards import Move, Sharding, Stage, Transfer
+
+IMPORTS = (
+    "import torch.distributed._functional_collectives as collectives",
+    "from torch.distributed import ProcessGroup",
+    "from torch.distributed.device_mesh import DeviceMesh",
+    "from torch.distributed.tensor import DTensor, Placement, Replicate, Shard",
+)
+CALLS = {  # of each kind of move
+    "copy": "_Copy.apply({0}, {1})",
+    "add": "_Add.apply({0}, {1})",
+    "largest": "_find_largest({0}, {1})",
+    "max": '_Extreme.apply({0}, {1}, "max")',
+    "min": '_Extreme.apply({0}, {1}, "min")',
+    "gather": "_Gather.apply({0}, {2}, {1})",
+    "collect": "_Collect.apply({0}, {2}, {1})",
+    "split": "_Split.apply({0}, {2}, {1})",
+}
+PLACES = '''def placements(name: str, mesh: DeviceMesh) -> tuple[Placement, ...]:
+    """Where an argument or a result is cut, for each dimension of the mesh."""
+    return tuple(PLACEMENTS[name].get(axis, Replicate()) for axis in mesh.mesh_dim_names or ())
+
+
+def _take(tensor: Tensor, name: str, mesh: DeviceMesh) -> Tensor:
+    """A rank's share of an argument; a tensor that is no DTensor is whole on every rank."""
+    places = placements(name, mesh)
+    if not isinstance(tensor, DTensor):
+        whole = [Replicate()] * mesh.ndim
+        tensor = DTensor.from_local(tensor, mesh, whole, run_check=False)
+    return tensor.redistribute(mesh, places).to_local(grad_placements=places)
+
+
+def _give(tensor: Tensor, name: str, mesh: DeviceMesh) -> DTensor:
+    """A result, of which each rank has its share."""
+    return DTensor.from_local(tensor, mesh, placements(name, mesh), run_check=False)
+'''
+SHARE = '''def _share(name: str, extent: int, mesh: DeviceMesh, axis: str) -> int:
+    """The positions of a rank; ValueError where the ranks have no equal shares."""
+    names = mesh.mesh_dim_names or ()
+    if axis not in names:
+        raise ValueError(f"the mesh has no dimension {axis}, its dimensions are {names}")
+    ranks = mesh.size(names.index(axis))
+    if extent % ranks:
+        raise ValueError(f"{name}={extent} is no multiple of the {ranks} ranks of {axis}")
+    return extent // ranks
+'''
+FUNCTIONS = {
+    "_Copy": '''class _Copy(torch.autograd.Function):
+    """The same tensor for work that differs by rank; its gradients are added up."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, tensor: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
+        return _Add.apply(gradient, ctx.group), None
+''',
+    "_Add": '''class _Add(torch.autograd.Function):
+    """The sum of all ranks' tensors; every rank has the same gradient of it."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, tensor: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        added = collectives.all_reduce(tensor.contiguous(), "sum", group)
+        return collectives.wait_tensor(added)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
+        return _Copy.apply(gradient, ctx.group), None
+''',
+    "_Extreme": '''class _Extreme(torch.autograd.Function):
+    """The largest or the smallest of all ranks' numbers; ranks that have it share the gradient."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, tensor: Tensor, group: ProcessGroup, word: str) -> Tensor:
+        ctx.group = group
+        found = collectives.all_reduce(tensor.contiguous(), word, group)
+        found = collectives.wait_tensor(found)
+        ctx.save_for_backward(tensor == found)
+        return found
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (is_it,) = ctx.saved_tensors
+        ranks = collectives.all_reduce(is_it.to(gradient.dtype), "sum", ctx.group)
+        share = is_it / collectives.wait_tensor(ranks)
+        return _Copy.apply(gradient, ctx.group) * share, None, None
+''',
+    "_find_largest": '''def _find_largest(tensor: Tensor, group: ProcessGroup) -> Tensor:
+    """The largest of all ranks' numbers, without a gradient."""
+    found = collectives.all_reduce(tensor.detach().contiguous(), "max", group)
+    return collectives.wait_tensor(found)
+''',
+    "_Gather": '''class _Gather(torch.autograd.Function):
+    """The shares of all ranks, for work that differs by rank."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: ProcessGroup) -> Tensor:
+        ctx.dim, ctx.group = dim, group
+        return _gather(tensor, dim, group)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _Scatter.apply(gradient, ctx.dim, ctx.group), None, None
+''',
+    "_Scatter": '''class _Scatter(torch.autograd.Function):
+    """The sum of all ranks' tensors, of which each rank gets its share."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: ProcessGroup) -> Tensor:
+        ctx.dim, ctx.group = dim, group
+        added = collectives.reduce_scatter_tensor(tensor.contiguous(), "sum", dim, group)
+        return collectives.wait_tensor(added)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _Gather.apply(gradient, ctx.dim, ctx.group), None, None
+''',
+    "_Collect": '''class _Collect(torch.autograd.Function):
+    """The shares of all ranks, for work that is the same on every rank."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: ProcessGroup) -> Tensor:
+        ctx.dim, ctx.group = dim, group
+        return _gather(tensor, dim, group)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _Split.apply(gradient, ctx.dim, ctx.group), None, None
+''',
+    "_Split": '''class _Split(torch.autograd.Function):
+    """A rank's share of a tensor that is the same on every rank."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: ProcessGroup) -> Tensor:
+        ctx.dim, ctx.group = dim, group
+        length = tensor.shape[dim] // group.size()
+        return tensor.narrow(dim, group.rank() * length, length)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _Collect.apply(gradient, ctx.dim, ctx.group), None, None
+''',
+    "_gather": '''def _gather(tensor: Tensor, dim: int, group: ProcessGroup) -> Tensor:
+    """The shares of all ranks, one behind the other."""
+    gathered = collectives.all_gather_tensor(tensor.contiguous(), dim, group)
+    return collectives.wait_tensor(gathered)
+''',
+}
+
+
+def to_shards(
+    sharding: Sharding, plans: Sequence[Plan | None], name: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The text behind the plain function, in parts, and its imports; a plan for each stage.
+
+    A stage without a plan of its own is the plain function.
+    """
+    body = _write_stages(sharding, plans, name)
+    text = "\n".join(body)
+    parts = [_write_placements(sharding, name), _write_sharded(sharding, name, body)]
+    for number, (stage, plan) in enumerate(zip(sharding.stages, plans, strict=True), 1):
+        if plan is not None and stage.system is not None:
+            parts.append(_write_stage(plan, number))
+    parts += [PLACES, SHARE]
+    used = {word for word in FUNCTIONS if re.search(rf"\b{word}\b", text)}
+    while True:  # each is written with those that it is the gradient of
+        more = used | {
+            word for word in FUNCTIONS for own in used if re.search(rf"\b{word}\b", FUNCTIONS[own])
+        }
+        if more == used:
+            break
+        used = more
+    parts += [function for word, function in FUNCTIONS.items() if word in used]
+    own = [line for line in IMPORTS if used or "collectives" not in line]
+    if not used and ".rank()" not in text:
+        own = [line for line in own if "ProcessGroup" not in line]
+    if any("FunctionCtx" in part for part in parts):
+        own.append("from torch.autograd.function import FunctionCtx")
+    return tuple(parts), tuple(own)
+
+
+def _write_placements(sharding: Sharding, name: str) -> str:
+    """The table of where arguments and results are cut."""
+    lines = [f"# Where {name}_sharded has its arguments and results cut, by the mesh's dimension;"]
+    lines += ["# along the dimensions that are not named they are whole.", "PLACEMENTS = {"]
+    for tensor, places in sharding.places.items():
+        cut = ", ".join(f'"{axis}": Shard({place})' for axis, place in places.items())
+        lines.append(f'{INDENT}"{tensor}": {{{cut}}},')
+    return "\n".join([*lines, "}", ""])
+
+
+def say_transfers(transfers: Sequence[Transfer]) -> str:
+    """`all-reduce z (tp): B*D*N/dp; ..`, in elements."""
+    return "; ".join(
+        f"{each.collective} {each.tensor} ({each.axis}) {write_count(each.elements)}"
+        for each in transfers
+    )
+
+
+def write_count(count: Polynomial) -> str:
+    """A number of elements over sizes and ranks, without blanks."""
+    return to_text(count.to_expr()).replace(" * ", "*").replace(" / ", "/")
+
+
+def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
+    """The function over the ranks of a mesh."""
+    system = sharding.system
+    keywords = [f"{s.name}: int" + (f" = {s.default}" if s.default else "") for s in system.sizes]
+    given = [_sign_argument(entry) for entry in order_inputs(system)]
+    many = len(system.results) > 1
+    returns = f"tuple[{', '.join(['DTensor'] * len(system.results))}]" if many else "DTensor"
+    head = fit_signature(f"{name}_sharded", [*given, "*", *keywords, "mesh: DeviceMesh"], returns)
+    cuts = ", ".join(f"{index} over {axis}" for index, axis in sharding.cuts)
+    sentences = [
+        f"The same over the ranks of a mesh: {cuts} is cut.",
+        "",
+        "An argument that is no DTensor is the same whole tensor on every rank. Each extent that is "
+        "cut is a multiple of the ranks, or else a ValueError is raised.",
+        "",
+        "What each rank hands to collectives in a step, in elements:",
+        f"Forward: {say_transfers(sharding.forward) or 'nothing'}.",
+        f"Backward: {say_transfers(sharding.backward) or 'nothing'}.",
+        *(f"Whole on every rank: {tensor}, as {why}." for tensor, why in sharding.whole),
+    ]
+    words = [
+        line for s in sentences for line in (wrap_text(s, later=INDENT, width=OUTER) if s else [""])
+    ]
+    doc = "\n".join(f"{INDENT}{line}" if line else "" for line in words)
+    doc = f'{INDENT}"""{doc.lstrip()}\n{INDENT}"""'
+    lines: list[str] = []
+    arguments = [argument for argument, _ in list_arguments(system)]
+    lines += fit_call(CHECK, "", arguments)
+    text = "\n".join(body)
+    shares = []
+    for share, (extent, axis) in sharding.shares.items():
+        written = to_text(extent).replace(" * ", "*")
+        shares += fit_assignment(share, f'_share("{written}", {to_python(extent)}, mesh, "{axis}")')
+    needed = "\n".join([*shares, text])
+    lines += write_sizes(system, lambda size: re.search(rf"\b{size}\b", needed) is not None)
+    lines += shares
+    tensors = [entry.name for entry in system.inputs if isinstance(entry, Tensor)]
+    lines += [f'{tensor} = _take({tensor}, "{tensor}", mesh)' for tensor in tensors]
+    axes = dict.fromkeys(axis for _, axis in sharding.shares.values())
+    groups = [axis for axis in axes if re.search(rf"\b{axis}\b", text)]
+    lines += [f'{axis} = mesh.get_group("{axis}")' for axis in groups]
+    results = [f'_give({tensor}, "{tensor}", mesh)' for tensor in sharding.returned]
+    lines += [*body, *fit_assignment("", ", ".join(results))]
+    inner = "\n".join(f"{INDENT}{line}" for line in lines)
+    return f"{head}\n{doc}\n{inner}\n"
+
+
+def _sign_argument(entry: Tensor | ScalarInput) -> str:
+    if isinstance(entry, Tensor):
+        return f"{entry.name}: Tensor"
+    default = f" = {to_python(entry.default)}" if entry.default is not None else ""
+    return f"{entry.name}: float | Tensor{default}"
+
+
+def _write_stages(sharding: Sharding, plans: Sequence[Plan | None], name: str) -> list[str]:
+    """The lines of moves and calls."""
+    tensors = [entry.name for entry in sharding.system.inputs if isinstance(entry, Tensor)]
+    lines: list[str] = []
+    for position, (share, axis) in sharding.positions.items():
+        where = f", device={tensors[0]}.device" if tensors else ""
+        value = f"torch.arange({share}{where}) + {axis}.rank() * {share}"
+        lines += fit_assignment(position, value)
+    for number, (stage, plan) in enumerate(zip(sharding.stages, plans, strict=True), 1):
+        for move in stage.moves:
+            lines += _write_move(move)
+        if stage.system is not None:
+            given = _order_given(stage)
+            given += [f"{own}={outside}" for own, outside in stage.sizes]
+            function = name if plan is None else f"_stage_{number}"
+            lines += fit_call(function, ", ".join(stage.made), given)
+    return lines
+
+
+def _order_given(stage: Stage) -> list[str]:
+    """The arguments in the order in which the function takes them."""
+    assert stage.system is not None
+    outside = {e.name: g for e, g in zip(stage.system.inputs, stage.given, strict=True)}
+    return [outside[entry.name] for entry in order_inputs(stage.system)]
+
+
+def _write_move(move: Move) -> list[str]:
+    value = CALLS[move.kind].format(move.source.name, move.axis, move.place)
+    if isinstance(move.source, Scalar):
+        value = f"{value} if torch.is_tensor({move.source.name}) else {move.source.name}"
+    return fit_assignment(move.made.name, value)
+
+
+def _write_stage(plan: Plan, number: int) -> str:
+    """A formula that each rank computes alone."""
+    body = write_body(plan)
+    code = "\n".join(line for line in body if not line.lstrip().startswith("#"))
+    sizes = write_sizes(plan.system, lambda size: re.search(rf"\b{size}\b", code) is not None)
+    names = ", ".join(tensor.name for tensor in plan.system.results)
+    doc = wrap_text(f'"""What a rank makes of its shares: {names}."""', width=OUTER)
+    inner = "\n".join(f"{INDENT}{line}" for line in [*doc, *sizes, *body])
+    return f"{sign(plan, f'_stage_{number}')}\n{inner}\n"
