@@ -24,7 +24,7 @@ from derive.ir.walk import find_all_indices, find_sizes, walk
 from derive.plan.backward import plan_passes
 from derive.plan.machine import DEFAULT, WIDTH, Machine, parse_memory
 from derive.plan.search import Request, find_plan
-from derive.plan.shards import RANKS, find_sharding, is_same_formula
+from derive.plan.shards import RANKS, count_transfers, find_sharding, is_same_formula
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -207,8 +207,10 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
             shown = replace(passes.forward, system=system)
             return Built(system.name, formula, system, shown, source, request, passes=passes)
         plan = find_plan(system, typical, request, regimes=True)
-        sharding = find_sharding(system, shard) if shard else None
-        more, imports = _write_shards(sharding, plan, request) if sharding else ((), ())
+        sharding, more, imports = None, (), ()
+        if shard:
+            sharding, plans = plan_sharding(find_sharding(system, shard), plan, request)
+            more, imports = to_shards(sharding, plans, system.name)
         source = to_module(
             plan, system.name, header, dispatch=dispatch, more=more, imports=imports
         )
@@ -217,22 +219,26 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     return Built(system.name, formula, system, plan, source, request, parts, sharding=sharding)
 
 
-def _write_shards(
+def plan_sharding(
     sharding: Sharding, plan: Plan, request: Request
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The function over the ranks, each of its stages planned."""
+) -> tuple[Sharding, list[Plan | None]]:
+    """A sharding with its communication, and a plan for each stage; None for the formula's own."""
     sizes = dict(plan.sizes)
     for name, (extent, _) in sharding.shares.items():
         sizes[name] = max(1, evaluate_extent(extent, plan.sizes) // RANKS)
     plans: list[Plan | None] = []
     for stage in sharding.stages:
         own = stage.system
-        if own is None or is_same_formula(own, plan.system):
+        if own is None or is_same_formula(own, sharding.system):
             plans.append(None)
-            continue
-        outside = {inside: sizes[name] for inside, name in stage.sizes}
-        plans.append(find_plan(own, sizes | outside, request))
-    return to_shards(sharding, plans, plan.system.name)
+        else:
+            outside = {inside: sizes[name] for inside, name in stage.sizes}
+            plans.append(find_plan(own, sizes | outside, request))
+    known = [
+        plan if each is None and stage.system is not None else each
+        for stage, each in zip(sharding.stages, plans, strict=True)
+    ]
+    return count_transfers(sharding, known), plans
 
 
 def typeset(formula: Formula) -> str:

@@ -254,7 +254,7 @@ def run_ranks(  # noqa: PLR0913, PLR0917 - where, what, and how many
             pairs = [
                 (each, share(seed, key, mesh))
                 for each, seed, key in zip(made, seeds, results, strict=True)
-                if seed is not None and each.requires_grad
+                if each.requires_grad
             ]
             own = [leaf for leaf in leaves[place].values() if leaf.requires_grad]
             if pairs and own:
@@ -322,11 +322,9 @@ def _call(
     generator = torch.Generator().manual_seed(1)
     pairs = []
     for each in made:
-        seed = None
-        if each.requires_grad:
-            seed = torch.randn(each.shape, dtype=each.dtype, generator=generator)
-            pairs.append((each, seed))
-        seeds.append(seed)
+        dtype = each.dtype if each.is_floating_point() else torch.float64
+        seeds.append(torch.randn(each.shape, dtype=dtype, generator=generator))
+        pairs += [(each, seeds[-1])] * each.requires_grad
     gradients: Sequence[Any] = [None] * len(leaves)
     if pairs and leaves:
         ends, starts = zip(*pairs, strict=True)

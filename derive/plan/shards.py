@@ -73,10 +73,14 @@ from derive.ir.walk import (
     split_guards,
     walk,
 )
+from derive.plan.meaning import to_expr
 from derive.plan.steps import free_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from derive.plan.ops import Op
+    from derive.plan.plan import Plan
 
 RANKS = 2  # of each dimension, where a plan needs a number
 SHARED = ("sum", "max", "min")  # reductions whose shares the ranks put together
@@ -104,7 +108,8 @@ class Move:
     source: Tensor | Scalar
     made: Tensor | Scalar
     axis: str
-    place: int = 0
+    place: int
+    name: str  # of the tensor in the formula
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +144,9 @@ class Sharding:
     shares: Mapping[str, tuple[Expr, str]]  # the size of a share: of what, over which dimension
     positions: Mapping[str, tuple[str, str]]  # integers: the size of the share, the dimension
     returned: tuple[str, ...]
-    forward: tuple[Transfer, ...]
-    backward: tuple[Transfer, ...]
     whole: tuple[tuple[str, str], ...]  # what is computed whole though it meets an index, and why
+    forward: tuple[Transfer, ...] = ()  # as `count_transfers` finds them
+    backward: tuple[Transfer, ...] = ()
 
     @property
     def is_cut(self) -> bool:
@@ -541,7 +546,7 @@ class _Cutter:
             kind = "largest" if work.is_largest else kinds[value.kind]
             self.bases[made_tensor.name] = tensor.name
             moved = replace_shape(tensor, tensor.shape, name)
-            self.program.append(Move(kind, made_tensor, moved, axis))
+            self.program.append(Move(kind, made_tensor, moved, axis, 0, tensor.name))
             made_tensor = moved
 
     def _copy_scalar(self, scalar: Scalar, active: Mapping[str, Index]) -> Scalar:
@@ -550,8 +555,9 @@ class _Cutter:
             key = ("scalar", scalar, axis)
             if key not in self.variants:
                 made = Scalar(self._free(f"{scalar.name}_{axis}"))
-                self.bases[made.name] = self.bases.get(scalar.name, scalar.name)
-                self.program.append(Move("copy", scalar, made, axis))
+                base = self.bases.get(scalar.name, scalar.name)
+                self.bases[made.name] = base
+                self.program.append(Move("copy", scalar, made, axis, 0, base))
                 self.variants[key] = made
             found = self.variants[key]
             assert isinstance(found, Scalar)
@@ -596,7 +602,7 @@ class _Cutter:
                 name = self._free(f"{base.name}_{words[kind]}")
                 made = self._localize(base, layout, name)
                 self.bases[name] = base.name
-                self.program.append(Move(kind, tensor, made, axis, place))
+                self.program.append(Move(kind, tensor, made, axis, place, base.name))
                 self.variants[key] = made
             found = self.variants[key]
             assert isinstance(found, Tensor)
@@ -643,9 +649,6 @@ class _Cutter:
             name: {axis: place for axis, (place, _) in self.layouts[name].items()}
             for name in (*given, *(tensor.name for tensor in self.system.results))
         }
-        forward, backward = _find_transfers(
-            program, self.system, self.shares, self.bases, results
-        )
         return Sharding(
             self.system,
             cuts,
@@ -654,8 +657,6 @@ class _Cutter:
             self.shares,
             self.positions,
             tuple(tensor.name for tensor in results),
-            forward,
-            backward,
             tuple(self.whole),
         )
 
@@ -691,6 +692,9 @@ class _Cutter:
                 scalars |= dict.fromkeys(p.name for p in walk(part) if isinstance(p, Scalar))
         order = [entry.name for entry in self.system.inputs]
         given = [tensor for name, tensor in reads.items() if name not in made]
+        real = [e for e in self.system.inputs if isinstance(e, Tensor) and e.kind == "real"]
+        if real and all(tensor.kind != "real" for tensor in given):  # it tells the dtype
+            given.append(self._localize(real[0], self.layouts[real[0].name]))
 
         def rank(name: str) -> int:
             base = self.bases.get(name, name)
@@ -911,52 +915,75 @@ def _find_levels(
     return levels
 
 
-def _find_transfers(
-    program: Sequence[Equation | Move],
-    system: System,
-    shares: Mapping[str, tuple[Expr, str]],
-    bases: Mapping[str, str],
-    results: Sequence[Tensor],
-) -> tuple[tuple[Transfer, ...], tuple[Transfer, ...]]:
-    """The collectives of a step forward and backward, and what each rank hands to them."""
-    new = {Size(n): Mul((e, Pow(Size(axis), MINUS_ONE))) for n, (e, axis) in shares.items()}
+def count_transfers(sharding: Sharding, plans: Sequence[Plan | None]) -> Sharding:
+    """The sharding with its collectives, forward and backward, as these plans of its stages do.
+
+    What a rule finds not to matter, a term of a softmax that is the same for all entries, no
+    gradient reaches, and none is sent.
+    """
+    system = sharding.system
+    new = {Size(n): Mul((e, Pow(Size(axis), MINUS_ONE))) for n, (e, axis) in sharding.shares.items()}
 
     def count(tensor: Tensor) -> Polynomial:
         extents = (rewrite_bottom_up(e, lambda part: new.get(part, part)) for e in tensor.shape)  # type: ignore[call-overload]
         return reduce(Polynomial.__mul__, map(Polynomial.of, extents), Polynomial.of(1))
 
-    real = {e.name for e in system.inputs if isinstance(e, Tensor) and e.kind == "real"}
-    flows: list[tuple[str, set[str]]] = []
-    for part in program:
-        if isinstance(part, Move):
-            flows.append((_makes(part), {part.source.name} if part.kind != "largest" else set()))
-        else:
-            flows.append((_makes(part), {a.tensor.name for a in find_smooth(part.value)}))
-    grown = real
-    while True:  # what recurs may read what comes later
-        more = grown | {name for name, reads in flows if reads & grown}
-        if more == grown:
-            break
-        grown = more
-    wanted = {tensor.name for tensor in results if tensor.kind == "real"}
-    while True:
-        more = wanted | {read for name, reads in flows if name in wanted for read in reads}
-        if more == wanted:
-            break
-        wanted = more
+    flows: list[tuple[str, set[str]]] = []  # what a gradient by it reaches, in order
+    for stage, plan in zip(sharding.stages, plans, strict=True):
+        for move in stage.moves:
+            flows.append((move.made.name, {move.source.name} if move.kind != "largest" else set()))
+        if plan is not None:
+            flows += _find_flows(stage, plan)
+    grown = {e.name for e in system.inputs if isinstance(e, Tensor) and e.kind == "real"}
+    for name, reads in flows:
+        if reads & grown:
+            grown.add(name)
+    wanted = {tensor.name for tensor in system.results if tensor.kind == "real"}
+    for name, reads in reversed(flows):
+        if name in wanted:
+            wanted |= reads
     forward, backward = [], []
-    for part in program:
-        if not isinstance(part, Move) or isinstance(part.source, Scalar):
+    for move in (move for stage in sharding.stages for move in stage.moves):
+        if not isinstance(move.source, Tensor) or not isinstance(move.made, Tensor):
             continue
-        assert isinstance(part.made, Tensor)
-        ahead, behind = SENT[part.kind]
-        name = bases.get(part.source.name, part.source.name)
+        ahead, behind = SENT[move.kind]
         if ahead:
-            forward.append(Transfer(ahead, name, part.axis, count(part.source)))
-        if behind and part.source.name in grown and part.made.name in wanted:
-            sent = part.made if part.kind in {"gather", "split"} else part.source
-            backward.append(Transfer(behind, name, part.axis, count(sent)))
-    return tuple(forward), tuple(reversed(backward))
+            forward.append(Transfer(ahead, move.name, move.axis, count(move.source)))
+        if behind and move.source.name in grown and move.made.name in wanted:
+            sent = move.made if move.kind in {"gather", "split"} else move.source
+            backward.append(Transfer(behind, move.name, move.axis, count(sent)))
+    return replace(sharding, forward=tuple(forward), backward=tuple(reversed(backward)))
+
+
+def _find_flows(stage: Stage, plan: Plan) -> list[tuple[str, set[str]]]:
+    """For each result of a stage, the arguments that a gradient by it reaches."""
+    assert stage.system is not None
+    outside = {e.name: name for e, name in zip(stage.system.inputs, stage.given, strict=True)}
+    reads: dict[str, set[str]] = {}
+
+    def note(name: str, *ops: Op) -> None:
+        found = (access.tensor.name for op in ops for access in find_smooth(to_expr(op)))
+        reads.setdefault(name, set()).update(found)
+
+    for step in plan.steps:
+        note(step.name, step.op)
+    for name, op in (pair for tile in plan.tiles for pair in tile.sliced):
+        note(name, op)
+    for scan in plan.scans:
+        for name, op, _ in scan.sliced:
+            note(name, op)
+        for each in scan.carried:
+            note(each.name, each.made, *each.first)
+            for before, _ in each.before:
+                reads.setdefault(before, set()).add(each.name)
+    flows = []
+    for op, name in zip(plan.results, stage.made, strict=True):
+        reached, count = {access.tensor.name for access in find_smooth(to_expr(op))}, 0
+        while count != len(reached):
+            count = len(reached)
+            reached |= {inner for each in reached for inner in reads.get(each, ())}
+        flows.append((name, {outside[each] for each in reached if each in outside}))
+    return flows
 
 
 def _rename_system(
