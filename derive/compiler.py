@@ -179,10 +179,10 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     `cells=False`: no call of torch that lacks second derivatives. `machine`: what operations cost,
     if not what they cost on an ordinary one. `dispatch`: the file holds the orders of contraction
     for much smaller and larger sizes too, and takes them there. `backward`: the file has a backward
-    of its own, planned from the formula's gradients, for which it keeps little. `shard`: the file has a
-    second function over the ranks of a mesh; {"h": "tp"} cuts index h over its dimension tp. `origin` and
-    `rebuild` are what the file's header says of where it comes from. Raises DeriveError for a
-    formula that cannot be used, and for a memory that no plan keeps to.
+    of its own, planned from the formula's gradients, for which it keeps little. `shard`:
+    the file has a second function, over the ranks of a mesh: {"h": "tp"} cuts index h over its
+    dimension tp. `origin` and `rebuild` are what the file's header says of where it comes from.
+    Raises DeriveError for a formula that cannot be used, and for a memory that no plan keeps to.
     """
     if exact and fast_math:
         raise refuse("options-conflict", "exact and fast_math exclude each other", help="give one")
@@ -207,13 +207,11 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
             shown = replace(passes.forward, system=system)
             return Built(system.name, formula, system, shown, source, request, passes=passes)
         plan = find_plan(system, typical, request, regimes=True)
-        sharding, more, imports = None, (), ()
+        sharding, more = None, None
         if shard:
             sharding, plans = plan_sharding(find_sharding(system, shard), plan, request)
-            more, imports = to_shards(sharding, plans, system.name)
-        source = to_module(
-            plan, system.name, header, dispatch=dispatch, more=more, imports=imports
-        )
+            more = to_shards(sharding, plans, system.name)
+        source = to_module(plan, system.name, header, dispatch=dispatch, more=more)
         orders = [plan, *(each.plan for each in plan.regimes)] if dispatch else []
         parts = tuple(to_module(each, system.name, header) for each in orders)
     return Built(system.name, formula, system, plan, source, request, parts, sharding=sharding)

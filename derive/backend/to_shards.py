@@ -1,9 +1,9 @@
 """The sharded function of a generated file: its placements, the stages, the moves between them.
 
-    PLACEMENTS       where arguments and results are cut, by the dimension of the mesh
-    NAME_sharded     takes tensors to where they are cut, and runs the stages of a rank
-    _stage_1, ..     formulas of their own, each planned; the plain function where it is the only one
-    _Copy, _Add, ..  what ranks exchange, as functions that autograd knows
+PLACEMENTS       where arguments and results are cut, by the dimension of the mesh
+NAME_sharded     takes tensors to where they are cut, and runs the stages of a rank
+_stage_1, ..     formulas of their own, each planned; the plain function where it is the only one
+_Copy, _Add, ..  what ranks exchange, as functions that autograd knows
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from derive.backend.lines import INDENT, fit_assignment, fit_call, fit_signature, wrap_text
 from derive.backend.to_checks import CHECK, list_arguments, write_sizes
-from derive.backend.to_module import OUTER, order_inputs, sign, write_body
+from derive.backend.to_module import OUTER, More, order_inputs, sign, write_body
 from derive.backend.to_torch import to_python
 from derive.ir.nodes import Scalar, ScalarInput, Tensor
 from derive.ir.text import to_text
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from derive.ir.polynomial import Polynomial
     from derive.plan.plan import Plan
-    from derive.plan.shards import Move, Sharding, Stage, Transfer
+    from derive.plan.shards import Sharding, Stage, Transfer
+    from derive.plan.shards.moves import Move
 
 IMPORTS = (
     "import torch.distributed._functional_collectives as collectives",
@@ -176,10 +177,8 @@ FUNCTIONS = {
 }
 
 
-def to_shards(
-    sharding: Sharding, plans: Sequence[Plan | None], name: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The text behind the plain function, in parts, and its imports; a plan for each stage.
+def to_shards(sharding: Sharding, plans: Sequence[Plan | None], name: str) -> More:
+    """What stands behind the plain function; there is a plan for each stage.
 
     A stage without a plan of its own is the plain function.
     """
@@ -204,7 +203,7 @@ def to_shards(
         own = [line for line in own if "ProcessGroup" not in line]
     if any("FunctionCtx" in part for part in parts):
         own.append("from torch.autograd.function import FunctionCtx")
-    return tuple(parts), tuple(own)
+    return More(parts, own, [plan for plan in plans if plan is not None])
 
 
 def _write_placements(sharding: Sharding, name: str) -> str:
@@ -242,8 +241,8 @@ def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
     sentences = [
         f"The same over the ranks of a mesh: {cuts} is cut.",
         "",
-        "An argument that is no DTensor is the same whole tensor on every rank. Each extent that is "
-        "cut is a multiple of the ranks, or else a ValueError is raised.",
+        "An argument that is no DTensor is the same whole tensor on every rank. An extent that is "
+        "cut must be a multiple of the ranks, or a ValueError is raised.",
         "",
         "What each rank hands to collectives in a step, in elements:",
         f"Forward: {say_transfers(sharding.forward) or 'nothing'}.",
@@ -255,9 +254,9 @@ def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
     ]
     doc = "\n".join(f"{INDENT}{line}" if line else "" for line in words)
     doc = f'{INDENT}"""{doc.lstrip()}\n{INDENT}"""'
-    lines: list[str] = []
     arguments = [argument for argument, _ in list_arguments(system)]
-    lines += fit_call(CHECK, "", arguments)
+    tensors = [entry.name for entry in system.inputs if isinstance(entry, Tensor)]
+    lines = fit_call(CHECK, "", arguments) if tensors else []
     text = "\n".join(body)
     shares = []
     for share, (extent, axis) in sharding.shares.items():
@@ -266,7 +265,6 @@ def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
     needed = "\n".join([*shares, text])
     lines += write_sizes(system, lambda size: re.search(rf"\b{size}\b", needed) is not None)
     lines += shares
-    tensors = [entry.name for entry in system.inputs if isinstance(entry, Tensor)]
     lines += [f'{tensor} = _take({tensor}, "{tensor}", mesh)' for tensor in tensors]
     axes = dict.fromkeys(axis for _, axis in sharding.shares.values())
     groups = [axis for axis in axes if re.search(rf"\b{axis}\b", text)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import product
+from math import inf
 from threading import Barrier, BrokenBarrierError, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from derive.judge.compare import (
 from derive.judge.samples import choose_sizes, draw_inputs, is_possible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from derive.ir.nodes import Expr, System
 
@@ -169,7 +170,8 @@ def judge_ranks(
         if fitting is None:
             continue
         judged.append(fitting)
-        off, where, _ = run_ranks(source, name, system, shares, fitting, ranks, number)
+        axes = dict.fromkeys(shares.axes, ranks)
+        off, where, _ = run_ranks(source, name, system, axes, fitting, number)
         worst = max(worst, off)
         if where:
             at = ", ".join(f"{size}={extent}" for size, extent in fitting.items())
@@ -195,163 +197,161 @@ def fit_sizes(
     )
     for more in product(range(ranks + 1), repeat=min(len(free), 4)):
         tried = found | {n: found[n] + k for n, k in zip(free, more, strict=False)}
-        if all(evaluate_extent(e, tried) % ranks == 0 for e, _ in shares.extents):
-            if is_possible(system, tried):
-                return tried
+        is_fitting = all(evaluate_extent(e, tried) % ranks == 0 for e, _ in shares.extents)
+        if is_fitting and is_possible(system, tried):
+            return tried
     return None
 
 
-def run_ranks(  # noqa: PLR0913, PLR0917 - where, what, and how many
+@dataclass
+class _Run:
+    """One call of a sharded function on all ranks, and what came of it."""
+
+    name: str
+    results: tuple[str, ...]
+    module: dict[str, Any]
+    world: _World
+    inputs: Mapping[str, Any]
+    seeds: Sequence[Any]  # the gradients by the results
+    leaves: dict[tuple[int, ...], dict[str, Any]] = field(default_factory=dict)
+    found: dict[tuple[int, ...], list[Any]] = field(default_factory=dict)
+    forward: dict[tuple[int, ...], Record] = field(default_factory=dict)
+    backward: dict[tuple[int, ...], Record] = field(default_factory=dict)
+    failed: list[Exception] = field(default_factory=list)
+
+    def take(self, tensor: Any, key: str, mesh: _Mesh) -> Any:
+        """A rank's share of an argument, a leaf of its own."""
+        own = self.share(tensor, key, mesh).detach().clone()
+        self.leaves[mesh.place][key] = own.requires_grad_(tensor.requires_grad)
+        return own
+
+    def share(self, tensor: Any, key: str, mesh: _Mesh) -> Any:
+        """The share of a whole tensor that a rank has by the file's own table."""
+        for axis, placement in self.module["PLACEMENTS"][key].items():
+            rank = mesh.get_group(axis).rank()
+            tensor = tensor.chunk(self.world.axes[axis], placement.dim)[rank]
+        return tensor
+
+    def work(self, place: tuple[int, ...]) -> None:
+        """All that one rank does."""
+        try:
+            mesh = _Mesh(self.world, place, self.forward[place])
+            given, _ = _ask_gradients(self.inputs)
+            made = self.module[f"{self.name}_sharded"](**given, mesh=mesh)
+            made = list(made) if isinstance(made, tuple) else [made]
+            self.found[place] = [each.detach() for each in made]
+            ahead = len(self.forward[place].sent)
+            seeds = [
+                self.share(seed, key, mesh)
+                for seed, key in zip(self.seeds, self.results, strict=True)
+            ]
+            own = [leaf for leaf in self.leaves[place].values() if leaf.requires_grad]
+            for leaf, gradient in zip(own, _pull(made, own, seeds), strict=True):
+                leaf.grad = gradient
+            self.backward[place].sent += self.forward[place].sent[ahead:]
+            del self.forward[place].sent[ahead:]
+        except Exception as error:  # whatever it raises is the judgement
+            self.failed.append(error)
+            self.world.stop()
+
+    def compare(self, wanted: Sequence[Any], pulled: Mapping[str, Any]) -> tuple[float, str]:
+        """How far off the ranks are from one call, and the first difference in words."""
+        if self.failed:
+            real = [error for error in self.failed if not isinstance(error, BrokenBarrierError)]
+            error = (real or self.failed)[0]
+            return inf, f"a rank raises {type(error).__name__}: {error}"
+        pairs = [
+            (key, key, {place: made[number] for place, made in self.found.items()}, value)
+            for number, (key, value) in enumerate(zip(self.results, wanted, strict=True))
+        ]
+        for key, value in pulled.items():
+            leaves = {place: self.leaves[place][key] for place in self.world.places}
+            shares = {
+                p: e.new_zeros(e.shape) if e.grad is None else e.grad for p, e in leaves.items()
+            }
+            pairs.append((key, f"the gradient of {key}", shares, value))
+        worst = 0.0
+        for key, words, shares, value in pairs:
+            whole, said = self.join(shares, key, words)
+            value = whole.new_zeros(whole.shape) if value is None else value  # noqa: PLW2901
+            off, where = (inf, said) if said else compare_values(words, whole, value)
+            worst = max(worst, off)
+            if where:
+                return worst, where
+        return worst, ""
+
+    def join(self, shares: Mapping[tuple[int, ...], Any], key: str, words: str) -> tuple[Any, str]:
+        """The whole tensor; in words where ranks that should have the same do not."""
+        import torch
+
+        cut, axes, parts = self.module["PLACEMENTS"][key], list(self.world.axes), dict(shares)
+        for number, axis in reversed(list(enumerate(axes))):
+            joined: dict[tuple[int, ...], Any] = {}
+            for place in {place[:number] for place in parts}:
+                row = [parts[*place, rank] for rank in range(self.world.axes[axis])]
+                if axis in cut:
+                    joined[place] = torch.cat(row, cut[axis].dim)
+                    continue
+                if any(compare_values(words, each, row[0])[1] for each in row):
+                    return row[0], f"the ranks of {axis} have not the same {words}"
+                joined[place] = row[0]
+            parts = joined
+        return parts[()], ""
+
+
+def run_ranks(  # noqa: PLR0913, PLR0917 - the file, the sizes, and how many ranks
     source: str,
     name: str,
     system: System,
-    shares: Shares,
+    axes: Mapping[str, int],
     sizes: Mapping[str, int],
-    ranks: int,
     seed: int,
 ) -> tuple[float, str, tuple[Record, Record]]:
-    """How far off the ranks are, the first difference, and what rank 0 sent forward and backward."""
+    """How far off the ranks are, the first difference, and what rank 0 sent, there and back."""
+    import torch
+
     inputs = draw_inputs(system, sizes, seed)
-    plain = load_function(source, name)
-    seeds: list[Any] = []
-    wanted, pulled = _call(plain, inputs, seeds)
-    world = _World(dict.fromkeys(shares.axes, ranks))
+    given, leaves = _ask_gradients(inputs)
+    made = load_function(source, name)(**given)
+    made = list(made) if isinstance(made, tuple) else [made]
+    generator = torch.Generator().manual_seed(seed)
+    seeds = [torch.randn(e.shape, dtype=torch.float64, generator=generator) for e in made]
+    pulled = dict(zip(leaves, _pull(made, list(leaves.values()), seeds), strict=True))
+    world = _World(axes)
     module: dict[str, Any] = {"__name__": f"derive_ranks_{name}"}
     exec(compile(source, f"<{name}.py>", "exec"), module)  # our own generated text
-    table = module["PLACEMENTS"]
-    module["collectives"] = _Collectives
-
-    def share(tensor: Any, key: str, mesh: _Mesh) -> Any:
-        for axis, placement in table[key].items():
-            rank = mesh.get_group(axis).rank()
-            tensor = tensor.chunk(world.axes[axis], placement.dim)[rank]
-        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
-
-    results = [tensor.name for tensor in system.results]
-    leaves: dict[tuple[int, ...], dict[str, Any]] = {place: {} for place in world.places}
-    records = {place: (Record(), Record()) for place in world.places}
-    found: dict[tuple[int, ...], list[Any]] = {}
-    failed: list[BaseException] = []
-
-    def take(tensor: Any, key: str, mesh: _Mesh) -> Any:
-        leaves[mesh.place][key] = share(tensor, key, mesh)
-        return leaves[mesh.place][key]
-
-    module["_take"] = take
-    module["_give"] = lambda tensor, _, __: tensor
-
-    def work(place: tuple[int, ...]) -> None:
-        try:
-            mesh = _Mesh(world, place, records[place][0])
-            given = copy_values(inputs)
-            for value in given.values():
-                if hasattr(value, "is_floating_point") and value.is_floating_point():
-                    value.requires_grad_()
-            made = module[f"{name}_sharded"](**given, mesh=mesh)
-            made = list(made) if isinstance(made, tuple) else [made]
-            found[place] = [each.detach() for each in made]
-            ahead = len(records[place][0].sent)
-            pairs = [
-                (each, share(seed, key, mesh))
-                for each, seed, key in zip(made, seeds, results, strict=True)
-                if each.requires_grad
-            ]
-            own = [leaf for leaf in leaves[place].values() if leaf.requires_grad]
-            if pairs and own:
-                import torch
-
-                ends, starts = zip(*pairs, strict=True)
-                gradients = torch.autograd.grad(ends, own, starts, allow_unused=True)
-                for leaf, gradient in zip(own, gradients, strict=True):
-                    leaf.grad = gradient
-            records[place][1].sent += records[place][0].sent[ahead:]
-            del records[place][0].sent[ahead:]
-        except BaseException as error:
-            failed.append(error)
-            world.stop()
-
-    threads = [Thread(target=work, args=(place,), daemon=True) for place in world.places]
+    run = _Run(name, tuple(t.name for t in system.results), module, world, inputs, seeds)
+    module |= {"collectives": _Collectives, "_take": run.take, "_give": lambda tensor, *_: tensor}
+    for place in world.places:
+        run.leaves[place], run.forward[place], run.backward[place] = {}, Record(), Record()
+    threads = [Thread(target=run.work, args=(place,), daemon=True) for place in world.places]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    off, where = run.compare([each.detach() for each in made], pulled)
     first = world.places[0]
-    real = [error for error in failed if not isinstance(error, BrokenBarrierError)]
-    if failed:
-        error = (real or failed)[0]
-        return float("inf"), f"a rank raises {type(error).__name__}: {error}", records[first]
-
-    def join(key: str, shares_of: Mapping[tuple[int, ...], Any]) -> tuple[Any, str]:
-        return _join(table[key], world, shares_of, key)
-
-    worst = 0.0
-    for number, (key, value) in enumerate(zip(results, wanted, strict=True)):
-        whole, said = join(key, {place: made[number] for place, made in found.items()})
-        off, where = (0.0, said) if said else compare_values(key, whole, value)
-        worst = max(worst, off)
-        if where:
-            return worst, where, records[first]
-    for key, value in pulled.items():
-        own_shares = {p: leaves[p][key].grad for p in world.places}
-        if value is None and all(each is None for each in own_shares.values()):
-            continue
-        zeros = {p: leaves[p][key].new_zeros(leaves[p][key].shape) for p in world.places}
-        filled = {p: zeros[p] if g is None else g for p, g in own_shares.items()}
-        whole, said = join(key, filled)
-        value = whole.new_zeros(whole.shape) if value is None else value  # noqa: PLW2901
-        off, where = (0.0, said) if said else compare_values(f"the gradient of {key}", whole, value)
-        worst = max(worst, off)
-        if where:
-            return worst, where, records[first]
-    return worst, "", records[first]
+    return off, where, (run.forward[first], run.backward[first])
 
 
-def _call(
-    function: Callable[..., Any], inputs: Mapping[str, Any], seeds: list[Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """The results of one call, and its gradients; the seeds that were drawn go into the list."""
-    import torch
-
+def _ask_gradients(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs anew, and those of them that gradients are asked of."""
     given = copy_values(inputs)
-    leaves = {}
-    for key, value in given.items():
-        if hasattr(value, "is_floating_point") and value.is_floating_point():
-            leaves[key] = value.requires_grad_()
-    made = function(**given)
-    made = list(made) if isinstance(made, tuple) else [made]
-    generator = torch.Generator().manual_seed(1)
-    pairs = []
-    for each in made:
-        dtype = each.dtype if each.is_floating_point() else torch.float64
-        seeds.append(torch.randn(each.shape, dtype=dtype, generator=generator))
-        pairs += [(each, seeds[-1])] * each.requires_grad
-    gradients: Sequence[Any] = [None] * len(leaves)
-    if pairs and leaves:
-        ends, starts = zip(*pairs, strict=True)
-        gradients = torch.autograd.grad(ends, list(leaves.values()), starts, allow_unused=True)
-    return [each.detach() for each in made], dict(zip(leaves, gradients, strict=True))
+    leaves = {
+        key: value.requires_grad_()
+        for key, value in given.items()
+        if hasattr(value, "is_floating_point") and value.is_floating_point()
+    }
+    return given, leaves
 
 
-def _join(
-    cut: Mapping[str, Any], world: _World, shares: Mapping[tuple[int, ...], Any], key: str
-) -> tuple[Any, str]:
-    """The whole tensor of its shares; in words where ranks that should have the same do not."""
+def _pull(made: Sequence[Any], leaves: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
+    """The gradients of the leaves, None where none reaches them."""
     import torch
 
-    axes = list(world.axes)
-    parts = dict(shares)
-    for number in reversed(range(len(axes))):
-        axis = axes[number]
-        joined: dict[tuple[int, ...], Any] = {}
-        for place in {place[:number] for place in parts}:
-            row = [parts[*place, rank] for rank in range(world.axes[axis])]
-            if axis in cut:
-                joined[place] = torch.cat(row, cut[axis].dim)
-                continue
-            off = max((compare_values(key, each, row[0])[0] for each in row), default=0.0)
-            if off > 1e-9:
-                return row[0], f"the ranks of {axis} have not the same {key}"
-            joined[place] = row[0]
-        parts = joined
-    return parts[()], ""
-
+    pairs = [(e, seed) for e, seed in zip(made, seeds, strict=True) if e.requires_grad]
+    if not pairs or not leaves:
+        return [None] * len(leaves)
+    ends, starts = zip(*pairs, strict=True)
+    found: Sequence[Any] = torch.autograd.grad(ends, leaves, starts, allow_unused=True)
+    return found

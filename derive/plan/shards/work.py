@@ -1,0 +1,359 @@
+"""Equations in forms of which each rank of a mesh computes a share.
+
+An equation whose result carries a cut index is such a form already, and so is one that is a sum, a
+largest or a smallest entry over it. A softmax over it becomes exp(x - the largest) over the sum of
+these; mean, var and logsumexp are made of sums. Sums inside an equation become tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from derive.analysis.extents import find_left
+from derive.ir.nodes import (
+    MINUS_INFINITY,
+    MINUS_ONE,
+    ONE,
+    TRUE,
+    ZERO,
+    Access,
+    Add,
+    Along,
+    Call,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Infinity,
+    Mul,
+    Number,
+    Pow,
+    Reduce,
+    System,
+    Tensor,
+    Where,
+)
+from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.recurrences import find_groups
+from derive.ir.text import to_text
+from derive.ir.walk import (
+    find_accesses,
+    find_all_indices,
+    find_free,
+    find_sizes,
+    map_children,
+    split_guards,
+    walk,
+)
+from derive.plan.steps import free_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SHARED = ("sum", "max", "min")  # reductions whose shares the ranks put together
+MADE_OF_SUMS = ("mean", "var", "sample_var", "logsumexp")
+INFINITY: Expr = Infinity()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """An equation, and the index of each dimension whose share of it a rank computes."""
+
+    equation: Equation
+    active: Mapping[str, Index]
+    is_largest: bool = False  # it only keeps a softmax finite
+
+
+@dataclass
+class Opener:
+    """One formula while its equations are brought into such forms."""
+
+    system: System
+    cuts: Mapping[str, str]
+    work: list[Work] = field(default_factory=list)
+    groups: list[tuple[Tensor, ...]] = field(default_factory=list)  # what recurs together
+    whole: dict[tuple[str, str], None] = field(default_factory=dict)
+    rigid: set[str] = field(default_factory=set)  # what has no gradient
+
+    def __post_init__(self) -> None:
+        entries = (*self.system.inputs, *self.system.sizes)
+        self.taken = {entry.name for entry in entries} | {*find_sizes(self.system)}
+        self.taken |= {e.target.tensor.name for e in self.system.equations}
+        self.taken |= {index.name for index in find_all_indices(self.system)}
+        self.taken |= {*self.cuts.values(), "mesh"}
+        self.axes: dict[str, list[str]] = {}
+        for name, axis in self.cuts.items():
+            self.axes.setdefault(axis, []).append(name)
+
+    def open(self) -> None:
+        """Every equation in such a form."""
+        groups = {e: group for group in find_groups(self.system) for e in group}
+        for equation in self.system.equations:
+            group = groups.get(equation)
+            if group is None:
+                self._open(equation)
+            elif equation is group[0]:
+                active = self._share_recurrence(group)
+                self.work += [Work(each, active) for each in group]
+                self.groups.append(tuple(each.target.tensor for each in group))
+
+    def _open(self, equation: Equation) -> None:
+        """The equation, its parts that ranks have to put together before it."""
+        target = equation.target
+        free = self._find_free_active(equation)
+        names = {n for axis in self.axes for n in self.axes[axis] if axis not in free}
+        names |= {index.name for index in free.values()}
+        value = self._extract(equation.value, names, target)
+        match value:
+            case Reduce(kind, bound, _, _) if kind in MADE_OF_SUMS and _meets(bound, names, free):
+                self._open(Equation(target, self._to_sums(value, target)))
+                return
+            case Along("softmax" | "log_softmax", index, _, _) if index in free.values():
+                if value.kind == "softmax" or value.condition is TRUE:
+                    self._open_softmax(target, value)
+                    return
+        active = dict(free)
+        if isinstance(value, Reduce) and value.kind in SHARED:
+            for axis, cut in self.axes.items():
+                summed = {index.name: index for index in value.bound}
+                found = next((summed[name] for name in cut if name in summed), None)
+                if axis not in active and found is not None:
+                    active[axis] = found
+        alongs = [p for p in walk(value) if isinstance(p, Along)]
+        for axis, index in tuple(active.items()):
+            if any(part.index is index for part in alongs):
+                kind = next(part.kind for part in alongs if part.index is index)
+                self._note(target.tensor.name, f"{kind}[{index.name}] needs all of its entries")
+                del active[axis]
+        inner = [part for part in walk(value) if isinstance(part, Reduce)]
+        for kind, index in [(part.kind, index) for part in inner for index in part.bound]:
+            if index.name not in self.cuts or index in active.values():
+                continue
+            other = active.get(self.cuts[index.name])
+            if other is not None:
+                why = f"{other.name} is cut there over {self.cuts[index.name]}"
+            elif kind in {*SHARED, *MADE_OF_SUMS}:
+                why = f"{kind}[{index.name}] stands under a condition"
+            else:
+                why = f"{kind}[{index.name}] is not made of shares"
+            self._note(target.tensor.name, why)
+        self.work.append(Work(Equation(target, value), active))
+
+    def _note(self, tensor: str, why: str) -> None:
+        self.whole.setdefault((tensor, why))
+
+    def _find_free_active(self, equation: Equation) -> dict[str, Index]:
+        """For each dimension the first of its indices along which the result can be cut."""
+        found: dict[str, Index] = {}
+        left = {index.name: index for index in find_left(equation)}
+        for axis, names in self.axes.items():
+            for name in names:
+                index = left.get(name)
+                if index is None:
+                    continue
+                if find_place(equation.target, index) is not None:
+                    found[axis] = index
+                    break
+                where = next(p for p in equation.target.places if index in find_free(p))
+                self._note(
+                    equation.target.tensor.name,
+                    f"the positions of {name} do not lie together in {to_text(where)}",
+                )
+        return found
+
+    def _share_recurrence(self, group: Sequence[Equation]) -> dict[str, Index]:
+        """The indices along which all that recurs can be cut."""
+        found: dict[str, Index] = {}
+        tensors = {equation.target.tensor for equation in group}
+        for axis, names in self.axes.items():
+            for name in names:
+                every = [i for e in group for i in find_left(e) if i.name == name]
+                index = every[0] if len(every) == len(group) else None
+                if index is not None and all(
+                    _is_shared_by_turns(equation, index, tensors) for equation in group
+                ):
+                    found[axis] = index
+                    break
+                if any(name in _find_names(equation) for equation in group):
+                    self._note(group[0].target.tensor.name, f"it recurs along or across {name}")
+        return found
+
+    def _extract(self, value: Expr, names: set[str], target: Access) -> Expr:
+        """The value with the sums over cut indices in it as tensors, where nothing guards them."""
+
+        def visit(expr: Expr, is_guarded: bool, is_top: bool) -> Expr:
+            if not is_top and isinstance(expr, (Reduce, Along)) and not is_guarded:
+                bound = expr.bound if isinstance(expr, Reduce) else (expr.index,)
+                if any(index.name in names for index in bound):
+                    return self._name(expr, f"{target.tensor.name}_{expr.kind}", target)
+            inside = is_guarded
+            match expr:
+                case Where():
+                    inside = True
+                case Mul(factors):
+                    inside = is_guarded or bool(split_guards(factors)[0])
+                case Reduce(_, _, condition, _) | Along(_, _, condition, _):
+                    inside = is_guarded or condition is not TRUE
+                case _:
+                    pass
+            return map_children(expr, lambda child: visit(child, inside, False))
+
+        return visit(value, False, True)
+
+    def _name(self, value: Expr, word: str, target: Access, *, is_largest: bool = False) -> Access:
+        """The value as a tensor of its own, its places in the order of the target."""
+        if isinstance(value, Access) and all(isinstance(p, Index) for p in value.places):
+            return value
+        order = [index for place in target.places for index in find_free(place)]
+        free = find_free(value)
+        indices = tuple(sorted(free, key=lambda i: order.index(i) if i in order else len(order)))
+        kind = "int" if isinstance(value, Reduce) and value.kind == "argmax" else "real"
+        tensor = Tensor(self.name_free(word), tuple(i.extent for i in indices), kind)
+        access = Access(tensor, indices)
+        if is_largest:
+            equation = Equation(access, value)
+            active = self._find_free_active(equation)
+            assert isinstance(value, Reduce)
+            for axis, cut in self.axes.items():
+                for index in value.bound if axis not in active else ():
+                    if index.name in cut:
+                        active[axis] = index
+            self.work.append(Work(equation, active, is_largest=True))
+            self.rigid.add(tensor.name)
+        else:
+            self._open(Equation(access, value))
+        return access
+
+    def name_free(self, word: str) -> str:
+        """A name that nothing has yet."""
+        name = free_name(word, self.taken)
+        self.taken.add(name)
+        return name
+
+    def _to_sums(self, value: Reduce, target: Access) -> Expr:
+        """A mean, a variance or a logsumexp as what its sums make of it."""
+        kind, bound, condition = value.kind, value.bound, value.condition
+        stem = target.tensor.name
+        extents = tuple(index.extent for index in bound)
+        count: Expr = extents[0] if len(extents) == 1 else Mul(extents)
+        if condition is not TRUE:
+            count = Reduce("sum", bound, condition, ONE)
+
+        def total(body: Expr) -> Expr:
+            return Reduce("sum", bound, condition, body)
+
+        if kind == "mean":
+            return Mul((total(value.body), Pow(count, MINUS_ONE)))
+        body = self._name(value.body, f"{stem}_terms", target)
+        if kind == "logsumexp":
+            most = self._find_largest(bound, condition, body, target)
+            shift = Where(Compare("<", Call("abs", (most,)), INFINITY), most, ZERO)
+            terms = Call("exp", (_subtract(body, shift),))
+            return Add((shift, Call("log", (total(terms),))))
+        mean = self._name(Mul((total(body), Pow(count, MINUS_ONE))), f"{stem}_mean", target)
+        square = Pow(_subtract(body, mean), Number(2))  # type: ignore[arg-type]
+        less = count if kind == "var" else Add((count, MINUS_ONE))
+        return Mul((total(square), Pow(less, MINUS_ONE)))
+
+    def _find_largest(
+        self, bound: tuple[Index, ...], condition: Expr, body: Expr, target: Access
+    ) -> Access:
+        """The largest entry, of all ranks; it has no gradient."""
+        largest = Reduce("max", bound, condition, body)
+        return self._name(largest, f"{target.tensor.name}_max", target, is_largest=True)
+
+    def _open_softmax(self, target: Access, value: Along) -> None:
+        """A softmax along a cut index: exp(x - the largest) over its sum, of all ranks."""
+        index, condition, stem = value.index, value.condition, target.tensor.name
+        body = self._name(value.body, f"{stem}_terms", target)
+        most = self._find_largest((index,), condition, body, target)
+        # a row of nothing but -oo has no largest entry
+        shift = Where(Compare("==", most, MINUS_INFINITY), ZERO, most)
+        left: Expr = _subtract(body, shift)
+        if condition is not TRUE:
+            left = Where(condition, left, MINUS_INFINITY)
+        if value.kind == "log_softmax":
+            terms = Reduce("sum", (index,), TRUE, Call("exp", (left,)))
+            total = self._name(terms, f"{stem}_sum", target)
+            self._open(Equation(target, _subtract(left, Call("log", (total,)))))
+            return
+        weights = self._name(Call("exp", (left,)), f"{stem}_weights", target)
+        total = self._name(Reduce("sum", (index,), TRUE, weights), f"{stem}_sum", target)
+        over: Expr = total
+        if self.system.empty_row == "zeros":
+            over = Where(Compare("==", total, ZERO), ONE, total)
+        self._open(Equation(target, Mul((weights, Pow(over, MINUS_ONE)))))
+
+
+def _subtract(one: Expr, other: Expr) -> Expr:
+    return Add((one, Mul((MINUS_ONE, other))))
+
+
+def _meets(bound: Sequence[Index], names: set[str], free: Mapping[str, Index]) -> bool:
+    """Is one of the bound indices cut, and not beside another one of its dimension?"""
+    return any(index.name in names and index not in free.values() for index in bound)
+
+
+def _find_names(equation: Equation) -> set[str]:
+    return {i.name for i in find_all_indices(System("", (), (), (equation,), ()))}
+
+
+def _is_shared_by_turns(equation: Equation, index: Index, tensors: set[Tensor]) -> bool:
+    """Can every turn of a recurrence be computed in shares, without the others' shares?"""
+    place = find_place(equation.target, index)
+    if place is None:
+        return False
+    for part in walk(equation.value):
+        if isinstance(part, Along) and part.index is index:
+            return False
+    read = [access for access in find_accesses(equation.value) if access.tensor in tensors]
+    if any(find_place(access, index) is None for access in read):
+        return False
+    own = {a.tensor: find_place(a, index) for a in find_accesses(equation.value)}
+    return own.get(equation.target.tensor, place) == place
+
+
+def find_place(access: Access, index: Index | None) -> int | None:
+    """The place along which shares of the index are shares of the tensor: i, or h in h*C + c."""
+    if index is None:
+        return None
+    for number, place in enumerate(access.places):
+        if index in find_free(place):
+            return number if _is_leading(access, number, index) else None
+    return None
+
+
+def is_share_of(access: Access, number: int, index: Index, extent: Expr) -> bool:
+    """Does the access read at that place, cut by an index of the extent, its own share alone?"""
+    return is_same_extent(index.extent, extent) and _is_leading(access, number, index)
+
+
+def _is_leading(access: Access, number: int, index: Index) -> bool:
+    """Do the positions of the index lie together at the place, one after the other, to its end?"""
+    place, extent = access.places[number], access.tensor.shape[number]
+    split = Polynomial.of(place).split(index)
+    if split is None or any(
+        index in find_free(p) for k, p in enumerate(access.places) if k != number
+    ):
+        return False
+    unit, rest = split
+    if Polynomial.of(index.extent) * unit != Polynomial.of(extent) or not unit.terms:
+        return False
+    return _fits(rest, unit)
+
+
+def _fits(rest: Polynomial, unit: Polynomial) -> bool:
+    """Is 0 <= rest < unit for all positions of its indices?"""
+    if not rest.terms:
+        return True
+    number, whole = rest.constant, unit.constant
+    if number is not None:
+        return whole is not None and 0 <= number < whole
+    for index in rest.atoms:
+        split = rest.split(index) if isinstance(index, Index) else None
+        if split is not None and isinstance(index, Index):
+            inner, left = split
+            if inner * Polynomial.of(index.extent) == unit:
+                return _fits(left, inner)
+    return False
