@@ -88,6 +88,11 @@ class Built:
         found = [{name: length} for name in blocks for length in (1, 2, 3)]
         return ({}, {ALONE: True}, *found)
 
+    @property
+    def shares(self) -> tuple[tuple[Expr, str], ...]:
+        """The extents that are cut over ranks, and the dimension of the mesh of each."""
+        return () if self.sharding is None else tuple(self.sharding.shares.values())
+
     @cached_property
     def derivation(self) -> Derivation:
         """What was done on the way from the formula to the plan, and what it changed of costs."""
@@ -111,8 +116,9 @@ class Built:
     def judge(self, count: int = 3) -> Judgement:
         """Execute the file's text and compare it with the loops; DeriveError where they differ."""
         from derive.judge.compare import judge_file
+        from derive.judge.ranks import judge_ranks
 
-        return judge_file(
+        judgement = judge_file(
             self.source,
             self.name,
             self.formula,
@@ -122,6 +128,8 @@ class Built:
             pull=find_pull(self.formula, self.pulls),
             count=count,
         )
+        judge_ranks(self.source, self.name, self.system, self.shares)
+        return judgement
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the formula, the steps, what is made of what, the code."""

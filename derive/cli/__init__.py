@@ -175,6 +175,9 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
     machine: MachineFile = None,
     dispatch: Dispatch = False,
     html: Html = None,
+    shard: Annotated[
+        bool, typer.Option("--shard", help="What it costs to cut each index over machines.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """A formula: indices, einsum strings, steps, costs; or the formula of FILE.py:FUNCTION."""
@@ -182,7 +185,7 @@ def _show(  # noqa: PLR0913, PLR0917 - one for each option
     from derive.cli.show import Parts, show
 
     options = Options(parse_sizes(sizes), memory, exact, fast_math, not no_cells, machine, dispatch)
-    parts = Parts(gradient, loops, code, latex, derivation, html)
+    parts = Parts(gradient, loops, code, latex, derivation, html, shard)
     show(where, (inputs, init), options, parts, as_json, read_build)
 
 
@@ -213,6 +216,9 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     no_einsum: Annotated[
         bool, typer.Option("--no-einsum", help="Products of matrices instead, as for ONNX.")
     ] = False,
+    shard: Annotated[
+        str, typer.Option("--shard", metavar="b=dp,h=tp", help="Beside it, one over a mesh.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Write checked PyTorch functions.
@@ -232,6 +238,7 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
         dispatch,
         backward,
         not no_einsum,
+        shard,
     )
     if code:
         from derive.cli.formulas import find_checked

@@ -335,7 +335,8 @@ def open_judge(formulas: Sequence[Found]) -> Iterator[Judge]:
 
     def judge(built: Built) -> None:
         try:
-            here.send((built.name, built.source, built.parts, built.variants, built.pulls))
+            own = built.source, built.parts, built.variants, built.pulls, built.shares
+            here.send((built.name, *own))
             found = here.recv()
         except (OSError, EOFError):
             found = False
@@ -367,9 +368,10 @@ def _serve(formulas: Sequence[Found], way: Connection, other: Connection) -> Non
         from derive.compiler import find_pull
         from derive.frontend.system import to_system
         from derive.judge.compare import judge_file
+        from derive.judge.ranks import judge_ranks
 
         while True:
-            name, source, parts, variants, pulls = way.recv()
+            name, source, parts, variants, pulls, shares = way.recv()
             formula = by_name[name]
             answer: Diagnostic | bool = True
             try:
@@ -384,6 +386,7 @@ def _serve(formulas: Sequence[Found], way: Connection, other: Connection) -> Non
                     pull=find_pull(formula, pulls),
                     count=DRAWS,
                 )
+                judge_ranks(source, name, system, shares)
             except DeriveError as error:
                 answer = error.diagnostic
             except Exception:

@@ -43,6 +43,7 @@ class Options:
     dispatch: bool = False
     backward: bool = False
     einsum: bool = True
+    shard: str = ""  # b=dp,h=tp
 
     def at(self, sizes: Mapping[str, int]) -> Options:
         """The same for other sizes."""
@@ -59,6 +60,7 @@ class Options:
             "dispatch": self.dispatch,
             "backward": self.backward,
             "einsum": self.einsum,
+            "shard": parse_cuts(self.shard),
         }
 
     def find_machine(self) -> Machine | None:
@@ -78,6 +80,7 @@ class Options:
             " --dispatch" if self.dispatch else "",
             " --backward" if self.backward else "",
             "" if self.einsum else " --no-einsum",
+            f" --shard {shlex.quote(self.shard)}" if self.shard else "",
             "" if self.machine is None else f" --machine {shlex.quote(show_path(self.machine))}",
         ]
         return "".join(parts)
@@ -144,6 +147,23 @@ def to_options(given: Mapping[str, Any]) -> Options:
     told = {name: given[name] for name in OPTIONS if name in given}
     told |= {name: not given[f"no_{name}"] for name in OPTIONS if f"no_{name}" in given}
     return Options(**{**told, "sizes": parse_sizes(given["sizes"])})
+
+
+def parse_cuts(text: str) -> dict[str, str]:
+    """The indices that are cut, and over which dimensions of a mesh: `b=dp,h=tp`."""
+    cuts: dict[str, str] = {}
+    column = 0
+    for part in text.split(",") if text.strip() else ():
+        place = (column, column + len(part))
+        column = place[1] + 1
+        name, sign, axis = (word.strip() for word in part.partition("="))
+        if not sign or not name.isidentifier() or not axis.isidentifier() or name in cuts:
+            twice = f"{name} is cut twice" if name in cuts else ""
+            says = twice or f"{part.strip() or 'nothing'} says of no index over what it is cut"
+            mark = Mark(to_printable(text), *place)
+            raise refuse("shard-form", says, marks=[mark], help="write cuts like b=dp,h=tp")
+        cuts[name] = axis
+    return cuts
 
 
 def parse_sizes(text: str) -> dict[str, int]:

@@ -41,7 +41,8 @@ from derive.errors import DeriveError
 from derive.ir.nodes import Equation
 from derive.ir.polynomial import Polynomial, add_all
 from derive.ir.text import to_lines, to_text
-from derive.ir.walk import as_written
+from derive.ir.walk import as_written, find_all_indices
+from derive.plan.machine import WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from derive.compiler import Built
     from derive.ir.nodes import Expr, System
     from derive.plan.plan import Costs, Entry, Plan
+    from derive.plan.shards import Transfer
 
 
 _MOST = 2  # terms of a cost that are shown; --json has them all
@@ -209,6 +211,7 @@ class Parts:
     latex: bool = False
     derivation: bool = False
     html: Path | None = None
+    shard: bool = False
 
 
 def show(  # noqa: PLR0913, PLR0917 - one for each option
@@ -238,6 +241,9 @@ def show(  # noqa: PLR0913, PLR0917 - one for each option
         return
     if parts.derivation:
         _print_derivation(found, options, parts.latex)
+        return
+    if parts.shard:
+        _print_shards(build_checked(found, options))
         return
     if parts.loops:
         print_line(_find_loops(found).rstrip("\n"))
@@ -351,7 +357,72 @@ def _to_data(found: Found, options: Options, parts: Parts) -> Data:
         data["code"] = built.source
     if parts.derivation:
         data["derivation"] = to_derivation_data(built)
+    if parts.shard:
+        data["shards"] = _to_shards_data(built)
     return data
+
+
+def _to_shards_data(built: Built) -> list[Data]:
+    """For each index what each rank hands to collectives in a step, if it is cut over RANKS."""
+    from derive.compiler import plan_sharding
+    from derive.plan.shards import RANKS, list_shardings
+    from derive.plan.steps import free_name
+
+    plan = built.plan
+    names = {index.name for index in find_all_indices(built.system)} | plan.names
+    ranks = free_name("ranks", names)
+    sizes = {**plan.sizes, ranks: RANKS}
+
+    def tell(transfers: Sequence[Transfer]) -> list[Data]:
+        return [
+            {
+                "collective": each.collective,
+                "tensor": each.tensor,
+                "elements": to_compact(each.elements.to_expr()),
+                "bytes_at_sizes": WIDTH * plan.at_sizes(each.elements, sizes),
+            }
+            for each in transfers
+        ]
+
+    rows: list[Data] = []
+    for index, sharding in list_shardings(built.system, ranks):
+        if sharding.is_cut:
+            sharding, _ = plan_sharding(sharding, plan, built.request)  # noqa: PLW2901
+        rows.append(
+            {
+                "index": index.name,
+                "extent": to_compact(index.extent),
+                "ranks": RANKS,
+                "is_cut": sharding.is_cut,
+                "places": {name: cut[ranks] for name, cut in sharding.places.items() if cut},
+                "forward": tell(sharding.forward),
+                "backward": tell(sharding.backward),
+                "whole": [{"tensor": tensor, "why": why} for tensor, why in sharding.whole],
+            }
+        )
+    return rows
+
+
+def _print_shards(built: Built) -> None:
+    """The table of what it costs to cut each index, at the sizes of the plan."""
+
+    def say(sent: Sequence[Data]) -> str:
+        lines = (f"{each['collective']} {each['tensor']}: {each['elements']}" for each in sent)
+        return "\n".join(lines) or "nothing"
+
+    rows = []
+    for row in _to_shards_data(built):
+        whole = [f"{each['tensor']} is whole: {each['why']}" for each in row["whole"]]
+        cut = "\n".join([*(f"{name} at {k}" for name, k in row["places"].items()), *whole])
+        total = sum(each["bytes_at_sizes"] for each in (*row["forward"], *row["backward"]))
+        sent = (say(row["forward"]), say(row["backward"]), to_short(total))
+        sent = sent if row["is_cut"] else ("not cut", "not cut", "")
+        rows.append((row["index"], row["extent"], cut, *sent))
+    heads = ("index", "extent", "cut at the place", "forward", "backward", "bytes a step")
+    print_table(heads, rows, "bytes", prose=heads[2:5])
+    at = say_at(built.plan.sizes)
+    print_text("elements that each rank hands to collectives; bytes are those of float32")
+    print_text(f"at {at} over 2 ranks, all real arguments needing gradients")
 
 
 def _find_system(found: Found) -> System:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import inf
 from threading import Barrier, BrokenBarrierError, Lock, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from derive.ir.nodes import Size
 from derive.ir.polynomial import evaluate_extent
@@ -34,16 +34,7 @@ PATIENCE = 60.0  # seconds that a rank waits for the others, which may have fail
 WORLDS = (2, 3)  # ranks of each dimension
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """What the judge has to know of a sharded function: its extents that are cut, and over what."""
-
-    extents: tuple[tuple[Expr, str], ...]
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The dimensions of the mesh."""
-        return tuple(dict.fromkeys(axis for _, axis in self.extents))
+Shares: TypeAlias = "Sequence[tuple[Expr, str]]"  # extents that are cut, each over which dimension
 
 
 @dataclass
@@ -161,16 +152,16 @@ class _Mesh:
 def judge_ranks(
     source: str, name: str, system: System, shares: Shares, count: int = 2
 ) -> Judgement:
-    """The judgement of a file's sharded function; DeriveError where it does not agree."""
+    """The judgement of a file's sharded function, if any; DeriveError where it does not agree."""
     judged: list[Mapping[str, int]] = []
     worst = 0.0
-    for number, sizes in enumerate(choose_sizes(system, count=count)):
+    for number, sizes in enumerate(choose_sizes(system, count=count) if shares else ()):
         ranks = WORLDS[number % len(WORLDS)]
         fitting = fit_sizes(system, sizes, shares, ranks)
         if fitting is None:
             continue
         judged.append(fitting)
-        axes = dict.fromkeys(shares.axes, ranks)
+        axes = {axis: ranks for _, axis in shares}
         off, where, _ = run_ranks(source, name, system, axes, fitting, number)
         worst = max(worst, off)
         if where:
@@ -185,19 +176,19 @@ def fit_sizes(
 ) -> dict[str, int] | None:
     """Sizes near these at which every extent that is cut is a multiple; None where none is met."""
     found = dict(sizes)
-    whole = [extent for extent, _ in shares.extents if isinstance(extent, Size)]
+    whole = [extent for extent, _ in shares if isinstance(extent, Size)]
     for extent in dict.fromkeys(whole):
         assert isinstance(extent, Size)
         found[extent.name] *= ranks
     free = dict.fromkeys(
         part.name
-        for extent, _ in shares.extents
+        for extent, _ in shares
         for part in walk(extent)
         if isinstance(part, Size) and extent not in whole and part not in whole
     )
     for more in product(range(ranks + 1), repeat=min(len(free), 4)):
         tried = found | {n: found[n] + k for n, k in zip(free, more, strict=False)}
-        is_fitting = all(evaluate_extent(e, tried) % ranks == 0 for e, _ in shares.extents)
+        is_fitting = all(evaluate_extent(e, tried) % ranks == 0 for e, _ in shares)
         if is_fitting and is_possible(system, tried):
             return tried
     return None
@@ -287,7 +278,7 @@ class _Run:
         cut, axes, parts = self.module["PLACEMENTS"][key], list(self.world.axes), dict(shares)
         for number, axis in reversed(list(enumerate(axes))):
             joined: dict[tuple[int, ...], Any] = {}
-            for place in {place[:number] for place in parts}:
+            for place in dict.fromkeys(place[:number] for place in parts):
                 row = [parts[*place, rank] for rank in range(self.world.axes[axis])]
                 if axis in cut:
                     joined[place] = torch.cat(row, cut[axis].dim)
