@@ -85,6 +85,7 @@ _SHAPE = re.compile(
     r"(?::\s*(?:shape\s*)?[\[(](?P<extents>[^\[\]]*)[\])]"
     r"|\\in\s*\\mathbb\s*\{?\s*R\s*\}?\s*\^\s*(?:\{(?P<power>.*)\}|(?P<single>\w)))\s*[,.;]?\s*$"
 )
+_LISTED = re.compile(rf"^\s*{_NAMED}\s*=\s*[\[(][^\[\]()=]*\\[lc]?dots[^\[\]()=]*[\])]\s*[,.]?\s*$")
 _NOTATION = re.compile(
     r"^\s*(?:int|bool|scalar|size|index|return)\b|^\s*\w+(?:\s*,\s*\w+)*\[[^\]]*\]\s*(?:[<>]=?.*)?$"
 )
@@ -118,6 +119,14 @@ def to_notation(text: str, declarations: str = "") -> str:
         is_function = "=" in line and not _NOTATION.match(line)
         (lines if is_function else stated).append(line)
     shapes = read_shapes(stated)
+    listed = [line for line in lines if _LISTED.match(line)]
+    for line in listed:
+        whole = read_word(line.partition("=")[0])
+        if shapes.find(whole) is None:
+            marks = [Mark(line, 0, len(line))]
+            says = f"it is open whether these are the rows of {whole} or its columns"
+            raise refuse("latex-form", says, marks=marks, help=f"say its shape: {whole}: [n, d]")
+    lines = [line for line in lines if line not in listed]
     words = frozenset(
         word for word in (*shapes.tensors, *shapes.scalars, *shapes.sizes) if len(word) > 1
     )
