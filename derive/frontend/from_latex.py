@@ -86,6 +86,7 @@ _SHAPE = re.compile(
     r"|\\in\s*\\mathbb\s*\{?\s*R\s*\}?\s*\^\s*(?:\{(?P<power>.*)\}|(?P<single>\w)))\s*[,.;]?\s*$"
 )
 _LISTED = re.compile(rf"^\s*{_NAMED}\s*=\s*[\[(][^\[\]()=]*\\[lc]?dots[^\[\]()=]*[\])]\s*[,.]?\s*$")
+_VECTORS = re.compile(r"\s*vectors are (rows|columns)\s*$")
 _NOTATION = re.compile(
     r"^\s*(?:int|bool|scalar|size|index|return)\b|^\s*\w+(?:\s*,\s*\w+)*\[[^\]]*\]\s*(?:[<>]=?.*)?$"
 )
@@ -156,7 +157,7 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
     segments = [next(filter(None, found.groups())) for found in _SEGMENT.finditer(text)]
     prose = _SEGMENT.sub("\n", text) if segments else ""
     lines: list[str] = []
-    stated = [line for line in prose.split("\n") if _SHAPE.match(line) or _NOTATION.match(line)]
+    stated = [line for line in prose.split("\n") if is_stated(line)]
     for segment in segments or [text]:
         whole = _IGNORED.sub("", segment)
         cases: list[str] = []  # their rows end as equations do
@@ -167,7 +168,7 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
             line = " ".join(part.split())
             while found := re.search(r"@(\d+)@", line):
                 line = f"{line[: found.start()]}{cases[int(found[1])]}{line[found.end() :]}"
-            if _SHAPE.match(line) or _NOTATION.match(line):
+            if is_stated(line):
                 stated.append(line)
             elif "=" in line:
                 lines.append(line)
@@ -179,14 +180,23 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
     return lines, stated
 
 
+def is_stated(line: str) -> bool:
+    """Does the line declare something?"""
+    return any(form.match(line) for form in (_SHAPE, _NOTATION, _VECTORS))
+
+
 def read_shapes(stated: Sequence[str]) -> Shapes:
     """The declarations."""
     tensors: dict[str, tuple[str, ...]] = {}
     families: dict[str, tuple[str, ...]] = {}
     scalars: set[str] = set()
     indices: dict[str, str] = {}
+    has_rows: bool | None = None
     kept, returned = list[str](), list[str]()
     for line in map(to_plain, stated):
+        if kind := _VECTORS.match(line):
+            has_rows = kind[1] == "rows"
+            continue
         shape = _SHAPE.match(line)
         if shape is None and not _NOTATION.match(line):
             marks = [Mark(line, 0, len(line))]
@@ -214,7 +224,9 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
         for each in re.findall(_NAMED, shape["names"]):
             word = read_word(each)
             (families if shape["each"] else tensors)[word] = extents
-    return Shapes(tensors, families, frozenset(scalars), indices, tuple(kept), tuple(returned))
+    return Shapes(
+        tensors, families, frozenset(scalars), indices, tuple(kept), tuple(returned), has_rows
+    )
 
 
 def to_plain(line: str) -> str:
@@ -424,7 +436,7 @@ def choose(
             "latex-ambiguous",
             f"the equations can be read in {len({*open_ways})} ways",
             facts=[f"{k}. {way.splitlines()[-1]}" for k, way in enumerate(open_ways[:SHOWN], 1)],
-            help="write more indices of the tensors, X_{bi}, or how far one runs: index i < N",
+            help="write more indices, X_{bi}, or a line: vectors are columns; index i < N",
         )
     if misfit is None:
         raise refuse(
@@ -497,7 +509,8 @@ def find_axes(names: Names, choice: Choice) -> Iterator[Choice]:
     for picked in islice(product(*options), MOST):
         outside = {extent for _, indices, _ in picked for extent in indices}
         if not outside & {extent for _, _, axes in picked for extent in axes}:
-            for has_rows in (True, False):
+            stated = names.shapes.has_rows
+            for has_rows in (True, False) if stated is None else (stated,):
                 own = {name: len(axes) for name, _, axes in picked}
                 yield replace(choice, axes=own, has_rows=has_rows)
 
@@ -513,15 +526,21 @@ def declare(reading: Reading) -> list[str]:
         if not re.search(rf"\b{name}\b[^\[\]]*\[", stated):
             groups.setdefault(names.shapes.find(name) or (), []).append(name)
     extents = dict(reading.extents)
+    plain = list(dict.fromkeys(i for indices in reading.undeclared.values() for i in indices))
+    for index in plain:  # what stands at one place of a tensor has one extent
+        alike = [index]
+        for each in alike:
+            pairs = (pair for pair in reading.alike if each in pair)
+            alike += [other for pair in pairs for other in pair if other not in alike]
+        known = next((extents[each] for each in alike if each in extents), None)
+        upper = index[0].upper() + index[1:]
+        is_free = upper not in {*reading.used, *reading.undeclared, *names.defined}
+        extents.setdefault(index, known or (upper if is_free else f"N_{index}"))
     for name, indices in reading.undeclared.items():
-        for index in indices:
-            upper = index[0].upper() + index[1:]
-            is_free = upper not in {*reading.used, *reading.undeclared, *names.defined}
-            extents.setdefault(index, upper if is_free else f"N_{index}")
         groups.setdefault(tuple(extents[index] for index in indices), []).append(name)
     lines += [f"{', '.join(group)}[{', '.join(shape)}]" for shape, group in groups.items()]
-    plain = {i for indices in reading.undeclared.values() for i in indices}
-    limits = {i: e for i, e in reading.limits.items() if i not in plain | {*names.shapes.indices}}
+    given = {*plain, *names.shapes.indices}
+    limits = {i: e for i, e in reading.limits.items() if i not in given}
     told = {*reading.choice.extents}
     return lines + [f"index {i} < {extent}" for i, extent in limits.items() if i not in told]
 

@@ -34,6 +34,7 @@ class Shapes:
     indices: Mapping[str, str] = field(default_factory=dict)
     lines: tuple[str, ...] = ()  # declarations in the notation, as they are
     returned: tuple[str, ...] = ()  # likewise what the results are
+    has_rows: bool | None = None  # are vectors rows, or columns
     renamed: Mapping[str, str] = field(default_factory=dict)  # sizes whose names tensors have
 
     def find(self, name: str) -> tuple[str, ...] | None:
@@ -168,6 +169,9 @@ class Names:
         is_number = label.isdigit() and name.base not in self.indexed
         if is_number and (is_target or self.is_known(f"{name.base}{label}")):
             return Read(f"{name.base}{label}", (), power, is_transposed)
+        is_end = name.base in self.indexed and label in self.sizes  # `h_T`
+        if is_end and not self.is_known(below):
+            return Read(name.base, name.below, power, is_transposed)
         if has_label(name) and (is_target or not self.is_known(name.base)):
             return Read(below, (), power, is_transposed)
         if name.base in self.sizes and label:

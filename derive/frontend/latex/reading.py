@@ -77,6 +77,7 @@ class Reading:
         self.limits: dict[str, str] = {}  # extents that only a sum's limits tell
         self.layouts: dict[str, Layout] = {}
         self.undeclared: dict[str, tuple[str, ...]] = {}  # tensors, by their indices
+        self.alike: list[tuple[str, str]] = []  # indices with one extent
         self.used: dict[str, None] = {}  # the declared ones
         self.batch: dict[str, str] = {}  # the index of an extent that is left out
         self.pools: dict[str, list[str]] = {}  # the indices of axes, by their extent
@@ -213,6 +214,9 @@ class Reading:
         if len(known) != len(places):
             raise MisfitError(f"{name} has {len(known)} indices elsewhere", token)
         self.undeclared[name] = tuple(a or b for a, b in zip(known, plain, strict=True))
+        for one, other in zip(known, plain, strict=True):  # the same place has one extent
+            if one and other and one != other:
+                self.alike.append((one, other))
         free = dict.fromkeys(w for place in places for w in re.findall(r"[^\W\d]\w*", place))
         return Value(f"{name}[{','.join(places)}]", free=tuple(free))
 
@@ -543,6 +547,8 @@ class Reading:
 
     def read_limit(self, index: str, above: Tree, scope: frozenset[str]) -> list[str]:
         """The condition that an upper limit makes; none where it is the extent of the index."""
+        if isinstance(above, Name) and above.base == "oo":
+            raise MisfitError("a sum without an end is not read", above.token, "say where it ends")
         shift = 0 if index in self.first else 1
         limit = self.read(above, scope)
         if not limit.free:
