@@ -26,6 +26,7 @@ from derive.backend.to_checks import (
     write_sizes,
 )
 from derive.backend.to_module import (
+    FILL_BLOCK,
     OUTER,
     make_printer,
     order_inputs,
@@ -91,6 +92,7 @@ def to_function(passes: Passes, system: System, name: str, header: Header) -> st
     gradients = [to_text(e) for e in passes.gradients.equations if e.target.tensor not in own]
     is_more = len(names) > results
     words = "The results, and what is kept for the backward." if is_more else "The results."
+    fill = FILL_BLOCK if any(tile.start for tile in backward.tiles) else ""
     functions = [
         f"{write_header(system, name, header, gradients)}\nimport torch\nfrom torch import Tensor\n"
         "from torch.autograd.function import FunctionCtx\n",
@@ -100,7 +102,7 @@ def to_function(passes: Passes, system: System, name: str, header: Header) -> st
         f'{sign(forward, "_forward")}\n{INDENT}"""{words}"""\n{_indent(body)}\n',
         _write_backward(passes, system, given),
     ]
-    more = (check, RANGE_CHECK if ranges else "", write_recur((forward, backward)))
+    more = (check, RANGE_CHECK if ranges else "", write_recur((forward, backward)), fill)
     return "\n\n".join([*functions, *filter(None, more)])
 
 

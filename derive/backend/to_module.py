@@ -70,6 +70,16 @@ if TYPE_CHECKING:
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
 WIDE = ("zero", "one", "empty", "lowest")  # the starts of running sums and of what scales them
 INNER = WIDTH - 2 * len(INDENT)  # and of its loop
+FILL = "_fill"
+FILL_BLOCK = '''def _fill(whole: Tensor | None, part: Tensor, start: int, extent: int, dim: int) -> Tensor:
+    """The whole with one more block of it written; it is made like the first one."""
+    if part.shape[dim] == extent:
+        return part
+    if whole is None:
+        whole = part.new_empty([*part.shape[:dim], extent, *part.shape[dim + 1 :]])
+    whole.narrow(dim, start, part.shape[dim]).copy_(part)
+    return whole
+'''
 REASONS = {  # of a start that is not what one expects
     "lowest": "# not -inf: a block of nothing but -inf has weights of 0 then, not nan",
     "empty": "# 0 / 1 where there is nothing to sum",
@@ -282,13 +292,20 @@ def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str
         f"{place.printer.text(op, ATOM)}.split({tile.block}, {axes_of(op).index(tile.index)})"
         for _, op in tile.sliced
     ]
-    lines = [*_write_starts(tile, place), *(f"{name} = []" for _, name, _ in tile.joined)]
-    lines += fit_for([name for name, _ in tile.sliced], blocks, place.room, _write_end(tile))
+    names = [name for name, _ in tile.sliced]
+    lines = _write_starts(tile, place)
+    if tile.start:
+        whole = to_python(tile.index.extent)
+        names, blocks = [tile.start, *names], [f"range(0, {whole} or 1, {tile.block})", *blocks]
+        lines += [f"{name} = None" for _, name, _ in tile.joined]
+    else:
+        lines += [f"{name} = []" for _, name, _ in tile.joined]
+    lines += fit_for(names, blocks, place.room, _write_end(tile))
     lines += [f"{INDENT}{line}" for line in _write_turn(tile, place)]
     parts = []
     for made, name, where in tile.joined:
         is_returned = last is not None and made == last.name
-        joined = f"torch.cat({name}, dim={where})"
+        joined = name if tile.start else f"torch.cat({name}, dim={where})"
         line = fit_assignment("" if is_returned else made, joined, place.room)
         parts.append((place.printer.wanted.get(made, ""), line))
     return lines + _join_wanted(parts)
@@ -298,6 +315,7 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
     """The lines of one turn of a loop."""
     printer = replace(place.printer, blocks=(*place.printer.blocks, tile.block))
     lists = {made: blocks for made, blocks, _ in tile.joined}
+    places = {made: where for made, _, where in tile.joined}
     steps = place.plan.steps
     ops = [step.op for step in steps[tile.first : tile.last + 1]]
     ops += [] if tile.inner is None else [op for _, op in tile.inner.sliced]
@@ -315,7 +333,7 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
             lines += _write_tile(tile.inner, _Place(place.plan, printer, room, tile))
             number = tile.inner.last + 1
             made = [name for name, _, _ in tile.inner.joined]
-        elif step.name in lists and step.name not in read:
+        elif step.name in lists and step.name not in read and not tile.start:
             text = printer.text(step.op)
             lines += [*write_comment(step, room), *fit_append(lists[step.name], text, room)]
             made = []
@@ -323,7 +341,13 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
             lines.append(f"{step.name} = {step.op.name}")
         else:
             lines += write_step(step, printer, step.name, room)
-        lines += [f"{lists[name]}.append({name})" for name in made if name in lists]
+        for name in [name for name in made if name in lists]:
+            if tile.start:
+                whole = to_python(tile.index.extent), str(places[name])
+                given = [lists[name], name, tile.start, *whole]
+                lines += fit_call(FILL, lists[name], given, room)
+            else:
+                lines.append(f"{lists[name]}.append({name})")
         parts.append((wanted, lines))
     return _join_wanted(parts)
 
@@ -390,8 +414,12 @@ def _choose_block(tile: Tile) -> list[str]:
     A compiler would unroll the loop and be bound to the sizes; it gets one block.
     """
     unit, whole = to_python(tile.unit.to_expr()), to_python(tile.index.extent)
+    first = [f"if {tile.block} is None and torch.compiler.is_compiling():  # it would unroll the loop"]
+    if tile.start:  # in parts, what is written into would be copied for each
+        is_whole = "torch.compiler.is_compiling() or torch.is_grad_enabled()"
+        first = [f"if {tile.block} is None and ({is_whole}):  # in one block"]
     return [
-        f"if {tile.block} is None and torch.compiler.is_compiling():  # it would unroll the loop",
+        *first,
         f"{INDENT}{tile.block} = {whole} or 1",
         f"elif {tile.block} is None:",
         f"{INDENT}{tile.block} = {tile.target} // ({unit} or 1) or 1",

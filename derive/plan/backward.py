@@ -84,9 +84,10 @@ def plan_passes(
         fewer = tuple(each for each in kept if each != name)
         if (seconds := time(fewer)) <= least:
             kept, least = fewer, seconds
-    forward, backward = (
-        fix_chunks(find_plan(s, sizes, request)) for s in cut(system, gradients, kept)
-    )
+    ahead, behind = cut(system, gradients, kept)
+    lean = replace(request, uses=_find_uses(ahead, behind, sizes), in_place=True)
+    forward = fix_chunks(find_plan(ahead, sizes, request))
+    backward = fix_chunks(find_plan(behind, sizes, lean))
     read = {tensor.name for tensor in backward.system.inputs}
     used = tuple(name for name in kept if name in read)
     return Passes(forward, backward, gradients, used, *names)
@@ -117,6 +118,23 @@ def cut(system: System, gradients: System, kept: tuple[str, ...]) -> tuple[Syste
     results = [tensor.name for tensor in system.results]
     more = tuple(own[name] for name in used if name not in results)
     return replace(system, results=(*system.results, *more)), backward
+
+
+def _find_uses(
+    ahead: System, behind: System, sizes: Mapping[str, int]
+) -> tuple[tuple[str, ...], ...]:
+    """All gradients, and those by what is no larger than a result: what is larger may be constant.
+
+    What rests on a large table of constants is not to wait for the gradients by it.
+    """
+
+    def count(tensor: Tensor) -> int:
+        return prod(evaluate_extent(extent, sizes) for extent in tensor.shape)
+
+    most = max(map(count, ahead.results), default=0)
+    every = tuple(tensor.name for tensor in behind.results)
+    fewer = tuple(tensor.name for tensor in behind.results if count(tensor) <= most)
+    return tuple(dict.fromkeys((every, fewer or every)))
 
 
 def _find_kept(system: System, gradients: System, sizes: Mapping[str, int]) -> tuple[str, ...]:

@@ -555,8 +555,10 @@ class _Counter:
         if evaluate_extent(tile.index.extent, sizes) > sizes[tile.block]:
             for step in inside:
                 self.compute(step.op, end)  # the next turn begins beside what the last one leaves
-        self._note(end + joined)
-        return end + joined
+        if not tile.start:
+            end += joined  # the list of blocks, and then the whole
+        self._note(end)
+        return end
 
 
 def _count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
@@ -595,7 +597,8 @@ def find_time(
     for step in inside:
         if step.name in joined:
             whole = int(memory.count(step.axes) * blocks)
-            seconds += _time_far(whole, machine) + 2 * _time_pages(WIDTH * whole, machine)
+            pages = (1 if tile.start else 2) * _time_pages(WIDTH * whole, machine)
+            seconds += _time_far(whole, machine) + pages
             seconds += _time_moved(2 * WIDTH * whole, machine)
     return seconds + find_seconds(steps[tile.last + 1 : end], memory, machine)
 

@@ -6,17 +6,18 @@ the formula as it is written to the loop over blocks, and counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
 from derive.plan.cost import Storage, find_flops, find_inner, find_peak, find_time
 from derive.plan.machine import KEPT, WIDTH
-from derive.plan.ops import Cell, Einsum, Op, Recur, args_of, axes_of, walk_ops
+from derive.plan.ops import Cell, Einsum, Op, Recur, args_of, axes_of, find_reads, walk_ops
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from derive.ir.nodes import Access, Expr, Index, System
     from derive.plan.machine import Machine
@@ -89,6 +90,8 @@ class Plan:
     log: tuple[Entry, ...] = field(default=(), repr=False)  # what the search took
     orders: tuple[Order, ...] = field(default=(), repr=False)  # of more than two factors
     is_matmul: bool = False  # contractions are printed as products of matrices, not as einsum
+    uses: tuple[tuple[str, ...], ...] = field(default=(), repr=False)  # what is computed each time
+    in_place: bool = False  # may blocks be written into the whole that they are of?
 
     @property
     def einsums(self) -> tuple[str, ...]:
@@ -149,9 +152,39 @@ class Plan:
         """The seconds that it takes at its sizes, as far as the machine's constants tell.
 
         What malloc does not keep of the fullest moment, the system gives out anew at each call.
+        Of several uses it is the geometric mean: what is gained in one is lost in another.
         """
+        if self.uses:
+            return geometric_mean(part.find_time(machine) for part in self.parts)
         seconds = find_time(self.steps, self.tile, Storage(self.complete(self.sizes)), machine)
         return seconds + max(0, WIDTH * self.peak - 2 * KEPT) / machine.pages
+
+    @property
+    def parts(self) -> tuple[Plan, ...]:
+        """What is computed in each use."""
+        return tuple(self.restrict(names) for names in self.uses) or (self,)
+
+    def restrict(self, names: Collection[str]) -> Plan:
+        """The plan of some results alone."""
+        pairs = zip(self.system.results, self.results, strict=True)
+        results = tuple(op for tensor, op in pairs if tensor.name in names)
+        needed = {name for op in results for name in find_reads(op)}
+        for step in (*reversed(self.steps), *reversed(self.steps)):  # a loop reads what it has made
+            if step.name in needed:
+                needed |= find_reads(step.op) | {
+                    name
+                    for tile in self.tiles
+                    for each, op in tile.sliced
+                    if each in find_reads(step.op)
+                    for name in find_reads(op)
+                }
+        kept = [step.name in needed for step in self.steps]
+        last = self.tile.last if self.tile is not None else -1
+        read = {name for step in self.steps[last + 1 :] if step.name in needed for name in find_reads(step.op)}
+        read |= {name for op in results for name in find_reads(op)}
+        tile = self.tile and self.tile.keep(kept, read)
+        steps = tuple(step for step in self.steps if step.name in needed)
+        return replace(self, steps=steps, results=results, tile=tile, uses=())
 
     @property
     def names(self) -> set[str]:

@@ -62,6 +62,8 @@ class Request:
     fast_math: bool = False  # such rules also where digits count, if the sign is kept
     cells: bool = True
     is_matmul: bool = False  # no einsum, and no loop over blocks: for other engines
+    uses: tuple[tuple[str, ...], ...] = ()  # the results that are computed, each time others
+    in_place: bool = False  # may blocks be written into the whole that they are of?
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ class _Search:
         plan = self.planned.get(form.prepared) if is_usual else None
         if plan is None:
             plan = lower_system(form, self.sizes, cells=self.request.cells)
+            plan = replace(plan, uses=self.request.uses, in_place=self.request.in_place)
             if is_usual:
                 self.planned[form.prepared] = plan
         return Candidate(form, plan, plan.find_time(self.request.machine))

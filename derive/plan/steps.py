@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import keyword
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -33,7 +33,7 @@ from derive.plan.ops import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence, Set
 
 
 # Before the first block: 0, or 1 where there is no block; 1; the lowest finite number; infinities.
@@ -104,12 +104,13 @@ class Tile:
     sliced: tuple[tuple[str, Op], ...]  # the name of a block, and what it is a block of
     joined: tuple[
         tuple[str, str, int], ...
-    ]  # a step, the list of its blocks, the place of the index
+    ]  # a step, the list of its blocks or the whole of them, the place of the index
     unit: Polynomial
     target: int
     running: tuple[Running, ...] = ()
     wide: str = ""  # the name of the dtype of the running sums: half precision would not do
     inner: Tile | None = None
+    start: str = ""  # the name of a block's first position, where blocks are written into a whole
 
     @property
     def blocks(self) -> Polynomial:
@@ -120,7 +121,17 @@ class Tile:
     def names(self) -> set[str]:
         """The names that the loop has beside those of its steps."""
         lists = {name for _, name, _ in self.joined}
-        return lists | {self.block, self.wide, *(name for name, _ in self.sliced)} - {""}
+        own = {self.block, self.wide, self.start, *(name for name, _ in self.sliced)}
+        return lists | own - {""}
+
+    def keep(self, kept: Sequence[bool], names: Set[str]) -> Tile | None:
+        """The loop among those steps alone that are kept; of it these names are read."""
+        first, last = sum(kept[: self.first]), sum(kept[: self.last + 1]) - 1
+        inner = self.inner and self.inner.keep(kept, names)
+        joined = tuple(each for each in self.joined if each[0] in names)
+        running = tuple(each for each in self.running if each.name in names)
+        whole = replace(self, first=first, last=last, joined=joined, running=running, inner=inner)
+        return whole if last >= first else None
 
     @property
     def nest(self) -> tuple[Tile, ...]:

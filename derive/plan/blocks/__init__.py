@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
@@ -41,6 +42,8 @@ TARGETS = (1 << 19, 1 << 20)  # elements of the largest tensor in a block: 2 and
 LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a budget
 OUTER = tuple(1 << k for k in range(39, 2, -2))  # of a loop around another, which cuts them down
 MOST_OPERATIONS = 5000  # times indices: of a long plan loops over fewer indices are looked at
+WIDER = (*TARGETS, 1 << 21, 1 << 22)  # of what is summed in parts, which costs each block
+NEAR = 1.25  # of the best time: in a backward the leanest of these plans is taken
 SAME = 1.05  # of the best time: among those the smaller block is taken
 GAIN = 0.8  # of the time without a loop, above which a loop is not worth its lines
 KINDS = (False, True)  # of loops: over an index that is kept, over one that is summed
@@ -54,6 +57,9 @@ def tile(plan: Plan, machine: Machine, most: int | None = None) -> Plan:
     """
     if most is not None and plan.peak > most:
         return _fit(plan, machine, most)
+    if plan.in_place and most is None:
+        kinds = [_find_tiled(plan, is_summed, WIDER, most) for is_summed in KINDS]
+        return _choose_leaner([plan, *(each for kind in kinds for each in kind)], machine)
     best = plan
     for is_summed in KINDS:
         found = list(_find_tiled(plan, is_summed, TARGETS if most is None else LEAN, most))
@@ -70,6 +76,13 @@ def _choose_faster(plan: Plan, found: Sequence[Plan], machine: Machine) -> Plan:
     if least >= GAIN * whole:
         return plan
     return next(p for p, time in zip(found, seconds, strict=True) if time <= SAME * least)
+
+
+def _choose_leaner(found: Sequence[Plan], machine: Machine) -> Plan:
+    """The leanest of those that take little longer than the fastest one."""
+    seconds = [each.find_time(machine) for each in found]
+    near = [p for p, time in zip(found, seconds, strict=True) if time <= NEAR * min(seconds)]
+    return min(near, key=lambda each: prod(part.peak for part in each.parts))
 
 
 def _fit(plan: Plan, machine: Machine, most: int) -> Plan:
@@ -169,7 +182,7 @@ def open_region(plan: Plan) -> Region:
     steps, read = plan.steps, {name for op in plan.results for name in find_reads(op)}
     if plan.tile is not None:
         steps = steps[plan.tile.first : plan.tile.last + 1]
-        read = {name for name, _, _ in plan.tile.joined}
+        read = {name for name, _, _ in plan.tile.joined} | {r.name for r in plan.tile.running}
     return Region(steps, read, taken, plan.complete(plan.sizes), plan.system.empty_row)
 
 
@@ -202,6 +215,8 @@ def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
     taken = open_region(plan).taken | body.names
     block = free_name("block" if around is None else "inner_block", taken)
     taken = {*taken, block}
+    start = free_name("start", taken) if plan.in_place else ""
+    taken = {*taken, start}
     steps = body.cut(Index(body.index.name, Size(block)))
     unit = _find_unit(body, plan)
     if unit is None or not body.sliced:
@@ -209,7 +224,8 @@ def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
     joined = []
     for step in body.inside:
         if step.name in body.joined:
-            name = free_name(f"{step.name}_blocks", taken)
+            ending = "whole" if plan.in_place else "blocks"
+            name = free_name(f"{step.name}_{ending}", taken)
             taken.add(name)
             joined.append((step.name, name, step.axes.index(body.index)))
     first = len(body.before) + (0 if around is None else around.first)
@@ -224,6 +240,7 @@ def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
         target,
         body.running,
         body.wide,
+        start=start if joined else "",
     )
     steps = (*body.before, *steps, *body.after)
     if around is None:

@@ -150,7 +150,7 @@ class _Loop:
         inside = tuple(self.inside)
         sliced = name_leaves(inside, self.index, self.taken)
         read = {*self.region.read, *(name for step in self.after for name in find_reads(step.op))}
-        made = () if members.is_summed else tuple(s.name for s in inside if s.name in read)
+        made = tuple(step.name for step in inside if step.name in self.members.inside.keys() & read)
         steps = (tuple(self.before), inside, tuple(self.after))
         return Body(self.index, *steps, sliced, made, tuple(self.running), self.wide)
 

@@ -256,7 +256,7 @@ def _check_closer(closer: Op, index: Index, members: Members) -> None:
 
 
 def _find_needed(region: Region, members: Members) -> Iterator[str]:
-    """The members that have to exist as a whole, since others than those in the loop read them."""
+    """The members that are not known before the loop ends, and that others than it read."""
     read = set(region.read)
     for step in reversed(region.steps):
         if step.name in members.closing:
@@ -264,7 +264,7 @@ def _find_needed(region: Region, members: Members) -> Iterator[str]:
             read |= find_reads(exchange(step.op, sums))
         elif step.name in members.later:
             read |= find_reads(step.op)
-        elif step.name in members.inside and step.name in read:
+        elif step.name in members.roots and step.name in read:
             read |= find_reads(step.op)
             yield step.name
 
@@ -282,7 +282,7 @@ def _find_small(region: Region) -> Iterator[str]:
 def _find_idle(region: Region, members: Members) -> Iterator[str]:
     """The members that have to do with nothing large."""
     names = {*members.inside, *members.closing}
-    core = find_core(region, names)
+    core = find_core(region, names, LARGE)
     kept: set[str] = set()
     for step in region.steps:
         if step.name in names and (step.name in core or find_reads(step.op) & kept):
@@ -290,10 +290,13 @@ def _find_idle(region: Region, members: Members) -> Iterator[str]:
     return (step.name for step in region.steps if step.name in names - kept)
 
 
-def find_core(region: Region, inside: Collection[str]) -> set[str]:
-    """The members that copy something large, or make or read one of the largest tensors."""
+def find_core(region: Region, inside: Collection[str], least: int = 0) -> set[str]:
+    """The members that copy something large, or make or read one of at least so many elements.
+
+    Without a number it is one of the largest.
+    """
     work = region.work
-    least = max(LARGE, max(work[name][1] for name in inside) // 2) if inside else LARGE
+    least = least or max(LARGE, max((work[name][1] for name in inside), default=0) // 2)
     large = {name for name, (_, made) in work.items() if made >= least}
     return {
         step.name
