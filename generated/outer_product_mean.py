@@ -21,12 +21,14 @@ def outer_product_mean(a: Tensor, b: Tensor, W: Tensor, *, block: int | None = N
 
     Returns out[i,j,z] [N, N, Z].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*C*E*N**2*S + 2*C*E*N**2*Z + C*E*N*Z / block operations; C*E*N*block + 2*N**2*Z elements
+    Cost: 2*C*E*N**2*S + 2*C*E*N**2*Z + C*E*Z operations; C*E*N*block + C*E*Z + 2*N**2*Z elements
         alive at once.
-    Planned for S=128, N=128, C=32, E=32, Z=128; another order takes fewer operations where S < 33,
-        C > 127, E > 127, Z < 33.
+    Planned for S=128, N=128, C=32, E=32, Z=128; another order takes fewer operations where S < 32,
+        C > 128, E > 128, Z < 32.
     """
     S, N, C, E, Z = _check_shapes(a, b, W)
+    # W_scaled[c,e,z] = W[c,e,z] / S  [C, E, Z]
+    W_scaled = W / S
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = N or 1
     elif block is None:
@@ -37,8 +39,8 @@ def outer_product_mean(a: Tensor, b: Tensor, W: Tensor, *, block: int | None = N
     for a_i in a.split(block, 1):
         # a_b[i,j,c,e] = sum[s](a_i[s,i,c] * b[s,j,e])  [block, N, C, E]
         a_b = torch.einsum("sic,sje->ijce", a_i, b)
-        # out[i,j,z] = sum[c, e](W[c,e,z] / S * a_b[i,j,c,e])  [block, N, Z]
-        out_blocks.append(torch.einsum("cez,ijce->ijz", W / S, a_b))
+        # out[i,j,z] = sum[c, e](W_scaled[c,e,z] * a_b[i,j,c,e])  [block, N, Z]
+        out_blocks.append(torch.einsum("cez,ijce->ijz", W_scaled, a_b))
     return torch.cat(out_blocks, dim=0)
 
 

@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from derive.ir.nodes import ONE, ZERO, Expr, Index, Mul
-from derive.plan.blocks.members import Members, Region, find_blocks, find_members, open_calls
+from derive.plan.blocks.members import (
+    Members,
+    Region,
+    find_blocks,
+    find_members,
+    is_reading,
+    open_calls,
+)
 from derive.plan.ops import (
     VIEWS,
     Apply,
@@ -33,10 +40,12 @@ from derive.plan.ops import (
     Reduction,
     Source,
     TorchCall,
+    args_of,
     arrange,
     axes_of,
     exchange,
     find_reads,
+    is_boolean,
     rename_indices,
     walk_ops,
 )
@@ -147,6 +156,7 @@ class _Loop:
                 self.after.append(Step(step.name, exchange(plain.op, sums)))
             else:
                 (self.after if step.name in members.later else self.before).append(step)
+        self.inside = [Step(step.name, self._hoist(step.op)) for step in self.inside]
         inside = tuple(self.inside)
         sliced = name_leaves(inside, self.index, self.taken)
         read = {*self.region.read, *(name for step in self.after for name in find_reads(step.op))}
@@ -204,6 +214,22 @@ class _Loop:
         self.renamed[step.name] = weights.name
         if self.region.empty_row == "zeros":
             self.after.append(_fill_empty(peak.total))
+
+    def _hoist(self, op: Op) -> Op:
+        """The operation; what is the same for each block, and made of what is, comes before it."""
+        own = {step.name for step in self.inside} | {each.name for each in self.running}
+        if isinstance(op, (Source, Num)) or not axes_of(op):
+            return op
+        if is_reading(op, self.index) or find_reads(op) & own:
+            new: dict[Op, Op] = {arg: self._hoist(arg) for arg in args_of(op)}
+            return exchange(op, {arg: made for arg, made in new.items() if made is not arg})
+        if all(isinstance(part, VIEWS) for part in walk_ops(op)) or is_boolean(op):
+            return op
+        known = next((step.name for step in self.before if step.op is op), "")
+        name = known or self._name(name_op(op, "part"))
+        if not known:
+            self.before.append(Step(name, op))
+        return Source(name, axes_of(op))
 
     def _show(self, op: Op, wanted: str) -> Op:
         """The operation by a name, unless it is a view."""
