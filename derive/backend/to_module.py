@@ -71,7 +71,9 @@ OUTER = WIDTH - len(INDENT)  # columns of a line of the function
 WIDE = ("zero", "one", "empty", "lowest")  # the starts of running sums and of what scales them
 INNER = WIDTH - 2 * len(INDENT)  # and of its loop
 FILL = "_fill"
-FILL_BLOCK = '''def _fill(whole: Tensor | None, part: Tensor, start: int, extent: int, dim: int) -> Tensor:
+FILL_BLOCK = '''def _fill(
+    whole: Tensor | None, part: Tensor, start: int, extent: int, dim: int
+) -> Tensor:
     """The whole with one more block of it written; it is made like the first one."""
     if part.shape[dim] == extent:
         return part
@@ -414,7 +416,9 @@ def _choose_block(tile: Tile) -> list[str]:
     A compiler would unroll the loop and be bound to the sizes; it gets one block.
     """
     unit, whole = to_python(tile.unit.to_expr()), to_python(tile.index.extent)
-    first = [f"if {tile.block} is None and torch.compiler.is_compiling():  # it would unroll the loop"]
+    first = [
+        f"if {tile.block} is None and torch.compiler.is_compiling():  # it would unroll the loop"
+    ]
     if tile.start:  # in parts, what is written into would be copied for each
         is_whole = "torch.compiler.is_compiling() or torch.is_grad_enabled()"
         first = [f"if {tile.block} is None and ({is_whole}):  # in one block"]

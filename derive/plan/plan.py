@@ -155,7 +155,7 @@ class Plan:
         Of several uses it is the geometric mean: what is gained in one is lost in another.
         """
         if self.uses:
-            return geometric_mean(part.find_time(machine) for part in self.parts)
+            return geometric_mean(machine.launch + part.find_time(machine) for part in self.parts)
         seconds = find_time(self.steps, self.tile, Storage(self.complete(self.sizes)), machine)
         return seconds + max(0, WIDTH * self.peak - 2 * KEPT) / machine.pages
 
@@ -180,7 +180,12 @@ class Plan:
                 }
         kept = [step.name in needed for step in self.steps]
         last = self.tile.last if self.tile is not None else -1
-        read = {name for step in self.steps[last + 1 :] if step.name in needed for name in find_reads(step.op)}
+        read = {
+            name
+            for step in self.steps[last + 1 :]
+            if step.name in needed
+            for name in find_reads(step.op)
+        }
         read |= {name for op in results for name in find_reads(op)}
         tile = self.tile and self.tile.keep(kept, read)
         steps = tuple(step for step in self.steps if step.name in needed)

@@ -29,7 +29,7 @@ from derive.plan.cost import (
     find_true_axes,
 )
 from derive.plan.machine import WIDTH, round_up, to_bytes
-from derive.plan.ops import args_of, axes_of, find_reads, is_integral, walk_ops
+from derive.plan.ops import Source, args_of, axes_of, find_reads, is_integral, walk_ops
 from derive.plan.steps import Tile, free_name
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
     taken = {*taken, start}
     steps = body.cut(Index(body.index.name, Size(block)))
     unit = _find_unit(body, plan)
-    if unit is None or not body.sliced:
+    if unit is None or not body.sliced or _cuts_flat(body):
         return None
     joined = []
     for step in body.inside:
@@ -248,6 +248,17 @@ def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
     last = around.first + len(steps) - 1
     whole = (*plan.steps[: around.first], *steps, *plan.steps[around.last + 1 :])
     return replace(plan, steps=whole, tile=replace(around, last=last, inner=made))
+
+
+def _cuts_flat(body: Body) -> bool:
+    """Is a step cut into blocks that has size 1 along the index?"""
+    made = {step.name: step for step in body.before}
+    return any(
+        made[part.name].axes[part.axes.index(body.index)] not in find_true_axes(made[part.name].op)
+        for _, op in body.sliced
+        for part in walk_ops(op)
+        if isinstance(part, Source) and part.name in made and body.index in part.axes
+    )
 
 
 def _find_unit(body: Body, plan: Plan) -> Polynomial | None:
