@@ -25,10 +25,9 @@ from derive.backend.to_data import (
     to_roles_data,
     to_step_rows,
 )
-from derive.backend.to_latex import ESCAPES, GREEK, to_latex
+from derive.backend.to_latex import END, ESCAPES, GREEK, find_rows, to_rows
 from derive.backend.to_svg import to_svg
 from derive.ir.text import to_lines
-from derive.ir.walk import as_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -94,22 +93,15 @@ def write_formula(system: System, notes: Sequence[str] = ()) -> str:
     """The equations as they are set, and as they are typed."""
     lines = "\n".join(to_lines(system))
     return (
-        f"{write_equations(system)}\n<details><summary>in the notation</summary>"
+        f"{write_equations(to_rows(system))}\n<details><summary>in the notation</summary>"
         f"<pre>{escape(lines)}</pre></details>{_write_list(notes)}"
     )
 
 
-def write_equations(system: System) -> str:
-    """The equations below each other, aligned at their signs."""
-    rows = "".join(
-        f"<mtr><mtd>{to_mathml(to_latex(e.target))}</mtd><mtd><mo>=</mo></mtd>"
-        f"<mtd>{to_mathml(to_latex(e.value))}</mtd></mtr>\n"
-        for e in as_written(system).equations
-    )
-    return (
-        '<div class="wide"><math display="block"><mtable displaystyle="true" class="align">'
-        f"{rows}</mtable></math></div>"
-    )
+def write_equations(latex: str) -> str:
+    """What stands in an `aligned` of LaTeX, set."""
+    math = to_mathml(rf"\begin{{aligned}}{latex}\end{{aligned}}")
+    return f'<div class="wide"><math display="block">{math}</math></div>'
 
 
 def write_plan(system: System, plan: Plan, notes: Iterable[str]) -> str:
@@ -153,25 +145,17 @@ def write_derivation(entries: Sequence[Entry]) -> str:
     """What was done to the formula, each step under its law."""
     parts = ["<h2>Derivation</h2>"]
     for number, entry in enumerate(entries, 1):
-        left = "" if entry.target is None else to_mathml(to_latex(entry.target))
-        rows = "".join(
-            f"<mtr><mtd>{left if not k else ''}</mtd><mtd><mo>=</mo></mtd>"
-            f"<mtd>{to_mathml(to_latex(side))}</mtd></mtr>"
-            for k, side in enumerate(s for s in (entry.before, entry.after) if s is not None)
-        )
-        math = f'<math display="block"><mtable displaystyle="true" class="align">{rows}</mtable>'
         parts.append(f"<h3>{number}. {escape(entry.name)} <small>{escape(entry.law)}</small></h3>")
-        parts += [f'<div class="wide">{math}</math></div>'] if rows else []
-        parts.append(_write_list(entry.remarks))
+        parts.append(write_equations(END.join(find_rows(entry))))
     return "\n".join(parts)
 
 
 def write_code(source: str) -> str:
     """Python, coloured."""
-    return f'<h2>Code</h2>\n<pre class="wide code">{_highlight(source)}</pre>'
+    return f'<h2>Code</h2>\n<pre class="wide code">{colour_code(source)}</pre>'
 
 
-def _highlight(source: str) -> str:
+def colour_code(source: str) -> str:
     """The text with a class around each token; no token goes over the end of a line."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
@@ -180,6 +164,7 @@ def _highlight(source: str) -> str:
     return str(highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)))
 
 
+_WHOLE = 60  # lines of a file that is shown though nothing is said of any
 _BEFORE, _AFTER = 6, 3  # lines of code around those of which something is said
 _WORDS = {True: "same", False: "different", None: "unknown"}
 
@@ -200,7 +185,7 @@ def write_verdict(
     if data["difference"]:
         parts.append(f'<p class="difference">{escape(data["difference"])}</p>')
     parts.append(_write_list(data["reasons"]))
-    if source:
+    if remarks or data["corrected"] or source.count("\n") < _WHOLE:
         parts.append(_write_lines(data, source, remarks, places))
     if data["edit"]:
         where = f"{escape(data['place'])}: " if data["place"] else ""
@@ -218,7 +203,7 @@ def write_verdict(
 
 def _write_lines(data: Data, source: str, remarks: Mapping[int, str], places: Sequence[str]) -> str:
     """The lines of which something is said, those around them, and below each the corrected one."""
-    lines = _highlight(source).splitlines()
+    lines = colour_code(source).splitlines()
     corrected = {each["line"]: each["text"] for each in data["corrected"]}
     told = [number for number in {**remarks, **corrected} if 0 < number <= len(lines)]
     first = max(1, min(told, default=1) - _BEFORE)
@@ -233,12 +218,12 @@ def _write_lines(data: Data, source: str, remarks: Mapping[int, str], places: Se
         cell = f'<td class="number">{escape(at)}</td><td class="code">{lines[number - 1]}</td>'
         rows.append(f"<tr{mark}>{cell}{said}</tr>")
         if number in corrected:
-            text = _highlight(corrected[number]).rstrip("\n")
+            text = colour_code(corrected[number]).rstrip("\n")
             cell = f'<td class="number">+</td><td class="code">{text}</td>'
             rows.append(
                 f'<tr class="good">{cell}<td class="remark">so that the code reads</td></tr>'
             )
-    return f'<div class="wide"><table class="lines">{_join(rows)}</table></div>'
+    return f'<div class="wide"><table class="lines"><tbody>{_join(rows)}</tbody></table></div>'
 
 
 def write_gallery(families: Mapping[str, Sequence[tuple[str, str, str, System]]]) -> str:
@@ -252,7 +237,7 @@ def write_gallery(families: Mapping[str, Sequence[tuple[str, str, str, System]]]
             declared = next(iter(to_lines(system)), "")
             parts.append(
                 f'<article id="{escape(family)}-{escape(name)}"><h3>{escape(name)}</h3>'
-                f"<p>{escape(title)}</p>{small}{write_equations(system)}"
+                f"<p>{escape(title)}</p>{small}{write_equations(to_rows(system))}"
                 f"<pre>{escape(declared)}</pre></article>"
             )
         parts.append("</div>")
@@ -269,8 +254,8 @@ def _write_cell(text: str) -> str:
 
 def _write_table(heads: Iterable[str], rows: Iterable[str]) -> str:
     cells = "".join(f"<th>{escape(head)}</th>" for head in heads)
-    body = "\n".join(rows)
-    return f'<div class="wide"><table><thead><tr>{cells}</tr></thead>\n{body}</table></div>'
+    table = f"<thead><tr>{cells}</tr></thead>\n<tbody>{_join(rows)}</tbody>"
+    return f'<div class="wide"><table>{table}</table></div>'
 
 
 def _write_pairs(pairs: Iterable[tuple[str, str]]) -> str:
@@ -340,7 +325,7 @@ def _read_atom(token: str, tokens: list[str]) -> str:
         inside = _read_row(tokens, r"\right")
         return f"<mrow>{start}{inside}{_read_argument(tokens)}</mrow>"
     if token == r"\begin":
-        return _read_cases(tokens)
+        return _read_environment(tokens)
     if token in _BIG:
         return f'<mo movablelimits="true">{_BIG[token]}</mo>'
     if token == r"\,":
@@ -371,9 +356,9 @@ def _read_words(tokens: list[str]) -> str:
     return text.replace(ESCAPES["\\"], "\\")
 
 
-def _read_cases(tokens: list[str]) -> str:
-    """The rows of an environment, each of a value and its condition."""
-    _read_words(tokens)
+def _read_environment(tokens: list[str]) -> str:
+    """The rows of `aligned`, or of `cases`: each a value and its condition."""
+    name = _read_words(tokens)
     rows = [[""]]
     while tokens:
         rows[-1][-1] += _read_row(tokens, "&")
@@ -385,5 +370,8 @@ def _read_cases(tokens: list[str]) -> str:
             case _:
                 break
     _read_words(tokens)
-    table = "".join(f"<mtr>{''.join(f'<mtd>{cell}</mtd>' for cell in row)}</mtr>" for row in rows)
-    return f'<mrow><mo>{{</mo><mtable class="cases">{table}</mtable></mrow>'
+    cells = ("".join(f"<mtd>{cell}</mtd>" for cell in row) for row in rows)
+    table = "".join(f"<mtr>{row}</mtr>\n" for row in cells)
+    if name == "cases":
+        return f'<mrow><mo>{{</mo><mtable class="cases">{table}</mtable></mrow>'
+    return f'<mtable displaystyle="true" class="align">{table}</mtable>'

@@ -284,11 +284,11 @@ def to_align(system: System, entries: Sequence[Entry]) -> str:
     parts = [to_rows(system)]
     for number, entry in enumerate(entries, 1):
         law = rf"\intertext{{{number}. \texttt{{{escape(entry.name)}}}: {_write_text(entry.law)}}}"
-        parts.append("\n".join([law, END.join(_find_rows(entry))]))
+        parts.append("\n".join([law, END.join(find_rows(entry))]))
     return f"\\begin{{align*}}\n{END.join(parts)}\n\\end{{align*}}"
 
 
-def _find_rows(entry: Entry) -> Iterator[str]:
+def find_rows(entry: Entry) -> Iterator[str]:
     """The lines of an entry, each with one mark to align by."""
     sides = [to_latex(side) for side in (entry.before, entry.after) if side is not None]
     left = "" if entry.target is None else to_latex(entry.target)

@@ -26,6 +26,7 @@ _CHARACTER = 7.3  # the width of one, at 12 pixels and one width for all
 _PAD, _GAP, _DROP = 10, 18, 46  # inside a box, between boxes, between layers
 _LINE, _LONGEST = 16, 34  # the height of a line of text, and its characters
 _SWEEPS = 8
+_NAME = ' class="name"'
 
 
 @dataclass
@@ -195,7 +196,7 @@ def _draw(
             continue
         texts = "".join(
             f'<text x="{box.x:.1f}" y="{box.y + _PAD / 2 + _LINE * (k + 0.75):.1f}"'
-            f"{' class=name' if not k else ''}>{escape(line)}</text>"
+            f"{_NAME if not k else ''}>{escape(line)}</text>"
             for k, line in enumerate(box.lines)
         )
         corner = 4 if box.kind != "argument" else box.height / 2

@@ -1,0 +1,257 @@
+"""Pages: MathML of all that is printed, the drawing, and what a browser makes of them."""
+
+import contextlib
+import io
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from itertools import combinations
+from xml.etree import ElementTree
+
+import pytest
+from house import ROOT
+
+from derive import Formula, build, check, cli, parse
+from derive.backend.to_data import to_plan_data
+from derive.backend.to_html import to_mathml, write_equations
+from derive.backend.to_latex import to_rows
+from derive.backend.to_svg import find_reads, to_svg
+from derive.formulas import FAMILIES, load_family
+from derive.frontend.system import to_system
+
+LIBRARY = {name: f for family in FAMILIES for name, f in load_family(family).items()}
+ATTENTION = "Q, K, V[B, S, D]; p[b,i,j] = softmax[j](sum[d](Q[b,i,d] * K[b,j,d])); " + (
+    "z[b,i,d] = sum[j](p[b,i,j] * V[b,j,d])"
+)
+WRONG = """\
+import torch
+
+
+def attend(q, k, v):
+    scores = q @ k.transpose(-2, -1)  # <b> & "more"
+    return torch.softmax(scores, dim=-2) @ v
+"""
+TEXTS = [
+    "x[N]; y[n] = where(n % 2 == 0 and not x[n] > 1, x[n], -x[n]**2 / 3)",
+    "x[N]; s[n] = sum[m, m <= n](exp(x[m]) * x[n]); y = max[n](abs(s[n])) + floor(s[0])",
+    "log_size[N]; größe[n] = silu(log_size[n]) * sqrt(2)",
+    "x[N]; y[n] = prod[m](1 - x[m])**2 + log_softmax[n](x[n]) * (n // 2)",
+]
+
+
+def read_signs(formula):
+    """What a person sees of a formula that is set."""
+    (math,) = re.findall(r"<math.*</math>", write_equations(to_rows(to_system(formula))), re.DOTALL)
+    return "".join(ElementTree.fromstring(math).itertext())
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_mathml_is_well_formed_and_leaves_no_latex(text):
+    assert "\\" not in read_signs(parse(text))
+
+
+def test_all_of_the_library_is_set():
+    for name, formula in LIBRARY.items():
+        assert not set(read_signs(formula)) & set("\\{}^&"), name
+
+
+@pytest.mark.parametrize(
+    ("latex", "mathml"),
+    [
+        (r"W_{Q}", "<msub><mi>W</mi><mrow><mi>Q</mi></mrow></msub>"),
+        (r"\frac{1}{2}", "<mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac>"),
+        (r"\operatorname{log\_softmax}", "<mi>log_softmax</mi>"),
+        (r"\text{a \textbackslash{} \{b\}}", "<mtext>a\u00a0\\\u00a0{b}</mtext>"),
+        (r"a < b \wedge c", "<mi>a</mi><mo>&lt;</mo><mi>b</mi><mo>∧</mo><mi>c</mi>"),
+        (r"\strange", "<mi>strange</mi>"),
+    ],
+)
+def test_mathml(latex, mathml):
+    assert to_mathml(latex) == mathml
+
+
+def read_boxes(svg):
+    """Names of tensors with their rectangles, and the ends of the lines."""
+    tree = ElementTree.fromstring(svg)
+    space = {"s": "http://www.w3.org/2000/svg"}
+    boxes = {
+        group.find("s:text", space).text: {
+            key: float(value) for key, value in group.find("s:rect", space).attrib.items()
+            if key != "style"
+        }
+        for group in tree.findall("s:g", space)
+    }  # fmt: skip
+    return boxes, [path.get("d") for path in tree.findall("s:path", space)]
+
+
+NAMES = ["relative_attention", "ccd_quadratic", "layer_norm", "causal_linear_attention", "linear"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_tensor_of_the_drawing_stands_below_what_it_is_made_of(name):
+    plan = build(LIBRARY[name]).plan
+    boxes, _ = read_boxes(to_svg(plan, to_plan_data(plan)))
+    reads = find_reads(plan)
+    assert set(boxes) == {*reads, *(name for names in reads.values() for name in names)}
+    for reader, names in reads.items():
+        for each in names:
+            assert boxes[each]["y"] + boxes[each]["height"] < boxes[reader]["y"]
+    for one, other in combinations(boxes.values(), 2):
+        apart = abs(one["x"] + one["width"] / 2 - other["x"] - other["width"] / 2)
+        is_beside = apart >= (one["width"] + other["width"]) / 2
+        assert is_beside or abs(one["y"] - other["y"]) >= min(one["height"], other["height"])
+
+
+def test_what_notebooks_show():
+    formula = parse(ATTENTION)
+    assert formula._repr_latex_().startswith("$$\\begin{aligned}\np_{b,i,j} &= ")
+    assert Formula(1)._repr_latex_() is None
+    html = build(formula)._repr_html_()
+    assert html.startswith('<div class="derive"><style>')
+    assert html.count("<svg") == 1
+    verdict = check(WRONG, ATTENTION)
+    shown = verdict._repr_html_()
+    assert '<tr class="bad">' in shown
+    assert '<tr class="good">' in shown
+    assert '&lt;b&gt; &amp; "more"' in shown
+
+
+# In a browser
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+VOID = {"meta", "link", "br"}
+
+
+class Outline(HTMLParser):
+    """The elements of a page with their classes, each as deep as it stands."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.depth, self.rows = 0, []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.rows.append((self.depth, tag, dict(attrs).get("class")))
+        self.depth += tag not in VOID
+
+    def handle_startendtag(self, tag, attrs):
+        self.rows.append((self.depth, tag, dict(attrs).get("class")))
+
+    def handle_endtag(self, tag):
+        self.depth -= tag not in VOID
+
+
+# What the layout is, told by the page itself: what has no height, what stands out of the window,
+# and texts of the drawing that are wider than their boxes.
+PROBE = """<script>
+const told = [];
+for (const e of document.querySelectorAll("math, table, svg, pre, h1, h2"))
+  if (e.getBoundingClientRect().height < 8) told.push(e.tagName + " has no height");
+if (document.documentElement.scrollWidth > innerWidth) told.push("it is wider than the window");
+for (const g of document.querySelectorAll("svg g")) {
+  const room = g.querySelector("rect").getBoundingClientRect();
+  for (const t of g.querySelectorAll("text"))
+    if (t.getBoundingClientRect().width > room.width) told.push(t.textContent + " is cut");
+}
+for (const e of document.querySelectorAll("math"))
+  if (/[\\\\{}]/.test(e.textContent) && !e.querySelector(".cases")) told.push(e.textContent);
+document.documentElement.dataset.told = told.join("; ");
+document.documentElement.dataset.done = "yes";
+</script>"""
+
+
+def open_page(browser, page, folder):
+    """The DOM, what the page tells of its layout, and what stands in the console."""
+    page.write_text(page.read_text(encoding="utf-8") + PROBE, encoding="utf-8")
+    command = [
+        browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync",
+        "--enable-logging=stderr", f"--user-data-dir={folder}", "--window-size=1200,900",
+        "--dump-dom", page.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    (told,) = re.findall(r'<html[^>]* data-told="([^"]*)"', done.stdout)
+    assert 'data-done="yes"' in done.stdout
+    return done.stdout, told, console
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip("no Chromium is installed: no page was opened")
+    return found
+
+
+def write_pages(folder):
+    """Each kind of page, and the notebooks of tests/examples."""
+    (folder / "attend.py").write_text(WRONG)
+    runs = [
+        ("show", "relative_attention", "--derivation", "--html", "show.html"),
+        ("show", "ccd_quadratic", "--html", "chemistry.html"),
+        ("list", "--html", "list.html"),
+        ("check", "attend.py", "--formula", ATTENTION, "--html", "different.html"),
+    ]
+    codes = []
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+        for arguments in runs:
+            with pytest.raises(SystemExit) as left:
+                cli.main(arguments)
+            codes.append(left.value.code)
+    assert codes == [0, 0, 0, 1]
+    notebooks = sorted((ROOT / "tests" / "examples").glob("*.ipynb"))
+    command = [sys.executable, "-W", "error", ROOT / "tests" / "notebook_pages.py", folder]
+    done = subprocess.run(
+        [*command, *notebooks], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    pages = sorted(folder.glob("*.html"))
+    assert [page.stem for page in pages] == [
+        "check", "chemistry", "different", "import", "list", "show", "write",
+    ]  # fmt: skip
+    return pages
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    return write_pages(tmp_path_factory.mktemp("pages"))
+
+
+@pytest.mark.slow
+def test_pages_read_nothing_from_anywhere(pages):
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        addresses = re.findall(r'(?:src|href|url)\s*[=(]\s*["\']?([^"\')\s>]+)', text)
+        assert all(each.startswith(("#", "data:")) for each in addresses), page.name
+        assert "@import" not in text
+        assert "<script" not in text
+
+
+@pytest.mark.slow
+def test_a_browser_shows_the_pages_as_they_are_written(browser, pages, tmp_path):
+    """The DOM is what the file says, nothing is cut or empty, and no error is told."""
+    for page in pages:
+        copy = tmp_path / page.name
+        shutil.copy(page, copy)
+        dom, told, console = open_page(browser, copy, tmp_path / f"{page.stem}_data")
+        assert (told, console) == ("", []), page.name
+        written = Outline(page.read_text(encoding="utf-8")).rows
+        found = [row for row in Outline(dom).rows if row[1] != "script"]
+        assert found == written, page.name
+
+
+@pytest.mark.slow
+def test_a_page_that_is_wrong_is_found_out(browser, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(
+        "<html><body><h1></h1><p style='width: 3000px'>x</p><img src='no.png'></body></html>"
+    )
+    told = open_page(browser, page, tmp_path / "data")[1]
+    assert told == "H1 has no height; it is wider than the window"
+    page.write_text("<html><body><script>missing()</script></body></html>")
+    assert "missing is not defined" in open_page(browser, page, tmp_path / "more")[2][0]
