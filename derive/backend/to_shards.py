@@ -27,17 +27,16 @@ if TYPE_CHECKING:
     from derive.plan.shards.moves import Move
 
 IMPORTS = (
-    "import torch.distributed._functional_collectives as collectives",
-    "from torch.distributed import ProcessGroup",
+    "import torch.distributed as dist",
     "from torch.distributed.device_mesh import DeviceMesh",
     "from torch.distributed.tensor import DTensor, Placement, Replicate, Shard",
 )
 CALLS = {  # of each kind of move
     "copy": "_Copy.apply({0}, {1})",
     "add": "_Add.apply({0}, {1})",
-    "largest": "_find_largest({0}, {1})",
-    "max": '_Extreme.apply({0}, {1}, "max")',
-    "min": '_Extreme.apply({0}, {1}, "min")',
+    "largest": "_reduce({0}, dist.ReduceOp.MAX, {1})",
+    "max": "_Extreme.apply({0}, dist.ReduceOp.MAX, {1})",
+    "min": "_Extreme.apply({0}, dist.ReduceOp.MIN, {1})",
     "gather": "_Gather.apply({0}, {2}, {1})",
     "collect": "_Collect.apply({0}, {2}, {1})",
     "split": "_Split.apply({0}, {2}, {1})",
@@ -75,7 +74,7 @@ FUNCTIONS = {
     """The same tensor for work that differs by rank; its gradients are added up."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, group: ProcessGroup) -> Tensor:
+    def forward(ctx: FunctionCtx, tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
         ctx.group = group
         return tensor.view_as(tensor)
 
@@ -87,10 +86,9 @@ FUNCTIONS = {
     """The sum of all ranks' tensors; every rank has the same gradient of it."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, group: ProcessGroup) -> Tensor:
+    def forward(ctx: FunctionCtx, tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
         ctx.group = group
-        added = collectives.all_reduce(tensor.contiguous(), "sum", group)
-        return collectives.wait_tensor(added)
+        return _reduce(tensor, dist.ReduceOp.SUM, group)
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
@@ -100,30 +98,25 @@ FUNCTIONS = {
     """The largest or the smallest of all ranks' numbers; ranks that have it share the gradient."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, group: ProcessGroup, word: str) -> Tensor:
+    def forward(
+        ctx: FunctionCtx, tensor: Tensor, operation: dist.ReduceOp, group: dist.ProcessGroup
+    ) -> Tensor:
         ctx.group = group
-        found = collectives.all_reduce(tensor.contiguous(), word, group)
-        found = collectives.wait_tensor(found)
+        found = _reduce(tensor, operation, group)
         ctx.save_for_backward(tensor == found)
         return found
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
         (is_it,) = ctx.saved_tensors
-        ranks = collectives.all_reduce(is_it.to(gradient.dtype), "sum", ctx.group)
-        share = is_it / collectives.wait_tensor(ranks)
+        share = is_it / _reduce(is_it.to(gradient.dtype), dist.ReduceOp.SUM, ctx.group)
         return _Copy.apply(gradient, ctx.group) * share, None, None
-''',
-    "_find_largest": '''def _find_largest(tensor: Tensor, group: ProcessGroup) -> Tensor:
-    """The largest of all ranks' numbers, without a gradient."""
-    found = collectives.all_reduce(tensor.detach().contiguous(), "max", group)
-    return collectives.wait_tensor(found)
 ''',
     "_Gather": '''class _Gather(torch.autograd.Function):
     """The shares of all ranks, for work that differs by rank."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: ProcessGroup) -> Tensor:
+    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
         ctx.dim, ctx.group = dim, group
         return _gather(tensor, dim, group)
 
@@ -135,10 +128,12 @@ FUNCTIONS = {
     """The sum of all ranks' tensors, of which each rank gets its share."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: ProcessGroup) -> Tensor:
+    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
         ctx.dim, ctx.group = dim, group
-        added = collectives.reduce_scatter_tensor(tensor.contiguous(), "sum", dim, group)
-        return collectives.wait_tensor(added)
+        shares = [share.contiguous() for share in tensor.chunk(group.size(), dim)]
+        added = torch.empty_like(shares[0])
+        dist.reduce_scatter(added, shares, group=group)
+        return added
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
@@ -148,7 +143,7 @@ FUNCTIONS = {
     """The shares of all ranks, for work that is the same on every rank."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: ProcessGroup) -> Tensor:
+    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
         ctx.dim, ctx.group = dim, group
         return _gather(tensor, dim, group)
 
@@ -160,7 +155,7 @@ FUNCTIONS = {
     """A rank's share of a tensor that is the same on every rank."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: ProcessGroup) -> Tensor:
+    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
         ctx.dim, ctx.group = dim, group
         length = tensor.shape[dim] // group.size()
         return tensor.narrow(dim, group.rank() * length, length)
@@ -169,10 +164,19 @@ FUNCTIONS = {
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _Collect.apply(gradient, ctx.dim, ctx.group), None, None
 ''',
-    "_gather": '''def _gather(tensor: Tensor, dim: int, group: ProcessGroup) -> Tensor:
+    "_gather": '''def _gather(tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
     """The shares of all ranks, one behind the other."""
-    gathered = collectives.all_gather_tensor(tensor.contiguous(), dim, group)
-    return collectives.wait_tensor(gathered)
+    tensor = tensor.contiguous()
+    shares = [torch.empty_like(tensor) for _ in range(group.size())]
+    dist.all_gather(shares, tensor, group=group)
+    return torch.cat(shares, dim)
+''',
+    "_reduce": '''\
+def _reduce(tensor: Tensor, operation: dist.ReduceOp, group: dist.ProcessGroup) -> Tensor:
+    """The sum, or the largest or smallest, of all ranks' tensors; it has no gradient."""
+    made = tensor.detach().clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(made, operation, group)
+    return made
 ''',
 }
 
@@ -198,9 +202,7 @@ def to_shards(sharding: Sharding, plans: Sequence[Plan | None], name: str) -> Mo
             break
         used = more
     parts += [function for word, function in FUNCTIONS.items() if word in used]
-    own = [line for line in IMPORTS if used or "collectives" not in line]
-    if not used and ".rank()" not in text:
-        own = [line for line in own if "ProcessGroup" not in line]
+    own = [line for line in IMPORTS if "dist" not in line.split() or "dist." in "".join(parts)]
     if any("FunctionCtx" in part for part in parts):
         own.append("from torch.autograd.function import FunctionCtx")
     return More(parts, own, [plan for plan in plans if plan is not None])
@@ -261,7 +263,9 @@ def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
     shares = []
     for share, (extent, axis) in sharding.shares.items():
         written = to_text(extent).replace(" * ", "*")
-        shares += fit_assignment(share, f'_share("{written}", {to_python(extent)}, mesh, "{axis}")')
+        call = f'_share("{written}", {to_python(extent)}, mesh, "{axis}")'
+        is_used = re.search(rf"\b{share}\b", text) is not None
+        shares += fit_assignment(share, call) if is_used else [call]
     needed = "\n".join([*shares, text])
     lines += write_sizes(system, lambda size: re.search(rf"\b{size}\b", needed) is not None)
     lines += shares

@@ -100,34 +100,36 @@ class _Group:
         return list(tensors)
 
 
-class _Collectives:
-    """torch's functional collectives, among threads."""
+class _Dist:
+    """What a file calls of torch.distributed, among threads."""
+
+    class ReduceOp:
+        """The operations, by the method of a tensor that does the same."""
+
+        SUM, MAX, MIN = "sum", "amax", "amin"
+
+    ProcessGroup = _Group
 
     @staticmethod
-    def wait_tensor(tensor: Any) -> Any:
-        return tensor
-
-    @staticmethod
-    def all_reduce(tensor: Any, word: str, group: _Group) -> Any:
+    def all_reduce(tensor: Any, operation: str, group: _Group) -> None:
+        """Every rank's tensor becomes what all of them make."""
         import torch
 
-        stacked = torch.stack(group.exchange("all-reduce", tensor))
-        if word == "sum":
-            return stacked.sum(0)
-        return stacked.amax(0) if word == "max" else stacked.amin(0)
+        tensor.copy_(getattr(torch.stack(group.exchange("all-reduce", tensor)), operation)(0))
 
     @staticmethod
-    def all_gather_tensor(tensor: Any, dim: int, group: _Group) -> Any:
-        import torch
-
-        return torch.cat(group.exchange("all-gather", tensor), dim)
+    def all_gather(shares: Sequence[Any], tensor: Any, group: _Group) -> None:
+        """Every rank gets the tensors of all."""
+        for share, found in zip(shares, group.exchange("all-gather", tensor), strict=True):
+            share.copy_(found)
 
     @staticmethod
-    def reduce_scatter_tensor(tensor: Any, word: str, dim: int, group: _Group) -> Any:
+    def reduce_scatter(made: Any, shares: Sequence[Any], group: _Group) -> None:
+        """Every rank gets its share of the sum."""
         import torch
 
-        added = torch.stack(group.exchange("reduce-scatter", tensor)).sum(0)
-        return added.chunk(group.size(), dim)[group.rank()]
+        stacked = torch.stack(group.exchange("reduce-scatter", torch.stack(list(shares))))
+        made.copy_(stacked.sum(0)[group.rank()])
 
 
 @dataclass(frozen=True)
@@ -312,7 +314,7 @@ def run_ranks(  # noqa: PLR0913, PLR0917 - the file, the sizes, and how many ran
     module: dict[str, Any] = {"__name__": f"derive_ranks_{name}"}
     exec(compile(source, f"<{name}.py>", "exec"), module)  # our own generated text
     run = _Run(name, tuple(t.name for t in system.results), module, world, inputs, seeds)
-    module |= {"collectives": _Collectives, "_take": run.take, "_give": lambda tensor, *_: tensor}
+    module |= {"dist": _Dist, "_take": run.take, "_give": lambda tensor, *_: tensor}
     for place in world.places:
         run.leaves[place], run.forward[place], run.backward[place] = {}, Record(), Record()
     threads = [Thread(target=run.work, args=(place,), daemon=True) for place in world.places]

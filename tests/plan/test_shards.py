@@ -1,0 +1,154 @@
+"""Cutting indices over ranks: what is cut, what it costs, what is refused, and random formulas."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from strategies import formulas
+
+import derive
+from derive.frontend.system import to_system
+from derive.ir.text import to_text
+from derive.judge.ranks import WORLDS, fit_sizes, judge_ranks, run_ranks
+from derive.judge.samples import choose_sizes
+from derive.plan.shards import find_sharding, list_shardings
+
+
+def read(cuts):
+    return dict(part.split("=") for part in cuts.split(","))
+
+
+def say(transfers):
+    return [f"{t.collective} {t.tensor} {to_text(t.elements.to_expr())}" for t in transfers]
+
+
+PRODUCT = "A[M, K]; B[K, N]; C[N, P]\ny[m,p] = sum[k, n](A[m,k] * B[k,n] * C[n,p])"
+CASES = [  # formula, cuts, forward, backward
+    (PRODUCT, "m=r", [], ["all-reduce C N * P", "all-reduce B K * N"]),
+    (PRODUCT, "k=r", ["all-reduce y M * P"], ["all-reduce C N * P"]),
+    (PRODUCT, "m=r,k=s", ["all-reduce y M * P / r"], None),
+    ("x[N]\ny[n] = 2 * x[n]", "n=r", [], []),
+    ("x[N]\ny = sum[n](x[n])", "n=r", ["all-reduce y 1"], []),
+    ("x[N]\ny = mean[n](x[n])", "n=r", ["all-reduce y_sum 1"], []),
+    ("x[N, M]\ny[m] = max[n](x[n,m])", "n=r", ["all-reduce y M"], ["all-reduce y M"]),
+    (
+        "x[N, M]\ny[m] = logsumexp[n](x[n,m])",
+        "n=r",
+        ["all-reduce y_max M", "all-reduce y_sum M"],
+        [],
+    ),
+    (
+        "x[N, M]\ny[n,m] = softmax[m](x[n,m])",
+        "m=r",
+        ["all-reduce y_max N", "all-reduce y_sum N"],
+        ["all-reduce y_sum N"],
+    ),
+    (
+        "x[N, M]\ny[n] = var[m](x[n,m])",
+        "m=r",
+        ["all-reduce y_sum N", "all-reduce y_sum_ N"],
+        None,
+    ),
+    # a shifted read, a gather, and a running sum need the whole tensor
+    ("x[N]\nindex i < N - 1\ny[i] = x[i + 1] - x[i]", "i=r", [], ["all-reduce x N"]),
+    ("x[N]\ny[n] = x[n] - x[N - 1 - n]", "n=r", ["all-gather x N / r"], ["reduce-scatter x N"]),
+    (
+        "E[V, D]; int t[N] < V\ny[n,d] = E[t[n],d]",
+        "v=r",
+        None,
+        None,
+    ),
+    ("E[V, D]; int t[N] < V\ny[n,d] = E[t[n],d]", "n=r", [], ["all-reduce E D * V"]),
+    ("x[N]\nz[n] = cumsum[n](x[n])\ny[n] = z[n] * x[n]", "n=r", ["all-gather x N / r"], None),
+    # positions count from where a rank's share begins
+    ("x[N, N]\ny[i,j] = x[i,j] * [j <= i] * (i - j)", "i=r", [], []),
+    # merged places: the first index lies together, the second does not
+    ("x[B, H*D]\nsize H\nindex h < H\nindex d < D\ny[b,h,d] = x[b,h*D + d]", "h=r", [], []),
+    (
+        "x[B, H*D]\nsize H\nindex h < H\nindex d < D\ny[b,h,d] = x[b,h*D + d]",
+        "d=r",
+        [],
+        ["all-reduce x B * D * H"],
+    ),
+    # a recurrence is cut along what does not recur
+    ("a, x[T, I]\nh[-1,i] = 0\nh[t,i] = a[t,i] * h[t - 1,i] + x[t,i]", "i=r", [], []),
+]
+REFUSED = [
+    (PRODUCT, "z=r", "shard-index"),
+    (PRODUCT, "m=N", "shard-dimension"),
+    (PRODUCT, "m=A", "shard-dimension"),
+    ("x[N]\ny[n] = cumsum[n](x[n])", "n=r", "shard-nothing"),
+    ("x[N]\ny = prod[n](x[n])", "n=r", "shard-nothing"),
+    ("a, x[T]\nh[-1] = 0\nh[t] = a[t] * h[t - 1] + x[t]", "t=r", "shard-nothing"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "cuts", "forward", "backward"),
+    [case for case in CASES if case[1] != "v=r"],
+    ids=lambda value: str(value)[:40].replace("\n", " "),
+)
+def test_what_a_cut_costs_and_that_it_is_right(text, cuts, forward, backward):
+    built = derive.build(text, shard=read(cuts))
+    assert forward is None or say(built.sharding.forward) == forward
+    assert backward is None or say(built.sharding.backward) == backward
+    judge(built)
+
+
+@pytest.mark.parametrize(("text", "cuts", "code"), REFUSED)
+def test_what_cannot_be_cut_is_refused(text, cuts, code):
+    with pytest.raises(derive.DeriveError) as refused:
+        derive.build(text, shard=read(cuts))
+    assert refused.value.diagnostic.code == code
+
+
+def judge(built):
+    """The ranks give what one call gives, and send what was said."""
+    system, sharding = built.system, built.sharding
+    for number, ranks in enumerate(WORLDS):
+        drawn = choose_sizes(system, count=2)[number]
+        sizes = fit_sizes(system, drawn, built.shares, ranks)
+        if sizes is None:
+            continue
+        axes = {axis: ranks for _, axis in built.shares}
+        _, where, sent = run_ranks(built.source, built.name, system, axes, sizes, number)
+        assert not where, (sharding.cuts, sizes)
+        for said, record in zip((sharding.forward, sharding.backward), sent, strict=True):
+            wanted = [(t.collective, built.plan.at_sizes(t.elements, sizes | axes)) for t in said]
+            assert Counter(record.sent) == Counter(wanted), sharding.cuts
+
+
+def test_a_wrong_sharded_function_is_not_written():
+    built = derive.build(PRODUCT, shard={"k": "r"})
+    wrong = built.source.replace("y = _Add.apply(y_part, r)", "y = y_part")
+    assert wrong != built.source
+    with pytest.raises(derive.DeriveError, match="gate-failed"):
+        judge_ranks(wrong, built.name, built.system, built.shares)
+    alone = built.source.replace("C_r = _Copy.apply(C, r)", "C_r = C")
+    assert alone != built.source
+    with pytest.raises(derive.DeriveError, match="gate-failed"):
+        judge_ranks(alone, built.name, built.system, built.shares)
+
+
+def test_every_rank_knows_where_a_result_is_cut():
+    formula = to_system(derive.parse(PRODUCT))
+    found = find_sharding(formula, {"m": "x", "p": "y"})
+    assert found.places["y"] == {"x": 0, "y": 1}
+    assert found.places["B"] == {}
+
+
+@pytest.mark.slow
+@settings(max_examples=12)
+@given(formulas())
+def test_every_index_that_can_be_cut_is_cut_rightly(drawn):
+    formula = derive.parse(drawn.text, empty_row=drawn.empty_row)
+    try:
+        derive.build(formula)
+    except derive.DeriveError:
+        return  # others judge what has no plan
+    system = to_system(formula)
+    able = [index.name for index, each in list_shardings(system, "ranks") if each.is_cut]
+    for name in able:
+        judge(derive.build(formula, shard={name: "ranks"}))
+    if len(able) > 1:
+        judge(derive.build(formula, shard={able[0]: "one", able[-1]: "other"}))
