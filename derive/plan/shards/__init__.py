@@ -57,14 +57,13 @@ from derive.ir.walk import (
     rewrite_bottom_up,
     walk,
 )
-from derive.plan.meaning import to_expr
+from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.shards.moves import Move, Mover, find_made, find_read, find_smooth, replace_shape
 from derive.plan.shards.work import Opener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from derive.plan.ops import Op
     from derive.plan.plan import Plan
 
 RANKS = 2  # of each dimension, where a plan needs a number
@@ -358,19 +357,19 @@ def _find_flows(stage: Stage, plan: Plan) -> list[tuple[str, set[str]]]:
     outside = {e.name: name for e, name in zip(stage.system.inputs, stage.given, strict=True)}
     reads: dict[str, set[str]] = {}
 
-    def note(name: str, *ops: Op) -> None:
-        found = (access.tensor.name for op in ops for access in find_smooth(to_expr(op)))
+    def note(name: str, *values: Expr) -> None:
+        found = (access.tensor.name for value in values for access in find_smooth(value))
         reads.setdefault(name, set()).update(found)
 
     for step in plan.steps:
-        note(step.name, step.op)
+        note(step.name, to_step_equation(step).value)
     for name, op in (pair for tile in plan.tiles for pair in tile.sliced):
-        note(name, op)
+        note(name, to_expr(op))
     for scan in plan.scans:
         for name, op, _ in scan.sliced:
-            note(name, op)
+            note(name, to_expr(op))
         for each in scan.carried:
-            note(each.name, each.made, *each.first)
+            note(each.name, to_expr(each.made), *map(to_expr, each.first))
             for before, _ in each.before:
                 reads.setdefault(before, set()).add(each.name)
     flows = []
@@ -403,9 +402,9 @@ def _rename_system(system: System, names: Mapping[str, str], sizes: Mapping[Expr
             case Reduce(kind, bound, condition, body):
                 inner = tuple(Index(i.name, resize(i.extent)) for i in bound)
                 return Reduce(kind, inner, visit(condition), visit(body))
-            case Along(kind, index, condition, body):
-                own = Index(index.name, resize(index.extent))
-                return Along(kind, own, visit(condition), visit(body))
+            case Along(kind, _, condition, body):
+                own, *more = (Index(i.name, resize(i.extent)) for i in expr.indices)
+                return Along(kind, own, visit(condition), visit(body), *more)
             case _:
                 return sizes.get(expr, map_children(expr, visit))
 

@@ -122,8 +122,8 @@ class Opener:
                     active[axis] = found
         alongs = [p for p in walk(value) if isinstance(p, Along)]
         for axis, index in tuple(active.items()):
-            if any(part.index is index for part in alongs):
-                kind = next(part.kind for part in alongs if part.index is index)
+            kind = next((part.kind for part in alongs if index in part.indices), "")
+            if kind:
                 self._note(target.tensor.name, f"{kind}[{index.name}] needs all of its entries")
                 del active[axis]
         inner = [part for part in walk(value) if isinstance(part, Reduce)]
@@ -184,7 +184,7 @@ class Opener:
 
         def visit(expr: Expr, is_guarded: bool, is_top: bool) -> Expr:
             if not is_top and isinstance(expr, (Reduce, Along)) and not is_guarded:
-                bound = expr.bound if isinstance(expr, Reduce) else (expr.index,)
+                bound = expr.bound if isinstance(expr, Reduce) else expr.indices
                 if any(index.name in names for index in bound):
                     return self._name(expr, f"{target.tensor.name}_{expr.kind}", target)
             inside = is_guarded
@@ -305,7 +305,7 @@ def _is_shared_by_turns(equation: Equation, index: Index, tensors: set[Tensor]) 
     if place is None:
         return False
     for part in walk(equation.value):
-        if isinstance(part, Along) and part.index is index:
+        if isinstance(part, Along) and index in part.indices:
             return False
     read = [access for access in find_accesses(equation.value) if access.tensor in tensors]
     if any(find_place(access, index) is None for access in read):
