@@ -34,7 +34,7 @@ from derive.backend.to_module import (
     write_body,
     write_docstring,
     write_header,
-    write_recur,
+    write_helpers,
 )
 from derive.backend.to_torch import to_python
 from derive.ir.nodes import ScalarInput, Tensor
@@ -102,7 +102,7 @@ def to_function(passes: Passes, system: System, name: str, header: Header) -> st
         f'{sign(forward, "_forward")}\n{INDENT}"""{words}"""\n{_indent(body)}\n',
         _write_backward(passes, system, given),
     ]
-    more = (check, RANGE_CHECK if ranges else "", write_recur((forward, backward)), fill)
+    more = (check, RANGE_CHECK if ranges else "", *write_helpers((forward, backward)), fill)
     return "\n\n".join([*functions, *filter(None, more)])
 
 

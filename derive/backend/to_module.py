@@ -43,22 +43,24 @@ from derive.ir.nodes import (
 )
 from derive.ir.text import to_declaration, to_lines, to_text
 from derive.ir.walk import walk
+from derive.plan.cells.segments import RUNNING
 from derive.plan.cost import Storage, find_copies
 from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.meaning import to_step_equation
 from derive.plan.ops import (
     VIEWS,
+    Cell,
     Fill,
     Num,
     NumTensor,
     Recur,
     Source,
+    TorchCall,
     axes_of,
     find_reads,
     walk_ops,
 )
 from derive.plan.plan import find_subscripts
-from derive.plan.scans import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -113,6 +115,18 @@ _RECUR = '''def {name}(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int) ->
     rest = (part.narrow(dim, whole, x.shape[dim] - whole).unbind(dim) for part in (a, x))
     last = [h := torch.addcmul(x_t, a_t, h) for a_t, x_t in zip(*rest, strict=True)]
     return torch.cat([found, torch.stack(last, dim)], dim) if last else found
+'''
+_SO_FAR = '''def {name}(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: int) -> Tensor:
+    """The sum of (q_i . k_j) v_j over the places j up to i plus the diagonal, by chunks."""
+    places, dtype = q.shape[-2], q.dtype
+    count = -(-places // chunk)
+    more = (0, 0, 0, count * chunk - places)
+    q, k, v = (x.to(torch.promote_types(dtype, torch.float32)) for x in (q, k, v))
+    q, k, v = (torch.nn.functional.pad(x, more).unflatten(-2, (count, chunk)) for x in (q, k, v))
+    total = (k.mT @ v).cumsum(-3).narrow(-3, 0, max(count - 1, 0))
+    before = torch.nn.functional.pad(total, (0, 0, 0, 0, min(count, 1), 0))
+    found = (q @ k.mT).tril(diagonal) @ v + q @ before
+    return found.flatten(-3, -2).narrow(-2, 0, places).to(dtype)
 '''
 _WHOLE = "whole = count * chunk"
 _CHECKED = f"""# a product of factors may be too large where no value is
@@ -217,8 +231,8 @@ def _list_arguments(plan: Plan, more: Sequence[Row]) -> list[str]:
     rows += [(size.name, "", "size", "keyword") for size in system.sizes]
     for tile in plan.tiles:
         rows.append((tile.block, "", "int", f"keyword: positions of {tile.index.name} at a time"))
-    for chunk, index in plan.chunks.items():
-        rows.append((chunk, "", "int", f"keyword: positions of {index.name} one after the other"))
+    for chunk, (index, _) in plan.chunks.items():
+        rows.append((chunk, "", "int", f"keyword: positions of {index.name} in a chunk"))
     rows += more
     if validate := name_validate(plan):
         meaning = "keyword: check the ranges of integers, else taken for granted"
@@ -470,9 +484,9 @@ def to_module(
         arguments = [argument for argument, _ in list_arguments(system)]
         head = fit_call(CHECK, ", ".join(sizes), arguments)
         bodies = [[*head, *body] for body in bodies]
-    recur = write_recur([*plans, *more.plans])
+    helpers = write_helpers([*plans, *more.plans])
     lines = ["from torch import Tensor", *more.imports]
-    lines += ["import torch"] if "torch." in "".join((code, check, recur, *more.texts)) else []
+    lines += ["import torch"] if "torch." in "".join((code, check, *helpers, *more.texts)) else []
     lines.sort(key=lambda line: (line.startswith("from"), line))
     texts = ["\n".join(f"{INDENT}{line}" for line in body) for body in bodies]
     functions = [f"{sign(plan, name, validate)}\n{write_docstring(plan, header)}\n{texts[0]}\n"]
@@ -480,15 +494,20 @@ def to_module(
         words = f'{INDENT}"""The same in the order of contraction for {each}."""'
         functions.append(f"{sign(each.plan, other)}\n{words}\n{text}\n")
     head_text = "\n".join((write_header(system, name, header), *lines, ""))
-    checks = [text for text in (check, RANGE_CHECK if ranges else "", recur) if text]
+    checks = [text for text in (check, RANGE_CHECK if ranges else "", *helpers) if text]
     return "\n\n".join([head_text, *functions, *more.texts, *checks])
 
 
-def write_recur(plans: Sequence[Plan]) -> str:
-    """The function that linear recurrences call, where there are any."""
+def write_helpers(plans: Sequence[Plan]) -> list[str]:
+    """The functions that linear recurrences and running sums of products call, if any do."""
     steps = [step.op for plan in plans for step in plan.steps if isinstance(step.op, Recur)]
     whole = _WHOLE if all(op.is_bounded for op in steps) else _CHECKED
-    return _RECUR.format(name=RECUR, whole=whole) if steps else ""
+    found = [_RECUR.format(name=RECUR, whole=whole)] if steps else []
+    cells = (op for plan in plans for step in plan.steps for op in walk_ops(step.op))
+    calls = [cell.call for cell in cells if isinstance(cell, Cell)]
+    if any(isinstance(call, TorchCall) and call.function == RUNNING for call in calls):
+        found.append(_SO_FAR.format(name=RUNNING))
+    return found
 
 
 def _name_regime(name: str, regime: Regime) -> str:
@@ -648,7 +667,7 @@ def sign(
         for s in system.sizes
     ]
     keywords += [f"{tile.block}: int | None = None" for tile in plan.tiles]
-    keywords += [f"{chunk}: int = {CHUNK}" for chunk in plan.chunks]
+    keywords += [f"{chunk}: int = {usual}" for chunk, (_, usual) in plan.chunks.items()]
     keywords += [*more, *([f"{validate}: bool = False"] if validate else [])]
     given += ["*", *keywords] if keywords else []
     returns = "Tensor" if results == 1 else f"tuple[{', '.join(['Tensor'] * results)}]"

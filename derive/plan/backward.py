@@ -18,7 +18,8 @@ from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
 from derive.plan.build import make_plan
-from derive.plan.scans import fix_chunks, open_recurrences
+from derive.plan.plan import fix_chunks
+from derive.plan.scans import open_recurrences
 from derive.plan.search import find_plan
 from derive.plan.steps import free_name
 

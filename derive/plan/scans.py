@@ -62,11 +62,6 @@ if TYPE_CHECKING:
     from derive.plan.ops import Op
     from derive.plan.plan import Plan
 
-# Places of a linear recurrence that run one after the other: shorter chunks take more work, longer
-# ones more launches where all is small. From 1 to 8192 values a place of 4096, one thread, none of
-# 4, 16, 32 was faster by more than a sixth.
-CHUNK = 8
-
 
 @dataclass
 class Loop:
@@ -532,15 +527,6 @@ def _map_down(expr: Expr, act: object) -> Expr:
     assert callable(act)
     new: Expr = act(expr)
     return map_children(expr, lambda part: _map_down(part, act)) if new is expr else new
-
-
-def fix_chunks(plan: Plan) -> Plan:
-    """The plan with chunks of one length, in place of keywords."""
-    steps = (
-        Step(each.name, replace(each.op, chunk=str(CHUNK))) if isinstance(each.op, Recur) else each
-        for each in plan.steps
-    )
-    return replace(plan, steps=tuple(steps))
 
 
 def close_recurrences(plan: Plan, system: System, loops: list[Loop]) -> Plan:

@@ -73,6 +73,7 @@ class Definitions:
         inputs: Sequence[Tensor | ScalarInput] = (),
     ) -> None:
         self.steps = {step.name: step for step in steps}
+        self.names = {*self.steps, *(each.name for each in inputs)}
         self.memory = memory
         self.bounds: dict[str, Expr] = {
             each.name: each.below for each in inputs if isinstance(each, Tensor) and each.below

@@ -5,6 +5,9 @@ them. index_add adds one by one, which half precision would round each time, and
 product does not: there the sum stays.
 
 log sum_{j <= i} exp(x_j) is its logcumsumexp, and from i on the same of what is read backwards.
+
+sum_d q_id (sum_{j <= i} k_jd v_je) takes chunks of places: within one the scores of its own places,
+before it one running sum, so that neither every k_jd v_je nor every score is kept.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from derive.ir.nodes import MINUS_INFINITY, ONE, ZERO
 from derive.ir.polynomial import is_same_extent
-from derive.plan.cells.matching import CellRule, strip
+from derive.plan.cells.matching import CellRule, is_same, strip
 from derive.plan.ops import (
+    Along,
     Apply,
     Cast,
     Cell,
@@ -38,11 +42,14 @@ from derive.plan.ops import (
     arrange,
     axes_of,
 )
+from derive.plan.steps import free_name
 
 if TYPE_CHECKING:
     from derive.ir.nodes import Index
     from derive.plan.cells.matching import Definitions
 
+RUNNING = "_sum_so_far"  # a function of the file
+LATER = "sums so far, in chunks: 0 * x = 0, so entries that come later must be finite"
 FEW = 8  # segments below which a product with the mask is as fast
 
 
@@ -166,7 +173,71 @@ def match_running_logsumexp(op: Op, definitions: Definitions) -> Op | None:
     return arrange(Cell(call, (value,), arrange(whole, axes), axes, ("wide",)), axes_of(op))
 
 
+def match_running_product(op: Op, definitions: Definitions) -> Op | None:
+    """A contraction with the running sum of a product, perhaps without what each place adds."""
+    match op:
+        case Einsum((one, other), axes):
+            pairs = ((one, other), (other, one))
+        case _:
+            return None
+    for query, total in pairs:
+        match strip(definitions.unwrap(total)):
+            case Apply("-", (left, own)):
+                running, is_strict = strip(definitions.unwrap(left)), True
+            case running:
+                own, is_strict = running, False
+        if not isinstance(running, Along) or running.kind != "cumsum":
+            continue
+        added = definitions.look(strip(running.arg))
+        chunk = free_name(f"{running.index.name}_chunk", definitions.names)
+        if is_strict and not is_same(definitions.look(strip(own)), added):
+            continue
+        match strip(added):
+            case Apply("*", (key, value)):
+                factors = (strip(key), strip(value))
+                for pair in (factors, factors[::-1]):
+                    taken = (strip(query), *pair)
+                    found = _write_product(taken, (running.index, chunk), axes, is_strict)
+                    if found is not None:
+                        return found
+    return None
+
+
+def _write_product(
+    factors: tuple[Op, Op, Op], along: tuple[Index, str], order: tuple[Index, ...], is_strict: bool
+) -> Op | None:
+    """The call, where the query and the key have one index that the value and the result lack."""
+    (query, key, value), (index, chunk) = factors, along
+    summed = [i for i in axes_of(query) if i in axes_of(key) and i not in (*axes_of(value), *order)]
+    made = [i for i in axes_of(value) if i not in axes_of(key)]
+    if len(summed) != 1 or len(made) != 1:
+        return None
+    batch = tuple(i for i in order if i not in (index, *made))
+    ends = ((query, summed), (key, summed), (value, made))
+    if set(order) != {*batch, index, *made}:
+        return None
+    if any({*axes_of(op)} != {*batch, index, *last} for op, last in ends):
+        return None
+    args = tuple(arrange(op, (*batch, index, *last)) for op, last in ends)
+    wide = (*batch, *summed, *made, index)
+    product = Apply("*", align(args[1:], wide), wide)
+    total: Op = Along("cumsum", product, index)
+    if is_strict:
+        total = Apply("-", (total, product), wide)
+    axes = (*batch, index, *made)
+    call = TorchCall(RUNNING, (*map(Given, range(3)), -int(is_strict)), (("chunk", Local(chunk)),))
+    scratch = (axes, axes_of(args[0]))
+    whole = Einsum((args[0], total), axes)
+    return arrange(Cell(call, args, whole, axes, (), wide, LATER, scratch), order)
+
+
 CELLS = (
+    CellRule(
+        call=RUNNING,
+        computes="q, k[N, D]; v[N, E]\nz[i,e] = sum[d](q[i,d] * cumsum[i](k[i,d] * v[i,e]))",
+        refuses="q, k[N, D]; v[N, E]\nz[i,e] = sum[d](q[i,d] * exp(cumsum[i](k[i,d] * v[i,e])))",
+        match=match_running_product,
+    ),
     CellRule(
         call=".logcumsumexp",
         computes="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j >= i](x[b,j])",
