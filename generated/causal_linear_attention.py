@@ -64,11 +64,11 @@ def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> None:
 def _sum_so_far(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: int) -> Tensor:
     """The sum of (q_i . k_j) v_j over the places j up to i plus the diagonal, by chunks."""
     places, dtype = q.shape[-2], q.dtype
-    count = -(-places // chunk)
+    count = -(-places // chunk) or 1
     more = (0, 0, 0, count * chunk - places)
     q, k, v = (x.to(torch.promote_types(dtype, torch.float32)) for x in (q, k, v))
     q, k, v = (torch.nn.functional.pad(x, more).unflatten(-2, (count, chunk)) for x in (q, k, v))
-    total = (k.mT @ v).cumsum(-3).narrow(-3, 0, max(count - 1, 0))
-    before = torch.nn.functional.pad(total, (0, 0, 0, 0, min(count, 1), 0))
+    total = (k.mT @ v).cumsum(-3).narrow(-3, 0, count - 1)
+    before = torch.nn.functional.pad(total, (0, 0, 0, 0, 1, 0))
     found = (q @ k.mT).tril(diagonal) @ v + q @ before
     return found.flatten(-3, -2).narrow(-2, 0, places).to(dtype)

@@ -24,7 +24,6 @@ ENTROPY = "functional.cross_entropy("
 CDIST = "torch.cdist("
 SEGMENTS = ".index_add("
 SO_FAR = "_sum_so_far("
-SO_FAR = "_sum_so_far("
 TEXTS = read_parts(HERE / "cells.txt")
 ROWS = {
     f"{row.call.removeprefix('torch.nn.')}(": row for row in CELLS if row not in attention.CELLS
