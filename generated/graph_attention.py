@@ -15,7 +15,14 @@ from torch import Tensor
 
 
 def graph_attention(
-    h: Tensor, W: Tensor, a_1: Tensor, a_2: Tensor, A: Tensor, slope: float | Tensor = 0.2
+    h: Tensor,
+    W: Tensor,
+    a_1: Tensor,
+    a_2: Tensor,
+    A: Tensor,
+    slope: float | Tensor = 0.2,
+    *,
+    block: int | None = None,
 ) -> Tensor:
     """Graph attention, one head, over the neighbours of each node.
 
@@ -25,40 +32,50 @@ def graph_attention(
     a_2    [k]    [G]
     A      [i,j]  [N, N]  truth values
     slope         number
+    block         int     keyword: positions of i at a time
 
     Returns z[i,k] [N, G].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; G*N + 4*N**2 + 2*N elements alive at
+    Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; 2*G*N + 5*N*block + 2*N elements alive at
         once.
     """
-    _check_shapes(h, W, a_1, a_2, A, slope)
+    N, G = _check_shapes(h, W, a_1, a_2, A, slope)
     # g[i,k] = sum[f](h[i,f] * W[f,k])  [N, G]
     g = h @ W
     # g_a_1[i] = sum[k](g[i,k] * a_1[k])  [N]
     g_a_1 = torch.einsum("ik,k->i", g, a_1)
     # g_a_2[j] = sum[k](g[j,k] * a_2[k])  [N]
     g_a_2 = torch.einsum("jk,k->j", g, a_2)
-    # g_a_1_plus_g_a_2[i,j] = g_a_1[i] + g_a_2[j]  [N, N]
-    g_a_1_plus_g_a_2 = g_a_1[:, None] + g_a_2
-    # e[i,j] = where(g_a_1_plus_g_a_2[i,j] > 0, g_a_1_plus_g_a_2[i,j], slope *
-    #     g_a_1_plus_g_a_2[i,j])  [N, N]
-    e = (
-        torch.nn.functional.leaky_relu(g_a_1_plus_g_a_2, slope)
-        if isinstance(slope, float)
-        else torch.where(g_a_1_plus_g_a_2 > 0, g_a_1_plus_g_a_2, slope * g_a_1_plus_g_a_2)
-    )
-    # alpha[i,j] = where(A[i,j], softmax[j](where(A[i,j], e[i,j], -oo)), 0)  [N, N]
-    alpha = torch.where(A, torch.softmax(torch.where(A, e, -torch.inf), dim=-1), 0)
-    # alpha_g[i,k] = sum[j](alpha[i,j] * g[j,k])  [N, G]
-    alpha_g = alpha @ g
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
+        block = N or 1
+    elif block is None:
+        block = 524288 // (N or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
+    alpha_g_blocks = []
+    for g_a_1_i, A_i in zip(g_a_1.split(block, 0), A.split(block, 0), strict=True):
+        # g_a_1_plus_g_a_2[i,j] = g_a_1_i[i] + g_a_2[j]  [block, N]
+        g_a_1_plus_g_a_2 = g_a_1_i[:, None] + g_a_2
+        # e[i,j] = where(g_a_1_plus_g_a_2[i,j] > 0, g_a_1_plus_g_a_2[i,j], slope *
+        #     g_a_1_plus_g_a_2[i,j])  [block, N]
+        e = (
+            torch.nn.functional.leaky_relu(g_a_1_plus_g_a_2, slope)
+            if isinstance(slope, float)
+            else torch.where(g_a_1_plus_g_a_2 > 0, g_a_1_plus_g_a_2, slope * g_a_1_plus_g_a_2)
+        )
+        # alpha[i,j] = where(A_i[i,j], softmax[j](where(A_i[i,j], e[i,j], -oo)), 0)  [block, N]
+        alpha = torch.where(A_i, torch.softmax(torch.where(A_i, e, -torch.inf), dim=-1), 0)
+        # alpha_g[i,k] = sum[j](alpha[i,j] * g[j,k])  [block, G]
+        alpha_g_blocks.append(alpha @ g)
+    alpha_g = torch.cat(alpha_g_blocks, dim=0)
     # z[i,k] = elu(alpha_g[i,k])  [N, G]
     return torch.nn.functional.elu(alpha_g)
 
 
 def _check_shapes(
     h: Tensor, W: Tensor, a_1: Tensor, a_2: Tensor, A: Tensor, slope: float | Tensor
-) -> None:
-    """Compare the shapes; ValueError where they do not fit."""
+) -> tuple[int, int]:
+    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if h.ndim != 2:
         raise ValueError(f"h[i,f] has 2 places, got {list(h.shape)}")
     N, F = h.shape
@@ -77,3 +94,4 @@ def _check_shapes(
         raise ValueError(f"A[i,j] must hold truth values, got {A.dtype}")
     if torch.is_tensor(slope) and slope.ndim != 0:
         raise ValueError(f"slope is a scalar, got {list(slope.shape)}")
+    return N, G

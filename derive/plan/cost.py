@@ -319,8 +319,9 @@ def _is_mergeable(group: tuple[Index, ...], strides: Mapping[Index, int], memory
 EACH = 2  # bytes of nearby memory in whose time a call does one operation on an element
 NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
 # In whose time one value of exp is found: an element that does not lie beside the one before is
-# read, one is picked by a mask, or a row of a reduction begun. Measured as the machine's defaults.
-STRIDED, MASKED, ROW = 1, 2, 4
+# read, one is picked by a mask of its own or by that of a row, or a row of a reduction is begun.
+# Measured as the machine's defaults.
+STRIDED, MASKED, PICKED, ROW = 1, 2, 0.6, 4
 SLOW = {"pow", *(name for name, row in FUNCTIONS.items() if row.is_slow)}
 SLOW |= {word for word, row in ROWS.items() if row.is_slow}
 
@@ -362,7 +363,7 @@ def _time_moved(moved: int, machine: Machine) -> float:
 
 def _time_pages(made: int, machine: Machine) -> float:
     """The time in which the system gives out the memory of a new tensor of so many bytes."""
-    return made / machine.pages if made > KEPT else 0.0
+    return made / machine.pages if made >= KEPT else 0.0
 
 
 def _time_copies(op: Op, memory: Storage, machine: Machine) -> float:
@@ -398,7 +399,9 @@ def _find_work(op: Op, memory: Storage, machine: Machine) -> float:
         case Apply(kind) | Along(kind) if kind in SLOW:
             return memory.count(find_true_axes(op)) / machine.exponentials
         case Choose() | Fill():
-            return MASKED * memory.count(find_true_axes(op)) / machine.exponentials
+            mask, axes = args_of(op)[0 if isinstance(op, Choose) else 1], axes_of(op)
+            each = MASKED if axes and axes[-1] in find_true_axes(mask) else PICKED
+            return each * memory.count(find_true_axes(op)) / machine.exponentials
         case Apply() if _is_strided(op, memory):
             return STRIDED * memory.count(find_true_axes(op)) / machine.exponentials
         case Reduction(kind, arg) if kind in SLOW:
@@ -447,6 +450,19 @@ def _time_product(
     thin = min(rows, columns)
     rate = machine.flops * min(1.0, (thin + 1) / NARROW)
     return 2 * memory.count(spanned) / rate + batch * machine.product
+
+
+def find_largest(steps: Sequence[Step], tile: Tile | None, memory: Storage) -> int:
+    """The bytes of the largest tensor that is made, the results of a loop as a whole."""
+    made = (op for step in steps for op in walk_ops(step.op) if not isinstance(op, VIEWS))
+    largest = max((_count_bytes(op, memory) for op in made if args_of(op)), default=0)
+    joined = {name for name, _, _ in tile.joined} if tile is not None else ()
+    for step in steps:
+        if tile is not None and step.name in joined:
+            count = _count_whole(step, tile.nest)
+            whole = count.evaluate(lambda atom: evaluate_atom(atom, memory.sizes))
+            largest = max(largest, int(WIDTH * whole))
+    return largest
 
 
 def find_peak(

@@ -16,7 +16,7 @@ from pathlib import Path
 from derive.errors import refuse
 
 WIDTH = 4  # bytes of a float32
-KEPT = 1 << 25  # bytes of a tensor beyond which malloc gives it back, as what is free beyond twice
+KEPT = 1 << 25  # bytes of a tensor from which malloc gives it back, as what is free beyond twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Machine:
     launch: float = 3e-6  # seconds that one operation takes at the least
     product: float = 3e-7  # seconds that one matrix of a batched product takes at the least
     exponentials: float = 8e8  # values of exp, log, tanh and their like
-    pages: float = 2e9  # bytes of a tensor beyond `KEPT` that the system gives out and clears
+    pages: float = 2e9  # bytes of a tensor from `KEPT` on that the system gives out and clears
 
 
 DEFAULT = Machine()

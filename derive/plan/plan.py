@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from derive.errors import refuse
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
-from derive.plan.cost import Storage, find_flops, find_inner, find_peak, find_time
+from derive.plan.cost import Storage, find_flops, find_inner, find_largest, find_peak, find_time
 from derive.plan.machine import KEPT, WIDTH
 from derive.plan.ops import (
     Cell,
@@ -177,13 +177,16 @@ class Plan:
     def find_time(self, machine: Machine) -> float:
         """The seconds that it takes at its sizes, as far as the machine's constants tell.
 
-        What malloc does not keep of the fullest moment, the system gives out anew at each call.
-        Of several uses it is the geometric mean: what is gained in one is lost in another.
+        What malloc does not keep of the fullest moment, the system gives out anew at each call: it
+        keeps twice the largest tensor that it ever got back, but those from `KEPT` on. Of several
+        uses it is the geometric mean: what is gained in one is lost in another.
         """
         if self.uses:
             return geometric_mean(machine.launch + part.find_time(machine) for part in self.parts)
-        seconds = find_time(self.steps, self.tile, Storage(self.complete(self.sizes)), machine)
-        return seconds + max(0, WIDTH * self.peak - 2 * KEPT) / machine.pages
+        memory = Storage(self.complete(self.sizes))
+        kept = 2 * min(KEPT, find_largest(self.steps, self.tile, memory))
+        seconds = find_time(self.steps, self.tile, memory, machine)
+        return seconds + max(0, WIDTH * self.peak - kept) / machine.pages
 
     @property
     def parts(self) -> tuple[Plan, ...]:
