@@ -21,14 +21,13 @@ def soft_mixture(x: Tensor, W_g: Tensor, W_e: Tensor) -> Tensor:
 
     Returns y[b,o] [B, O].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*D*E*O + 3*B*D*E + 5*B*E operations; 2*B*D*E + D*E*O + B*E + B*O elements alive at
-        once.
+    Cost: 2*B*D*E*O + 3*B*D*E + 5*B*E operations; B*D*E + D*E*O + B*E + B*O elements alive at once.
     """
     _check_shapes(x, W_g, W_e)
     # g[b,e] = softmax[e](sum[d](x[b,d] * W_g[d,e]))  [B, E]
     g = torch.softmax((W_g.mT @ x.mT).mT, dim=-1)
     # y[b,o] = sum[e, d](W_e[e,d,o] * (g[b,e] * x[b,d]))  [B, O]
-    return torch.einsum("edo,bed->bo", W_e, g[..., None] * x[:, None])
+    return torch.einsum("edo,bde->bo", W_e, g[:, None] * x[..., None])
 
 
 def _check_shapes(x: Tensor, W_g: Tensor, W_e: Tensor) -> None:

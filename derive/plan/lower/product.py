@@ -21,7 +21,9 @@ from derive.ir.nodes import (
     ONE,
     TRUE,
     ZERO,
+    Access,
     Add,
+    Along,
     Call,
     Expr,
     Index,
@@ -35,7 +37,7 @@ from derive.ir.nodes import (
     split_and,
 )
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free
+from derive.ir.walk import find_free, walk
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
@@ -63,7 +65,7 @@ from derive.rewrite.finite import is_never_negative
 from derive.rewrite.rules.products import is_bracket, make_product
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from derive.plan.lower.context import Context
 
@@ -164,8 +166,20 @@ def lower_product(
     product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
     inner = (*(i for i in order if i not in bound), *bound)
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
-    natural = () if bound and len(product.over) > 1 else inner  # a contraction takes any order
-    operands = [lower_operand(f, context, natural) for f in product.over]
+    operands = []
+    for k, factor in enumerate(product.over):
+        natural = inner
+        if bound and len(product.over) > 1:
+            others = {i for n, f in enumerate(product.over) if n != k for i in find_free(f)}
+            own = find_free(factor)
+            natural = order_operand(inner, own, others, bound)
+            is_vector = others <= {*bound}
+            if is_vector or any(
+                isinstance(part, (Access, Reduce, Along)) and {*own} <= {*find_free(part)}
+                for part in walk(factor)
+            ):
+                natural = ()  # any order does, or it lies in memory as that part
+        operands.append(lower_operand(factor, context, natural))
     for factor, op in zip(product.over, operands, strict=True):
         product.condition = drop_padded(product.condition, factor, op)
     for divisor in product.under:
@@ -188,6 +202,18 @@ def lower_product(
     if not bound and product.condition is not TRUE:
         result = mask_result(result, product.condition, context, order)
     return result
+
+
+def order_operand(
+    order: Sequence[Index],
+    own: Collection[Index],
+    others: Collection[Index],
+    bound: Sequence[Index],
+) -> tuple[Index, ...]:
+    """The order in which torch multiplies an operand without a copy: batch, own, summed by name."""
+    summed = sorted((i for i in own if i in bound), key=lambda i: i.name)
+    kept = [i for i in order if i in own and i not in bound]
+    return (*sorted(kept, key=lambda i: i not in others), *summed)
 
 
 def sort_factor(factor: Expr, product: Product) -> None:
@@ -380,6 +406,8 @@ def contract(
         ops = [op for k, op in enumerate(ops) if k not in pair]
         needed = {*axes, *(i for op in ops for i in axes_of(op))}
         kept = sort_axes((i for op in met for i in axes_of(op) if i in needed), inner)
+        if ops and set(kept) == {i for op in met for i in axes_of(op)}:
+            kept = order_operand(inner, kept, {i for op in ops for i in axes_of(op)}, bound)
         result = join(met, orient(met, kept, context), context)
         result = result if ops else arrange(result, kept)
         ops.append(context.add_step(result) if ops and isinstance(result, Einsum) else result)
