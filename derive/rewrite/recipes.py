@@ -12,7 +12,7 @@ from derive.rewrite.guards import carry_guards
 from derive.rewrite.inline import open_rows, open_wide_sums
 from derive.rewrite.naming import rename_clashes
 from derive.rewrite.rule import Rule, apply_rules, find_valid
-from derive.rewrite.rules import deltas, products, softmax
+from derive.rewrite.rules import deltas, matrices, products, softmax
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +32,14 @@ RULES: tuple[Rule, ...] = (
     softmax.find_weighted_softmax,
     softmax.find_logsumexp,
     softmax.find_log_softmax,
+    matrices.find_logdet,
     softmax.exponentiate_row,
     softmax.restrict_softmax,
     softmax.drop_largest,
     softmax.return_shift,
     deltas.split_delta,
     deltas.sift_index,
+    deltas.sift_label,
     products.restrict_sum,
     products.pull_sum_out,
     products.merge_sums,
@@ -54,6 +56,7 @@ TOLD = (
     products.distribute_product,
     deltas.split_delta,
     deltas.sift_index,
+    deltas.sift_label,
     softmax.find_softmax,
     softmax.find_full_softmax,
     softmax.find_masked_softmax,

@@ -10,19 +10,24 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Number
-from derive.plan.cells.matching import CellRule, is_same, strip
+from derive.ir.nodes import MINUS_ONE, TRUE, Add, Mul, Number, Reduce
+from derive.ir.walk import substitute
+from derive.plan.cells.matching import PLAIN, CellRule, is_equal, is_same, strip
+from derive.plan.meaning import to_expr
 from derive.plan.ops import (
     Along,
     Apply,
     Cell,
     Diagonal,
     Given,
+    Iota,
     Local,
     Num,
     Op,
     Operand,
     Reduction,
+    Source,
+    Take,
     TorchCall,
     args_of,
     arrange,
@@ -31,12 +36,13 @@ from derive.plan.ops import (
     is_integral,
     rename_indices,
     walk_ops,
+    with_args,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from derive.ir.nodes import Index
+    from derive.ir.nodes import Expr, Index
     from derive.plan.cells.matching import Definitions
 
 NAME = "torch.nn.functional.cross_entropy"
@@ -123,6 +129,51 @@ def _match_diagonal(whole: Op, axes: tuple[Index, ...]) -> Cell | None:
     return None
 
 
+def match_labels(op: Op, definitions: Definitions) -> Op | None:
+    """The loss of logits against the class that an integer tensor has for each row."""
+    if not isinstance(op, (Apply, Reduction)):
+        return None
+    whole = _open_entries(op, definitions)
+    parts = dict.fromkeys(walk_ops(whole))
+    takes = [part for part in parts if isinstance(part, Take) and not is_integral(part)]
+    for part in parts if takes else ():
+        each: tuple[Expr, ...]
+        match definitions.open(part):
+            case Reduction("logsumexp", logits, (index,)) as opened if opened is part:
+                each = (to_expr(part), Mul((MINUS_ONE, to_expr(logits))))
+            case Along("log_softmax", logits, index) if isinstance(part, Source):
+                each = (Mul((MINUS_ONE, to_expr(part))),)
+            case _:
+                continue
+        rows = tuple(i for i in axes_of(logits) if i is not index)
+        for labels in dict.fromkeys(strip(by) for take in takes for by in take.by):
+            if not isinstance(labels, Source) or not rows or set(labels.axes) != set(rows):
+                continue
+            row = Add(tuple(substitute(term, {index: to_expr(labels)}) for term in each))
+            ends: dict[str, Expr] = {"none": row, "sum": Reduce("sum", rows, TRUE, row)}
+            ends["mean"] = Reduce("mean", rows, TRUE, row)
+            for end, loss in ends.items():
+                made = rows if end == "none" else ()
+                if set(made) == set(axes_of(op)) and is_equal(to_expr(whole), loss):
+                    order = (rows[0], index, *rows[1:])  # torch has the classes second
+                    args = (arrange(strip(logits), order), arrange(labels, rows))
+                    call = _make_call(Given(1), "" if end == "mean" else end)
+                    cell = Cell(call, args, arrange(op, made), made, scratch=(order,))
+                    return arrange(cell, axes_of(op))
+    return None
+
+
+def _open_entries(op: Op, definitions: Definitions) -> Op:
+    """The operation with steps that it alone reads written out, and positions wherever they are."""
+    if isinstance(op, Source):
+        inside = definitions.look(op)
+        opened = inside if isinstance(inside, Iota) else definitions.open(op)
+        is_opened = opened is not op and isinstance(opened, (*PLAIN, Take, Iota))
+        return _open_entries(opened, definitions) if is_opened else op
+    args = args_of(op)
+    return with_args(op, tuple(_open_entries(arg, definitions) for arg in args)) if args else op
+
+
 def _binds(op: Op, indices: tuple[Index, ...]) -> bool:
     """Does a part of it sum over one of them?"""
     return any(
@@ -172,6 +223,12 @@ def match_squared_loss(op: Op, definitions: Definitions) -> Op | None:
 
 
 CELLS = (
+    CellRule(
+        call=NAME,
+        computes="x[N, C]; int t[N] < C\nL = mean[n](logsumexp[c](x[n,c]) - x[n,t[n]])",
+        refuses="x[N, C]; int t[N] < C\nL = mean[n](x[n,t[n]] - logsumexp[c](x[n,c]))",
+        match=match_labels,
+    ),
     CellRule(
         call=NAME,
         computes="x[N, C]; p[N, C]\nL = -mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",

@@ -221,10 +221,13 @@ STEPS = 4000  # of the normal form: what takes more does not count as equal
 
 def is_same(one: Op, other: Op) -> bool:
     """Are both equal for all sizes, as far as the normal form tells?"""
-    if one is other:
-        return True
-    key = _to_key(to_expr(one))
-    return key is not None and key == _to_key(to_expr(other))
+    return one is other or is_equal(to_expr(one), to_expr(other))
+
+
+def is_equal(one: Expr, other: Expr) -> bool:
+    """The same of their meanings."""
+    key = _to_key(one)
+    return key is not None and key == _to_key(other)
 
 
 @cache

@@ -9,20 +9,27 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.facts import is_nonnegative, is_whole
 from derive.ir.nodes import (
+    MINUS_ONE,
     ONE,
     TRUE,
     ZERO,
+    Access,
     Add,
+    Along,
+    And,
+    Call,
     Compare,
     Expr,
     Index,
+    Mul,
     Reduce,
+    Truth,
     Where,
     all_of,
     split_and,
 )
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free, substitute
+from derive.ir.walk import find_free, find_indices, rename_apart, rewrite_bottom_up, substitute
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import is_bracket, make_product
 from derive.rewrite.rules.sums import find_factors
@@ -40,19 +47,25 @@ if TYPE_CHECKING:
 def sift_delta(expr: Expr) -> Expr | None:
     """A summed index that a delta ties to a position gives way to it, if it has that position.
 
-    Where the position may lie outside of the index's extent the sum is 0 there, and stays.
+    Where an integer of the data may lie outside of the index's extent the sum is 0; where an index
+    may, the sum stays. Of a row of logarithms the one entry is x[i] - logsumexp_j x[j].
     """
     if not isinstance(expr, Reduce) or expr.kind != "sum":
         return None
-    for index, place, sifted in _find_deltas(expr):
+    for index, told, sifted in _find_deltas(expr):
+        inside: Expr = TRUE
+        place = told
         if not is_position(place, index):
-            continue
+            if not isinstance(place, Access) or place.tensor.kind != "int":
+                continue
+            inside = And((Compare("<=", ZERO, told), Compare("<", told, index.extent)))
+            place = Call("clip", (told, ZERO, Add((index.extent, MINUS_ONE))))
+        opened = (_open_rows(part, index) for part in (sifted.condition, sifted.body))
         try:
-            condition, body = (
-                substitute(part, {index: place}) for part in (sifted.condition, sifted.body)
-            )
+            condition, body = (substitute(part, {index: place}) for part in opened)
         except ValueError:  # the index of a row stands for itself
             continue
+        condition = all_of(inside, condition)
         bound = tuple(i for i in sifted.bound if i is not index)
         if bound:
             return Reduce("sum", bound, condition, body)
@@ -74,6 +87,20 @@ def sift_index(expr: Expr) -> Expr | None:
 
 
 @rule(
+    law="sum_c [c == t_n] * f_nc = f_n,t_n where t_n is a value of c, and else 0",
+    before="x[N, C]; int t[N]; y[n] = sum[c]([c == t[n]] * x[n,c])",
+    after="x[N, C]; int t[N]; y[n] = where(0 <= t[n] < C, x[n,clip(t[n], 0, C - 1)], 0)",
+    refuses="x[N, C]; int t[C]; y[n] = sum[c]([n == t[c]] * x[n,c])",
+)
+def sift_label(expr: Expr) -> Expr | None:
+    """A summed index that a delta ties to an integer of the data gives way to it."""
+    if not isinstance(expr, Reduce) or expr.kind != "sum":
+        return None
+    is_label = any(isinstance(place, Access) for _, place, _ in _find_deltas(expr))
+    return sift_delta(expr) if is_label else None
+
+
+@rule(
     law="sum_j (a_ij + [i == j]) * x_j = sum_j a_ij * x_j + sum_j [i == j] * x_j",
     before="A[N, N]; x[N]; y[i] = sum[j]((A[i,j] + [i == j]) * x[j])",
     after="A[N, N]; x[N]; y[i] = sum[j](A[i,j] * x[j]) + sum[j]([i == j] * x[j])",
@@ -91,9 +118,24 @@ def split_delta(expr: Expr) -> Expr | None:
             Reduce("sum", expr.bound, TRUE, make_product([*factors[:k], t, *factors[k + 1 :]]))
             for t in factor.terms
         ]
-        if any(_is_index_tied(part) for part in parts):
+        if any(_is_index_tied(part) or sift_label(part) for part in parts):
             return Add(tuple(parts))
     return None
+
+
+def _open_rows(expr: Expr, index: Index) -> Expr:
+    """The expression with the rows of logarithms along an index by what they mean."""
+
+    def act(here: Expr) -> Expr:
+        match here:
+            case Along("log_softmax", along, Truth(True), body) if along is index:
+                taken = {i.name for i in find_indices(expr)}
+                fresh = rename_apart(index, taken)
+                whole = Reduce("logsumexp", (fresh,), TRUE, substitute(body, {index: fresh}))
+                return Add((body, Mul((MINUS_ONE, whole))))
+        return here
+
+    return rewrite_bottom_up(expr, act)
 
 
 def _is_index_tied(expr: Reduce) -> bool:
@@ -122,10 +164,11 @@ def _find_deltas(expr: Reduce) -> Iterator[tuple[Index, Expr, Reduce]]:
             yield index, place, Reduce("sum", expr.bound, whole, expr.body.then)
     factors = find_factors(expr.body)
     for k, factor in enumerate(factors):
-        if not is_bracket(factor):
+        if not isinstance(factor, Where) or factor.other is not ZERO:
             continue
         for condition, index, place in _split_deltas(factor.condition, expr.bound):
-            left = [] if condition is TRUE else [Where(condition, ONE, ZERO)]
+            kept = factor.then if condition is TRUE else Where(condition, factor.then, ZERO)
+            left = [] if kept is ONE else [kept]
             body = make_product([*factors[:k], *left, *factors[k + 1 :]])
             yield index, place, Reduce("sum", expr.bound, expr.condition, body)
 

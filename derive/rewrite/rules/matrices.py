@@ -1,0 +1,21 @@
+"""Functions of matrices."""
+
+from __future__ import annotations
+
+from derive.ir.nodes import Call, Expr, Reduce
+from derive.rewrite.rule import rule
+
+
+@rule(
+    law="log(det A) = logdet A",
+    before="A[B, N, N]; y[b] = log(det[i, j](A[b,i,j]))",
+    after="A[B, N, N]; y[b] = logdet[i, j](A[b,i,j])",
+    refuses="A[B, N, N]; y[b] = log(1 + det[i, j](A[b,i,j]))",
+)
+def find_logdet(expr: Expr) -> Expr | None:
+    """The logarithm of a determinant is found without it, which leaves the range of floats."""
+    match expr:
+        case Call("log", (Reduce("det", bound, condition, body),)):
+            return Reduce("logdet", bound, condition, body)
+        case _:
+            return None
