@@ -146,8 +146,12 @@ def find_brackets(factor: Expr) -> tuple[Where, ...]:
 
 
 def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
-    """Positions told by tensors that hold no integers, or integers without a bound."""
+    """Positions told by tensors that hold no integers, or integers without a bound or a clip."""
     access, equation = read.access, read.equation
+    clips = [
+        part for part in walk(read.place) if isinstance(part, Call) and part.function == "clip"
+    ]
+    clipped = {inside for clip in clips for inside in walk(clip.arguments[0])}
     for here in walk(read.place):
         if not isinstance(here, Access):
             continue
@@ -159,7 +163,7 @@ def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
                 find_marks(equation, access, here),
                 help=f"declare {_declare_int(here, read)}",
             )
-        elif here.tensor.below is None:
+        elif here.tensor.below is None and here not in clipped:
             yield Diagnostic(
                 "position-unbounded",
                 f"{name} tells a position of {access.tensor.name} but has no bound",

@@ -645,7 +645,10 @@ def _apply_to_matrix(
     body, _, free = _spread_rows(evaluator, indices, TRUE, expr.body)
     act = attrgetter(ROWS[expr.kind].torch)(torch)
     order = (*free, *indices) if isinstance(expr, Along) else free
-    if expr.kind == "det" or type(body) is not torch.Tensor or not body.numel():
+    if type(body) is not torch.Tensor:  # over a field there is no largest, and no sign
+        found = torch.linalg.det(body).log() if expr.kind == "logdet" else act(body)
+        return Grid(found, order)
+    if expr.kind == "det" or not body.numel():
         return Grid(act(body), order)
     with torch.no_grad():
         one = torch.eye(body.shape[-1], dtype=body.dtype)

@@ -42,6 +42,8 @@ def draw_inputs(system, sizes, seed):
         assert isinstance(tensor, Tensor), "the examples have no scalars"
         shape = [sizes[extent.name] for extent in tensor.shape]
         values = torch.randn(shape, generator=generator, dtype=torch.float64)
+        if tensor.kind == "int":
+            values = torch.randint(-2, 5, shape, generator=generator)
         inputs[tensor.name] = values > 0 if tensor.kind == "bool" else values
     return inputs
 

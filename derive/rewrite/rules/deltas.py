@@ -88,9 +88,9 @@ def sift_index(expr: Expr) -> Expr | None:
 
 @rule(
     law="sum_c [c == t_n] * f_nc = f_n,t_n where t_n is a value of c, and else 0",
-    before="x[N, C]; int t[N]; y[n] = sum[c]([c == t[n]] * x[n,c])",
-    after="x[N, C]; int t[N]; y[n] = where(0 <= t[n] < C, x[n,clip(t[n], 0, C - 1)], 0)",
-    refuses="x[N, C]; int t[C]; y[n] = sum[c]([n == t[c]] * x[n,c])",
+    before="x[M, N]; int t[M]; y[i] = sum[c]([c == t[i]] * x[i,c])",
+    after="x[M, N]; int t[M]; y[i] = where(0 <= t[i] < N, x[i,clip(t[i], 0, N - 1)], 0)",
+    refuses="x[M, N]; int t[N]; y[i] = sum[c]([i == t[c]] * x[i,c])",
 )
 def sift_label(expr: Expr) -> Expr | None:
     """A summed index that a delta ties to an integer of the data gives way to it."""

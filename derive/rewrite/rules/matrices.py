@@ -8,9 +8,9 @@ from derive.rewrite.rule import rule
 
 @rule(
     law="log(det A) = logdet A",
-    before="A[B, N, N]; y[b] = log(det[i, j](A[b,i,j]))",
-    after="A[B, N, N]; y[b] = logdet[i, j](A[b,i,j])",
-    refuses="A[B, N, N]; y[b] = log(1 + det[i, j](A[b,i,j]))",
+    before="A[M, N, N]; y[b] = log(det[i, j](A[b,i,j]))",
+    after="A[M, N, N]; y[b] = logdet[i, j](A[b,i,j])",
+    refuses="A[M, N, N]; y[b] = log(1 + det[i, j](A[b,i,j]))",
 )
 def find_logdet(expr: Expr) -> Expr | None:
     """The logarithm of a determinant is found without it, which leaves the range of floats."""
