@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from derive.analysis.names import find_unplanned
+from derive.backend.to_class import find_numbers, name_class, to_class
 from derive.backend.to_function import to_function
-from derive.backend.to_module import Header, to_module
+from derive.backend.to_module import Header, More, to_module
 from derive.backend.to_shards import to_shards
 from derive.backend.to_torch import write_cell
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
+from derive.frontend.modules import hold
 from derive.frontend.system import refuse_depth, to_system
 from derive.ir.nodes import Call, Index, Number, ScalarInput, Size, Tensor
 from derive.ir.polynomial import Polynomial, evaluate_extent
@@ -30,13 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from derive.ir.nodes import Expr, System
-    from derive.judge.compare import Judgement, Pull
+    from derive.judge.compare import Judgement, Layer, Pull
     from derive.notation.formula import Formula
     from derive.plan.backward import Passes
     from derive.plan.derivation import Derivation
     from derive.plan.plan import Plan
     from derive.plan.shards import Sharding
 
+Asked: TypeAlias = "bool | str | Mapping[str, str] | Sequence[str]"  # of a module: what it holds
 LONGEST = 1 << 63  # what torch counts positions in ends there
 TYPICAL = 64  # the extent that a plan assumes where the formula says nothing
 ALONE = "one_by_one"  # the keyword by which a judge asks for each gradient alone
@@ -56,6 +59,7 @@ class Built:
     parts: tuple[str, ...] = ()  # files of each order alone, where the file chooses among several
     passes: Passes | None = None  # where the file has a backward of its own
     sharding: Sharding | None = None  # where it has a function over the ranks of a mesh
+    asked: Asked = False  # what it was asked to have a module hold
 
     def __repr__(self) -> str:
         at = " ".join(f"{size}={number}" for size, number in self.plan.sizes.items())
@@ -113,6 +117,15 @@ class Built:
 
         return load_function(self.source, self.name)
 
+    @cached_property
+    def module(self) -> type[Any]:
+        """The class of the file; DeriveError where it has none."""
+        from derive.judge.compare import load_function
+
+        if not self.asked:
+            raise refuse("module-none", "the file has no class", help="build it with module=True")
+        return cast("type[Any]", load_function(self.source, name_class(self.name)))
+
     def judge(self, count: int = 3) -> Judgement:
         """Execute the file's text and compare it with the loops; DeriveError where they differ."""
         from derive.judge.compare import judge_file
@@ -126,6 +139,7 @@ class Built:
             parts=self.parts,
             variants=self.variants,
             pull=find_pull(self.formula, self.pulls),
+            layer=find_layer(self.system, self.formula) if self.asked else None,
             count=count,
         )
         judge_ranks(self.source, self.name, self.system, self.shares)
@@ -174,6 +188,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     backward: bool = False,
     einsum: bool = True,
     shard: Mapping[str, str] | None = None,
+    module: Asked = False,
     origin: str = "a formula",
     rebuild: str = "",
 ) -> Built:
@@ -189,12 +204,16 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     for much smaller and larger sizes too, and takes them there. `backward`: the file has a backward
     of its own, planned from the formula's gradients, for which it keeps little. `shard`:
     the file has a second function, over the ranks of a mesh: {"h": "tp"} cuts index h over its
-    dimension tp. `origin` and `rebuild` are what the file's header says of where it comes from.
+    dimension tp. `module`: the file has an `nn.Module`, too, which holds some of the arguments:
+    names `"W_q,W_k"` or others by which a state dict has them, as `derive.frontend.modules` says;
+    True for those without a batch, or those that the module of `from_torch` has. `origin` and
+    `rebuild` are what the file's header says of where it comes from.
     Raises DeriveError for a formula that cannot be used, and for a memory that no plan keeps to.
     """
     if exact and fast_math:
         raise refuse("options-conflict", "exact and fast_math exclude each other", help="give one")
     formula = read_formula(formula)
+    formula = hold(formula, module) if module else formula
     most = None if memory is None else parse_memory(memory) // WIDTH
     request = Request(machine or DEFAULT, most, exact, fast_math, cells, not einsum)
     with refuse_depth():
@@ -206,23 +225,50 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
         typical = _find_typical(system, formula, sizes)
         command = rebuild or f"derive build {system.name}"
         header = Header(formula.title, formula.source, origin, command)
+        write = partial(to_class, name=system.name, header=header, held=formula.held or ())
         if backward:
             if dispatch:
                 says = "a file with a backward of its own has one order of contraction"
                 raise refuse("backward-dispatch", says, help="leave out one of the two options")
             passes = _plan_passes(formula, system, typical, request)
-            source = to_function(passes, system, system.name, header)
             shown = replace(passes.forward, system=system)
-            return Built(system.name, formula, system, shown, source, request, passes=passes)
+            results = shown.results[: len(system.results)]
+            blocks = [*(tile.block for tile in shown.tiles), *passes.blocks.values()]
+            texts = [write(replace(shown, results=results), blocks=blocks)] if module else []
+            source = to_function(passes, system, system.name, header, More(texts))
+            return Built(
+                system.name, formula, system, shown, source, request, passes=passes, asked=module
+            )
         plan = find_plan(system, typical, request, regimes=True)
-        sharding, more = None, None
+        sharding, more = None, More()
         if shard:
             sharding, plans = plan_sharding(find_sharding(system, shard), plan, request)
             more = to_shards(sharding, plans, system.name)
+        if module:
+            text = write(plan, blocks=[tile.block for tile in plan.tiles])
+            more = replace(more, texts=(*more.texts, text))
         source = to_module(plan, system.name, header, dispatch=dispatch, more=more)
         orders = [plan, *(each.plan for each in plan.regimes)] if dispatch else []
         parts = tuple(to_module(each, system.name, header) for each in orders)
-    return Built(system.name, formula, system, plan, source, request, parts, sharding=sharding)
+    return Built(
+        system.name,
+        formula,
+        system,
+        plan,
+        source,
+        request,
+        parts,
+        sharding=sharding,
+        asked=module,
+    )
+
+
+def find_layer(system: System, formula: Formula) -> Layer:
+    """What a class of a file is judged by."""
+    from derive.judge.compare import Layer
+
+    numbers = tuple(find_numbers(system, formula.held or ()))
+    return Layer(name_class(system.name), formula.parameters, numbers)
 
 
 def plan_sharding(

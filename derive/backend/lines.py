@@ -20,13 +20,13 @@ def wrap_text(text: str, first: str = "", later: str = "", width: int = WIDTH) -
     ) or [""]
 
 
-def fit_signature(name: str, arguments: list[str], returns: str) -> str:
+def fit_signature(name: str, arguments: list[str], returns: str, room: int = WIDTH) -> str:
     """The line that begins a function, or as few lines as hold it."""
     line = f"def {name}({', '.join(arguments)}) -> {returns}:"
-    if len(line) <= WIDTH:
+    if len(line) <= room:
         return line
     inner = f"{INDENT}{', '.join(arguments)}\n"
-    rows = inner if len(inner) <= WIDTH else "".join(f"{INDENT}{a},\n" for a in arguments)
+    rows = inner if len(inner) <= room else "".join(f"{INDENT}{a},\n" for a in arguments)
     return f"def {name}(\n{rows}) -> {returns}:"
 
 

@@ -28,6 +28,7 @@ from derive.backend.to_checks import (
 from derive.backend.to_module import (
     FILL_BLOCK,
     OUTER,
+    More,
     make_printer,
     order_inputs,
     sign,
@@ -55,8 +56,11 @@ ROOM = WIDTH - 2 * len(INDENT)  # columns of a line of a method
 TWICE = "Second derivatives go through the backward; jvp needs the file without --backward."
 
 
-def to_function(passes: Passes, system: System, name: str, header: Header) -> str:
-    """The text of the file; the same plans and header give the same bytes."""
+def to_function(
+    passes: Passes, system: System, name: str, header: Header, more: More | None = None
+) -> str:
+    """The text of the file with `more` in it; the same plans and header give the same bytes."""
+    more = more or More()
     forward, backward = passes.forward, passes.backward
     results = len(system.results)
     shown = replace(forward, system=system, results=forward.results[:results])
@@ -93,17 +97,17 @@ def to_function(passes: Passes, system: System, name: str, header: Header) -> st
     is_more = len(names) > results
     words = "The results, and what is kept for the backward." if is_more else "The results."
     fill = FILL_BLOCK if any(tile.start for tile in backward.tiles) else ""
+    imports = more.write("import torch", "from torch.autograd.function import FunctionCtx")
     functions = [
-        f"{write_header(system, name, header, gradients)}\nimport torch\nfrom torch import Tensor\n"
-        "from torch.autograd.function import FunctionCtx\n",
+        "\n".join((write_header(system, name, header, gradients), *imports, "")),
         f"{sign(shown, name, validate, keywords)}\n"
         f"{write_docstring(shown, header, rows, remarks)}\n{_indent([*ranges, *call])}\n",
         _write_class(passes, system, given),
         f'{sign(forward, "_forward")}\n{INDENT}"""{words}"""\n{_indent(body)}\n',
         _write_backward(passes, system, given),
     ]
-    more = (check, RANGE_CHECK if ranges else "", *write_helpers((forward, backward)), fill)
-    return "\n\n".join([*functions, *filter(None, more)])
+    checks = (check, RANGE_CHECK if ranges else "", *write_helpers((forward, backward)), fill)
+    return "\n\n".join([*functions, *more.texts, *filter(None, checks)])
 
 
 def _is_in(size: str, lines: Sequence[str]) -> bool:

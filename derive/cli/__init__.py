@@ -219,6 +219,15 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     shard: Annotated[
         str, typer.Option("--shard", metavar="b=dp,h=tp", help="Beside it, one over a mesh.")
     ] = "",
+    module: Annotated[bool, typer.Option("--module", help="With an nn.Module around it.")] = False,
+    parameters: Annotated[
+        str,
+        typer.Option(
+            "--parameters",
+            metavar="W,q.weight=W_q.T|TEXT",
+            help="What the module holds; without it what has no batch.",
+        ),
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Write checked PyTorch functions.
@@ -239,6 +248,8 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
         backward,
         not no_einsum,
         shard,
+        module,
+        parameters,
     )
     if code:
         from derive.cli.formulas import find_checked

@@ -335,8 +335,8 @@ def open_judge(formulas: Sequence[Found]) -> Iterator[Judge]:
 
     def judge(built: Built) -> None:
         try:
-            own = built.source, built.parts, built.variants, built.pulls, built.shares
-            here.send((built.name, *own))
+            own = built.parts, built.variants, built.pulls, built.shares, built.asked
+            here.send((built.name, built.source, *own))
             found = here.recv()
         except (OSError, EOFError):
             found = False
@@ -365,16 +365,18 @@ def _serve(formulas: Sequence[Found], way: Connection, other: Connection) -> Non
     with suppress(EOFError, OSError):
         import torch  # noqa: F401 - it takes longest, and nothing was asked yet
 
-        from derive.compiler import find_pull
+        from derive.compiler import find_layer, find_pull
+        from derive.frontend.modules import hold
         from derive.frontend.system import to_system
         from derive.judge.compare import judge_file
         from derive.judge.ranks import judge_ranks
 
         while True:
-            name, source, parts, variants, pulls, shares = way.recv()
+            name, source, parts, variants, pulls, shares, asked = way.recv()
             formula = by_name[name]
             answer: Diagnostic | bool = True
             try:
+                formula = hold(formula, asked) if asked else formula
                 system = to_system(formula, name)
                 judge_file(
                     source,
@@ -384,6 +386,7 @@ def _serve(formulas: Sequence[Found], way: Connection, other: Connection) -> Non
                     parts=parts,
                     variants=variants,
                     pull=find_pull(formula, pulls),
+                    layer=find_layer(system, formula) if asked else None,
                     count=DRAWS,
                 )
                 judge_ranks(source, name, system, shares)

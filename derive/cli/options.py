@@ -44,6 +44,8 @@ class Options:
     backward: bool = False
     einsum: bool = True
     shard: str = ""  # b=dp,h=tp
+    module: bool = False
+    parameters: str = ""  # of the module; without them those of the rule
 
     def at(self, sizes: Mapping[str, int]) -> Options:
         """The same for other sizes."""
@@ -61,6 +63,7 @@ class Options:
             "backward": self.backward,
             "einsum": self.einsum,
             "shard": parse_cuts(self.shard),
+            "module": self.parameters or self.module,
         }
 
     def find_machine(self) -> Machine | None:
@@ -81,6 +84,8 @@ class Options:
             " --backward" if self.backward else "",
             "" if self.einsum else " --no-einsum",
             f" --shard {shlex.quote(self.shard)}" if self.shard else "",
+            " --module" if self.module else "",
+            f" --parameters {shlex.quote(self.parameters)}" if self.parameters else "",
             "" if self.machine is None else f" --machine {shlex.quote(show_path(self.machine))}",
         ]
         return "".join(parts)

@@ -50,6 +50,7 @@ from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import find_accesses, substitute
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
+from derive.notation.formula import Held
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -99,8 +100,8 @@ class _OwnTensor:
 
 def lift_module(
     module: Any, arguments: Arguments, inputs: str, sizes: Mapping[str, int], path: str
-) -> tuple[Lifted, dict[str, str]]:
-    """A module lifted with its tensors as arguments, and their names by the dotted ones.
+) -> tuple[Lifted, tuple[Held, ...]]:
+    """A module lifted with its tensors as arguments, and what it holds.
 
     `inputs` declares the arguments. A first look at the module's own sizes tells which sizes are
     one; what stays of them gets letters, and the module is lifted at small ones.
@@ -129,7 +130,7 @@ def lift_module(
     own_numbers = {*held, *numbers, *letters.values()}
     fixed = {n: size for n, size in lifted.fixed.items() if n not in own_numbers}
     names = {each.dotted: each.name for each in own if each.name in read}
-    return replace(lifted, system=system, fixed=fixed), names
+    return replace(lifted, system=system, fixed=fixed), tuple(_list_held(module, names))
 
 
 def _lift_small(
@@ -233,6 +234,22 @@ def _list_tensors(module: Any) -> Iterator[tuple[str, Any]]:
         is_count = not value.is_floating_point() and str(value.dtype) != "torch.bool"
         if not is_count or recognise(value, lambda n: indices.make(to_expr(n), "")) is None:
             yield name, value
+
+
+def _list_held(module: Any, names: Mapping[str, str]) -> Iterator[Held]:
+    """What is in the state dict of a module, and what else it has; `names` are in the formula."""
+    kept, parameters = module.state_dict(), dict(module.named_parameters(remove_duplicate=False))
+    shared: dict[int, str] = {}
+    for dotted, value in (*parameters.items(), *module.named_buffers()):
+        name = names.get(dotted) or shared.get(id(value), "")
+        shared[id(value)] = name
+        shape, dtype = tuple(map(int, value.shape)), ""
+        if not value.is_floating_point():
+            dtype = str(value.dtype).removeprefix("torch.")
+        is_buffer = dotted not in parameters
+        flat = value.detach().flatten()
+        number = float(flat[0]) if flat.numel() and bool((flat == flat[0]).all()) else None
+        yield Held(dotted, name, shape, dtype, is_buffer, dotted in kept, number)
 
 
 def _find_free(wish: str, used: Mapping[str, None]) -> str:
@@ -365,15 +382,15 @@ def lift_code(
     declared = to_system(parse(f"{inputs}\n{_NOTHING} = 0", "lifted"))
     arguments = _match(declared, parameters, called, is_module)
     path = getattr(getattr(inspect.unwrap(called_by), "__code__", None), "co_filename", "")
-    own: dict[str, str] = {}
+    held: tuple[Held, ...] | None = None
     if is_module:
         path = "" if is_foreign(path) else path
-        lifted, own = lift_module(function, arguments, inputs, dict(sizes or {}), path)
+        lifted, held = lift_module(function, arguments, inputs, dict(sizes or {}), path)
     else:
         lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
     system, needs = _guard_sizes(lifted.system)
     formula = parse("\n".join(to_lines(system)), called, empty_row=system.empty_row)
-    formula.parameters = own
+    formula.held = held
     notes = dict.fromkeys((*map(str, lifted.notes), *needs))
     return FromCode(formula, lifted.fixed, tuple(notes))
 

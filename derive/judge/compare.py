@@ -164,15 +164,27 @@ class Pull:
     numbers: Mapping[str, float] = field(default_factory=dict)  # arguments that do not tell
 
 
+@dataclass(frozen=True)
+class Layer:
+    """The class of a file, what it holds by dotted names, and the arguments of its maker."""
+
+    name: str
+    held: Mapping[str, str]
+    numbers: Sequence[str]
+
+
 def load_function(source: str, name: str) -> Callable[..., Any]:
     """The function of that name in the text of a generated file.
 
     Its module is listed under a name of its own, since torch.compile imports modules by name.
     """
     digest = sha256(source.encode()).hexdigest()[:12]
-    module = ModuleType(f"derive_built_{name}_{digest}")
-    sys.modules[module.__name__] = module
-    exec(compile(source, f"<{name}.py>", "exec"), module.__dict__)  # our own generated text
+    called = f"derive_built_{digest}"
+    module = sys.modules.get(called)
+    if module is None:
+        module = ModuleType(called)
+        exec(compile(source, f"<{name}.py>", "exec"), module.__dict__)  # our own generated text
+        sys.modules[called] = module
     found: Callable[..., Any] = getattr(module, name)
     return found
 
@@ -186,16 +198,17 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
     *,
     variants: Sequence[Mapping[str, Any]] = ({},),
     pull: Pull | None = None,
+    layer: Layer | None = None,
 ) -> Judgement:
     """The judgement of a file's text at the drawn sizes; the last draw has a row masked out.
 
     Every draw is called with the keywords of every variant: blocks of one length and another. With
-    `pull` the formula is that of the file's gradients.
+    `pull` the formula is that of the file's gradients, with `layer` its class is judged.
     """
     import torch
 
     try:
-        function = load_function(source, name)
+        function = load_function(source, name if layer is None else layer.name)
         function = function if pull is None else partial(_pull_back, function, pull)
     except Exception as error:  # whatever a broken file raises is its judgement
         return Judgement(False, (), inf, f"the file cannot be run: {_say(error)}")
@@ -210,7 +223,8 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         is_empty = is_empty and all(bool(torch.as_tensor(each).isnan().all()) for each in found)
         names = tuple(tensor.name for tensor in system.results)
         for variant in variants:
-            call = partial(function, **variant)
+            call = function if layer is None else partial(_call_layer, function, layer, sizes)
+            call = partial(call, **variant)
             # a file may go another way for gradients: every second draw asks for them
             given = _clone(inputs, slopes=number % 2 == 1)
             off, where = _judge_call(call, inputs, given, names, expected)
@@ -221,6 +235,8 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
                 return Judgement(False, tuple(judged), worst, f"{where}, at {at}" if at else where)
     if draws and is_empty:
         return Judgement(False, tuple(judged), inf, NOTHING)
+    if draws and layer is not None:
+        function = partial(_call_layer, function, layer, draws[0])
     said = _judge_fields(function, system, draws, variants)
     return Judgement(not said, tuple(judged), inf if said else worst, said)
 
@@ -256,6 +272,25 @@ def _pull_back(
     ends, seeds = zip(*pairs, strict=True)
     found: tuple[Any, ...] = torch.autograd.grad(ends, [own[name] for name in names], seeds)
     return found
+
+
+def _call_layer(
+    kind: Callable[..., Any], layer: Layer, sizes: Mapping[str, int], /, **values: Any
+) -> Any:
+    """What a class gives that is made for these sizes, and holds what it is to hold of these."""
+    import torch
+
+    given = {**sizes, **values}
+    numbers = {name: given[name] for name in layer.numbers}
+    made = kind(**_spell(kind, numbers), dtype=torch.float64)
+    own = {dotted: torch.as_tensor(values[name]) for dotted, name in layer.held.items()}
+    there = {**dict(made.named_parameters(remove_duplicate=False)), **dict(made.named_buffers())}
+    for dotted, value in own.items():
+        if there[dotted].shape != value.shape:
+            raise ValueError(f"{dotted} has shape {list(there[dotted].shape)}")
+    inside = {*numbers, *layer.held.values()}
+    rest = {name: value for name, value in values.items() if name not in inside}
+    return torch.func.functional_call(made, own, (), _spell(made.forward, rest))
 
 
 def _judge_fields(
@@ -295,18 +330,22 @@ def judge_file(  # noqa: PLR0913 - all that a file is made of
     parts: Sequence[str] = (),
     variants: Sequence[Mapping[str, int]] = ({},),
     pull: Pull | None = None,
+    layer: Layer | None = None,
     count: int = 3,
 ) -> Judgement:
     """The judgement of a file at sizes that are drawn; DeriveError where it does not agree.
 
     `parts` are files of each order alone, where the file chooses among several by its sizes.
-    `pull` is what its own backward is judged by.
+    `pull` is what its own backward is judged by, `layer` its class.
     """
     draws = choose_sizes(system, count=count)
     judgement = judge_source(source, name, formula, system, draws, variants=variants)
     raise_unless_agrees(judgement, name)
     for part in parts:  # the sizes of a draw are small, and choose but one of them
         raise_unless_agrees(judge_source(part, name, formula, system, draws), name)
+    if layer is not None:
+        whole = judge_source(source, name, formula, system, draws, layer=layer)
+        raise_unless_agrees(whole, f"the class {layer.name}")
     if pull is not None:
         draws = choose_sizes(pull.system, count=count)
         variants = pull.variants

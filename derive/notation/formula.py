@@ -28,6 +28,19 @@ class Declarations:
     indices: tuple[str, ...] = ()  # indices with an `index` line
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tensor that a module holds: a parameter or a buffer."""
+
+    dotted: str  # its name in the state dict
+    name: str  # of the argument that it is; empty where the formula does not read it
+    shape: tuple[int, ...] | None = None  # in the module that it is from
+    dtype: str = ""  # where it is not that of the module: "int64"
+    is_buffer: bool = False
+    is_persistent: bool = True  # is it in the state dict
+    value: float | None = None  # of each entry of a buffer, where they are the same
+
+
 class Formula:
     """Equations in index notation, `Eq(z[b, i], Sum(A[b, i, j] * x[b, j], j))`, in order.
 
@@ -73,8 +86,12 @@ class Formula:
         self.scalars = _defaults(scalars)
         self.empty_row = empty_row
         self.declarations = declarations
-        # Of a formula out of a module: its arguments by the dotted names of the module's tensors.
-        self.parameters: Mapping[str, str] = {}
+        self.held: tuple[Held, ...] | None = None  # by the module that it comes from, or is to be
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The arguments that are tensors of a module, by their dotted names there."""
+        return {each.dotted: each.name for each in self.held or () if each.name}
 
     def _repr_latex_(self) -> str | None:
         """What a notebook shows; None for equations that cannot be used, which it shows by name."""

@@ -158,7 +158,11 @@ def _convolve(data: Op, kernel: Op, axes: tuple[Index, ...]) -> Op | None:
     call = TorchCall(f"{FUNCTIONAL}conv{len(windows)}d", both, keywords)
     parts = (*groups, *(made or ([] if groups else lone[1:])))
     merged = (merge_indices(parts),) if len(parts) > 1 else parts
-    whole = Einsum((data, kernel), axes)
+    order = (*batch, *(i for i in parts if i not in lone), *outer)
+    whole: Op = Einsum((data, kernel), order)
+    if len(parts) > 1:
+        whole = flatten(whole, len(batch), len(batch) + len(parts) - 1)
+    whole = arrange(whole, (*batch, *merged, *outer))
     filled = (*groups, *channels, *made, *inner)
     result: Op = Cell(call, tuple(args), whole, (*batch, *merged, *outer), filled=filled)
     if len(parts) > 1:

@@ -1,0 +1,256 @@
+"""The class of a generated file: a module that holds some of the function's arguments.
+
+Of PyTorch's own layers it has `device` and `dtype`, `reset_parameters` and `extra_repr`. What it
+does not hold is given to `forward`; sizes and numbers with a default are given where it is made.
+A parameter that is multiplied and summed over starts uniform within n**-0.5, where n is the extent
+that it is summed over, as that of nn.Linear does; one that is read by integers starts normal; any
+other one starts with zeros where it is added, and with ones elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isfinite
+from typing import TYPE_CHECKING, TypeGuard
+
+from derive.backend.lines import INDENT, WIDTH, fit_assignment, fit_call, fit_signature
+from derive.backend.to_checks import name_validate, show_access
+from derive.backend.to_module import (
+    order_inputs,
+    pad_rows,
+    to_sentence,
+    write_argument,
+    write_shape,
+)
+from derive.backend.to_torch import to_python
+from derive.ir.nodes import Access, Add, Index, Mul, Number, Pow, Reduce, ScalarInput, Size, Tensor
+from derive.ir.walk import find_accesses, find_children, find_free, find_sizes, substitute, walk
+from derive.notation.formula import FILE_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from derive.backend.to_module import Header
+    from derive.ir.nodes import Expr, System
+    from derive.notation.formula import Held
+    from derive.plan.plan import Plan
+
+ROOM = WIDTH - 2 * len(INDENT)  # columns of a line of a method
+
+
+def name_class(name: str) -> str:
+    """`MultiHeadAttention` for multi_head_attention, and never the function's own name."""
+    found = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    return f"{found}Module" if found in {name, *FILE_WORDS} or not found else found
+
+
+def find_numbers(system: System, held: Sequence[Held]) -> dict[str, str]:
+    """What the module is made with, and its default or nothing: sizes, numbers with a default.
+
+    The sizes are those of the shapes that it holds, and those that no shape tells.
+    """
+    entries = {entry.name: entry for entry in system.inputs}
+    told = dict.fromkeys((size.name for size in system.sizes), "")
+    for each in held:
+        entry = entries.get(each.name)
+        for k, extent in enumerate(entry.shape if _is(entry) else ()):
+            told = {part.name: "" for part in walk(extent) if isinstance(part, Size)} | told
+            if isinstance(extent, Size) and each.shape is not None:
+                told[extent.name] = str(each.shape[k])
+    told |= {s.name: str(s.default) for s in system.sizes if s.default is not None}
+    found = {name: told[name] for name in find_sizes(system) if name in told}
+    own = {each.name for each in held}
+    for name, entry in entries.items():
+        default = entry.default if isinstance(entry, ScalarInput) else None
+        if default is not None and name not in own:
+            found[name] = to_python(default)
+    return dict(sorted(found.items(), key=lambda pair: bool(pair[1])))
+
+
+def to_class(
+    plan: Plan, name: str, header: Header, held: Sequence[Held], blocks: Sequence[str]
+) -> str:
+    """The text of the class around the function `name`, whose `blocks` are keywords."""
+    system = plan.system
+    entries = {entry.name: entry for entry in system.inputs}
+    numbers = find_numbers(system, held)
+    starts = {each.dotted: _find_start(each, entries.get(each.name), system) for each in held}
+    rows, build, reset = [], [f"self.{number} = {number}" for number in numbers], []
+    places: dict[str, str] = {}  # where each argument is that is held
+    known: set[str] = set()  # modules that stand for the parts of dotted names
+    for each in held:
+        entry, place = entries.get(each.name), _find_place(each.dotted)
+        build += _write_owners(each.dotted, known)
+        if each.name in places:
+            build.append(f"{place} = {places[each.name]}")
+        else:
+            build += _write_new(each, entry, place)
+            reset.append(starts[each.dotted].call.format(place))
+        if each.name:
+            places.setdefault(each.name, place)
+        indices = show_access(entry, system).removeprefix(each.name) if _is(entry) else ""
+        shape = write_shape(entry) if _is(entry) else f"{list(each.shape or ())}"
+        kind = "buffer" if each.is_buffer else "parameter"
+        rows.append((each.dotted, indices, shape, f"{kind}, {starts[each.dotted].words}"))
+    given = [e for e in order_inputs(system) if e.name not in places and e.name not in numbers]
+    passed = [
+        places.get(e.name, f"self.{e.name}" if e.name in numbers else e.name)
+        for e in order_inputs(system)
+    ]
+    validate = name_validate(plan)
+    keywords = [f"{block}: int | None = None" for block in blocks]
+    keywords += [f"{validate}: bool = False"] if validate else []
+    passed += [f"{size.name}=self.{size.name}" for size in system.sizes]
+    passed += [f"{word}={word}" for word in (*blocks, *([validate] if validate else []))]
+    made = ["self", *(_declare(n, "int", numbers[n]) for n in numbers if n not in entries), "*"]
+    made += [_declare(n, "float", numbers[n]) for n in numbers if n in entries]
+    made += ["device: torch.device | str | None = None", "dtype: torch.dtype | None = None"]
+    results = len(plan.results)
+    returns = "Tensor" if results == 1 else f"tuple[{', '.join(['Tensor'] * results)}]"
+    shown = ", ".join(f"{number}={{self.{number}}}" for number in numbers)
+    starting = ["super().__init__()", *build, "self.reset_parameters()"]
+    call = fit_call(f"return {name}", "", passed, ROOM)
+    arguments = ["self", *map(write_argument, given), *(["*", *keywords] if keywords else [])]
+    methods = [
+        ("__init__", made, "None", starting),
+        ("reset_parameters", ["self"], "None", ['"""Give them their first values."""', *reset]),
+        ("forward", arguments, returns, [f'"""{name} with what is held here."""', *call]),
+        ("extra_repr", ["self"], "str", [f'return {"f" * bool(shown)}"{shown}"']),
+    ]
+    title = to_sentence(header.title or name.replace("_", " ").capitalize())
+    lines = [title, "", *pad_rows(rows), ""]
+    lines.append(f"The other arguments of {name} are given to forward.")
+    texts = [f"class {name_class(name)}(nn.Module):\n{_indent(_quote(lines))}\n"]
+    for method, parameters, result, body in methods:
+        head = fit_signature(method, parameters, result, WIDTH - len(INDENT)).split("\n")
+        texts.append(f"{_indent([*head, *(f'{INDENT}{line}' for line in body)])}\n")
+    return "\n".join(texts)
+
+
+def _is(entry: Tensor | ScalarInput | None) -> TypeGuard[Tensor]:
+    return isinstance(entry, Tensor)
+
+
+def _declare(name: str, kind: str, default: str) -> str:
+    return f"{name}: {kind} = {default}" if default else f"{name}: {kind}"
+
+
+def _quote(lines: Sequence[str]) -> list[str]:
+    first, *rest = lines
+    return [f'"""{first}', *rest, '"""']
+
+
+def _indent(lines: Sequence[str]) -> str:
+    return "\n".join(f"{INDENT}{line}" if line else "" for line in lines)
+
+
+def _find_place(dotted: str) -> str:
+    """`self.layer.weight`; a part that is a number is asked for by its name."""
+    place = "self"
+    for part in filter(None, dotted.split(".")):
+        place = f"{place}.{part}" if part.isidentifier() else f'getattr({place}, "{part}")'
+    return place
+
+
+def _write_owners(dotted: str, known: set[str]) -> Iterator[str]:
+    """The lines that make the modules of a dotted name that are not known yet."""
+    parts = dotted.split(".")
+    for k in range(1, len(parts)):
+        inner = ".".join(parts[:k])
+        if inner not in known:
+            known.add(inner)
+            if parts[k - 1].isidentifier():
+                yield f"{_find_place(inner)} = nn.Module()"
+            else:
+                outside = _find_place(".".join(parts[: k - 1]))
+                yield f'{outside}.add_module("{parts[k - 1]}", nn.Module())'
+
+
+def _write_new(each: Held, entry: Tensor | ScalarInput | None, place: str) -> list[str]:
+    """The line that makes a parameter or a buffer."""
+    extents = [to_python(e) for e in entry.shape] if _is(entry) else []
+    if entry is None:
+        extents = [str(length) for length in each.shape or ()]
+    dtype = f"torch.{each.dtype}" if each.dtype else "dtype"
+    new = f"torch.empty({', '.join(extents) or '()'}, device=device, dtype={dtype})"
+    if not each.is_buffer:
+        return fit_assignment(place, f"nn.Parameter({new})", ROOM)
+    outside, _, last = each.dotted.rpartition(".")
+    arguments = [f'"{last}"', new, *([] if each.is_persistent else ["persistent=False"])]
+    return fit_call(f"{_find_place(outside)}.register_buffer", "", arguments, ROOM)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """The first value of what is held: in words, and the call that sets it at a place."""
+
+    words: str
+    call: str
+
+
+def _find_start(each: Held, entry: Tensor | ScalarInput | None, system: System) -> _Start:
+    zeros, ones = _Start("zeros", "nn.init.zeros_({})"), _Start("ones", "nn.init.ones_({})")
+    if each.is_buffer:
+        if each.value is None:
+            is_real = not each.dtype
+            call = "{}.fill_(torch.nan)" if is_real else "{}.zero_()"
+            return _Start(f"{'nan' if is_real else 'zeros'} until it is loaded", call)
+        if each.value in {0, 1}:
+            return ones if each.value else zeros
+        value = f"{int(each.value)}" if each.dtype else repr(each.value)
+        value = value if isfinite(each.value) else value.replace("inf", "torch.inf")
+        return _Start(f"each {value}", f"nn.init.constant_({{}}, {value})")
+    if isinstance(entry, ScalarInput):
+        if entry.default is None:
+            return ones
+        value = to_python(entry.default)
+        return _Start(value, f"nn.init.constant_({{}}, {value})")
+    if entry is None:
+        return zeros
+    summed, is_picked, is_added = _find_use(entry.name, system)
+    if summed and entry.lower is None:
+        extents = tuple(entry.shape[k] for k in sorted(summed))
+        extent = Mul(extents) if len(extents) > 1 else extents[0]
+        root = Pow(extent, Number(Fraction(-1, 2)))
+        words = f"uniform within {to_python(root)}".replace(" * ", "*")
+        own: dict[Expr, Expr] = {
+            part: Size(f"self.{part.name}") for part in walk(root) if isinstance(part, Size)
+        }
+        bound = to_python(substitute(root, own))
+        return _Start(words, f"nn.init.uniform_({{}}, -({bound}), {bound})")
+    if is_picked:
+        return _Start("normal", "nn.init.normal_({})")
+    return zeros if is_added and entry.lower is None else ones
+
+
+def _find_use(name: str, system: System) -> tuple[set[int], bool, bool]:
+    """(the places that are summed over, are some told by integers, is it a term of a sum)."""
+    summed: set[int] = set()
+    is_picked, is_added = False, False
+    for equation in system.equations:
+        for access, bound, parents in _find_reads(equation.value):
+            if access.tensor.name != name:
+                continue
+            inner: set[int] = set()
+            if access is equation.value:  # another name for it, or for a part of it
+                inner, *more = _find_use(equation.target.tensor.name, system)
+                is_picked, is_added = is_picked or more[0], is_added or more[1]
+            indices = {i for k in inner for i in find_free(equation.target.places[k])}
+            for k, place in enumerate(access.places):
+                summed |= {k} if {*bound, *indices}.intersection(find_free(place)) else set()
+                is_picked = is_picked or bool(find_accesses(place))
+            is_added = is_added or (bool(parents) and isinstance(parents[-1], Add))
+    return summed, is_picked, is_added
+
+
+def _find_reads(
+    expr: Expr, bound: tuple[Index, ...] = (), parents: tuple[Expr, ...] = ()
+) -> Iterator[tuple[Access, tuple[Index, ...], tuple[Expr, ...]]]:
+    """The accesses with the indices that are summed over around them, and what they stand in."""
+    if isinstance(expr, Access):
+        yield expr, bound, parents
+    if isinstance(expr, Reduce) and expr.kind in {"sum", "mean"}:
+        bound = (*bound, *expr.bound)
+    for child in find_children(expr):
+        yield from _find_reads(child, bound, (*parents, expr))

@@ -1,0 +1,210 @@
+"""Which arguments of a formula a module holds, and under which names of its state dict.
+
+    all                                     by a rule: real tensors without the batch
+    W_q, W_k                                these, under their own names
+    q_proj.weight=W_q.T, scale=tau          under others; .T for one that is stored transposed
+    in_proj.weight[2*N, D]; W_q[d,n] = in_proj.weight[n,d]; W_k[d,n] = in_proj.weight[N + n,d]
+                                            what the module holds is declared in the notation, and
+                                            arguments of the formula are defined by it
+
+The batch is the extent of the first place of the first tensor; every result has to have it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from derive.errors import refuse, suggest
+from derive.frontend.from_text import parse
+from derive.frontend.system import to_system
+from derive.ir.nodes import ScalarInput, Size, Tensor
+from derive.ir.text import to_declaration, to_lines
+from derive.ir.walk import find_all_indices, find_sizes
+from derive.notation.formula import Held
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from derive.ir.nodes import System
+    from derive.notation.formula import Formula
+
+ALL = "all"
+_DOTTED = re.compile(r"[^\W\d]\w*(?:\.\w+)+")
+_NAMED = re.compile(r"(?:(?P<dotted>[^\W\d]\w*(?:\.\w+)*)\s*=\s*)?(?P<name>\w+)(?P<turned>\.T)?")
+_FORM = "write W_q,W_k or q_proj.weight=W_q.T, names of the state dict first"
+
+
+def hold(formula: Formula, asked: bool | str | Mapping[str, str] | Iterable[str]) -> Formula:
+    """The formula with what its module holds, which is refused where it is not clear.
+
+    A mapping has the names of the formula by those of the state dict. Where arguments are defined
+    by what is held, the formula is another one: of that instead of them.
+    """
+    if asked in (True, ALL):
+        if formula.held is None:
+            formula = _with(formula, [Held(n, n) for n in _choose(to_system(formula))])
+    elif isinstance(asked, str) and "[" in asked:
+        formula = _define(formula, asked)
+    elif isinstance(asked, Mapping):
+        formula = _name(formula, [f"{dotted}={name}" for dotted, name in asked.items()])
+    else:
+        each = asked.split(",") if isinstance(asked, str) else asked
+        formula = _name(formula, [str(one) for one in each])  # type: ignore[union-attr]
+    # a buffer that no state dict has and that is not told by one number is an argument as before
+    held = [each for each in formula.held or () if each.is_persistent or each.value is not None]
+    _check(to_system(formula), held)
+    return _with(formula, held)
+
+
+def _with(formula: Formula, held: Iterable[Held]) -> Formula:
+    made = copy(formula)
+    made.held = tuple(held)
+    return made
+
+
+def _choose(system: System) -> list[str]:
+    """The real tensors without the batch."""
+    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
+    real = [each for each in tensors if each.kind == "real"]
+    batch = next((each.shape[0] for each in tensors if each.shape), None)
+    found = [each.name for each in real if batch not in each.shape]
+    has_batch = isinstance(batch, Size) and all(batch in each.shape for each in system.results)
+    if not has_batch or not found:
+        raise refuse(
+            "module-which",
+            "it is not clear which arguments are parameters of a module",
+            facts=[
+                "by the rule they are those without the extent of the first argument's first "
+                "place, which the results have to have",
+                f"the real arguments are {', '.join(each.name for each in real) or 'none'}",
+            ],
+            help=f"name them, --parameters {real[-1].name if real else 'W'}",
+        )
+    return found
+
+
+def _name(formula: Formula, words: Iterable[str]) -> Formula:
+    """The arguments that are named, those that are turned defined by what is held."""
+    system = to_system(formula)
+    entries = {entry.name: entry for entry in system.inputs}
+    held, lines = [], []
+    taken = _find_taken(system)
+    for word in words:
+        found = _NAMED.fullmatch(word.strip())
+        if found is None:
+            raise refuse(
+                "module-form", f"{word.strip() or 'nothing'} names no parameter", help=_FORM
+            )
+        name, entry = found["name"], entries.get(found["name"])
+        if entry is None:
+            raise refuse(
+                "module-unknown",
+                f"{system.name} has no argument {name}",
+                facts=[f"its arguments are {', '.join(entries)}"],
+                help=suggest(name, entries),
+            )
+        dotted = found["dotted"] or name
+        if not found["turned"]:
+            held.append(Held(dotted, name))
+            continue
+        if not isinstance(entry, Tensor) or len(entry.shape) != 2:
+            raise refuse("module-form", f"{name} has no two places to be turned", help=_FORM)
+        own, *indices = (_free(wish, taken) for wish in (dotted, f"{name}_row", f"{name}_column"))
+        taken |= {own, *indices}
+        lines.append(to_declaration(replace(entry, name=own, shape=entry.shape[::-1])))
+        lines.append(f"{name}[{', '.join(indices)}] = {own}[{', '.join(indices[::-1])}]")
+        held.append(Held(dotted, own))
+    return _with(_redefine(formula, lines) if lines else formula, held)
+
+
+def _define(formula: Formula, text: str) -> Formula:
+    """The formula of what the text declares, out of which it defines arguments."""
+    system = to_system(formula)
+    taken = _find_taken(system)
+    names: dict[str, str] = {}
+    for dotted in dict.fromkeys(_DOTTED.findall(text)):
+        names[dotted] = _free(dotted, {*taken, *names.values()})
+    plain = _DOTTED.sub(lambda found: names[found[0]], text)
+    made = _redefine(formula, [line for part in plain.splitlines() for line in part.split(";")])
+    dotted_of = {name: dotted for dotted, name in names.items()}
+    before = {entry.name for entry in system.inputs}
+    new = [e.name for e in to_system(made).inputs if e.name not in before]
+    if not new:
+        raise refuse("module-form", "the text declares nothing that a module holds", help=_FORM)
+    return _with(made, [Held(dotted_of.get(name, name), name) for name in new])
+
+
+def _redefine(formula: Formula, lines: list[str]) -> Formula:
+    """The formula with lines of the notation before it, which define some of its arguments."""
+    system = to_system(formula)
+    targets = {
+        found[1] for line in lines if (found := re.match(r"\s*(\w+)\s*\[[^=]*\]\s*=[^=]", line))
+    }
+    kept = tuple(entry for entry in system.inputs if entry.name not in targets)
+    strange = sorted(targets - {entry.name for entry in system.inputs})
+    if strange:
+        raise refuse(
+            "module-unknown",
+            f"{system.name} has no argument {strange[0]} that could be defined",
+            facts=[f"its arguments are {', '.join(entry.name for entry in system.inputs)}"],
+        )
+    own = to_lines(replace(system, inputs=kept))
+    count = next(k for k, line in enumerate(own) if "] =" in line or re.match(r"\w+ =", line))
+    text = "\n".join(
+        [*own[:count], *(line.strip() for line in lines if line.strip()), *own[count:]]
+    )
+    made = parse(text, system.name, empty_row=system.empty_row)
+    made.title, made.source, made.typical = formula.title, formula.source, formula.typical
+    return made
+
+
+def _find_taken(system: System) -> set[str]:
+    """The names of a formula."""
+    found = {entry.name for entry in (*system.inputs, *system.sizes)} | {*find_sizes(system)}
+    found |= {equation.target.tensor.name for equation in system.equations}
+    return found | {index.name for index in find_all_indices(system)}
+
+
+def _free(dotted: str, taken: Iterable[str]) -> str:
+    """A name like the dotted one for the notation."""
+    stem = dotted.replace(".", "_")
+    return next(n for n in (stem, *(f"{stem}_{k}" for k in range(2, 1000))) if n not in set(taken))
+
+
+def _check(system: System, held: list[Held]) -> None:
+    """Refuse names that a module cannot have, and what is no real number."""
+    from torch import nn
+
+    entries = {entry.name: entry for entry in system.inputs}
+    own, used = set(dir(nn.Module())), dict[str, str]()
+    for each in held:
+        parts = each.dotted.split(".")
+        owners = {".".join(parts[:k]) for k in range(1, len(parts))}
+        clash = next((n for n in used if n in owners or n.startswith(f"{each.dotted}.")), "")
+        if each.dotted in used or clash or own & set(parts) or "self" in parts:
+            raise refuse(
+                "module-name",
+                f"{each.dotted} cannot name a parameter of a module",
+                facts=[f"it is taken by {clash or 'torch.nn.Module'}"],
+                help=f"give it another name, --parameters weight={each.name}",
+            )
+        used[each.dotted] = each.name
+        entry = entries.get(each.name)
+        if isinstance(entry, Tensor) and entry.kind != "real" and not each.is_buffer:
+            raise refuse("module-kind", f"{each.name} holds no real numbers, and is no parameter")
+    sizes = [size.name for size in system.sizes]
+    words = {*own, "self", "device", "dtype", "nn"}
+    shapes = [e.shape for n, e in entries.items() if isinstance(e, Tensor) and n in used.values()]
+    sizes += [part.name for shape in shapes for part in shape if isinstance(part, Size)]
+    names = {*sizes, *(n for n, e in entries.items() if isinstance(e, ScalarInput))}
+    free = {n for n in entries if n not in used.values()}
+    for name in sorted((names & words) | (free & {"self", system.name}) | (names & set(used))):
+        raise refuse(
+            "module-name",
+            f"{name} is a name that its module needs for something else",
+            help="rename it in the formula",
+        )
