@@ -46,7 +46,7 @@ def test_a_module_is_its_formula_under_any_names(kind):
 def test_a_module_goes_with_the_other_parts_of_a_file(options):
     made = build("masked_attention", module={"memory.value": "value"}, **options)
     made.judge(1)
-    assert "memory.value" in made.module(**dict.fromkeys("BHMD", 2)).state_dict()
+    assert "memory.value" in made.module(**{**dict.fromkeys("BHM", 2), "E": 3}).state_dict()
 
 
 def test_the_library_s_attention_takes_the_weights_of_torch_s():
@@ -80,15 +80,16 @@ FROM = [
     ("nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))", "input[B, I]", (2, 4)),
     ("nn.Softmax(dim=1)", "input[B, N]", (2, 4)),
     ("Tied()", "x[B, D]", (2, 5)),
-    (
+    pytest.param(
         "nn.MultiheadAttention(8, 2, batch_first=True)",
         "query[B, N, E]; key, value[B, M, E]",
         (2, 5, 8),
+        marks=pytest.mark.slow,
     ),
 ]
 
 
-@pytest.mark.parametrize(("text", "inputs", "shape"), FROM, ids=[each[0] for each in FROM])
+@pytest.mark.parametrize(("text", "inputs", "shape"), FROM)
 def test_a_module_as_a_formula_and_back_is_itself(text, inputs, shape):
     torch.manual_seed(0)
     module = eval(text).double()
