@@ -146,7 +146,7 @@ class Built:
         return judgement
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the formula, the steps, what is made of what, the code."""
+        """What a notebook shows: the formula, the steps, the contraction tree, the code."""
         from derive.backend.to_html import to_part, write_built
 
         title, small = self.formula.title, (self.formula.source,)

@@ -1,15 +1,14 @@
 """For the tests of other projects: code is pinned to its formula, `assert_computes`.
 
 In a test of yours, `from derive.testing import assert_computes`, and then
-`assert_computes(attend, "masked_attention")`.
+`assert_computes(attend, "masked_attention")`. This module is a plug-in of pytest, too: a test that
+has an argument `assert_computes` is given the function, and needs no import.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from derive.checker import check
-from derive.checker.verdict import GRADES
 from derive.errors import refuse
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
     from derive.checker.verdict import Verdict
     from derive.notation.formula import Formula
-
-_SAME = GRADES[: GRADES.index("different")]  # the strongest first
 
 
 def assert_computes(  # noqa: PLR0913, PLR0917 - those of `check`, and the grade
@@ -35,14 +32,33 @@ def assert_computes(  # noqa: PLR0913, PLR0917 - those of `check`, and the grade
     `at_least` is the grade that is asked for: "agrees", "identical" or "proved"; the other
     arguments are those of `derive.check`. The verdict is returned for further assertions.
     """
+    from derive.checker import check
+    from derive.checker.verdict import GRADES
+
     __tracebackhide__ = True  # pytest shows the caller's line
-    if at_least not in _SAME:
+    same = GRADES[: GRADES.index("different")]  # the strongest first
+    if at_least not in same:
         raise refuse(
-            "grade-unknown", f"there is no grade {at_least}", help=f"ask for {', '.join(_SAME)}"
+            "grade-unknown", f"there is no grade {at_least}", help=f"ask for {', '.join(same)}"
         )
     verdict = check(function, formula, bind, sizes, backward, seconds)
     if not verdict.same:
         raise AssertionError(str(verdict))
-    if _SAME.index(verdict.grade) > _SAME.index(at_least):
+    if same.index(verdict.grade) > same.index(at_least):
         raise AssertionError(f"{at_least} was asked for\n{verdict}")
     return verdict
+
+
+def pytest_configure(config: Any) -> None:
+    """Give pytest the fixture; without pytest nobody calls this, and nothing of it is needed."""
+    from pytest import fixture
+
+    class Fixtures:
+        """What a test may name as its argument."""
+
+        @fixture(name="assert_computes")
+        def give(self) -> Any:
+            """The function of this module."""
+            return assert_computes
+
+    config.pluginmanager.register(Fixtures(), "derive-fixtures")

@@ -134,7 +134,7 @@ def write_plan(system: System, plan: Plan, notes: Iterable[str]) -> str:
             _write_table(STEP_HEADS, steps),
             _write_pairs(to_cost_pairs(data, plan)),
             _write_list(f"by {note}" for note in notes),
-            "<h2>What is made of what</h2>",
+            "<h2>Contraction tree</h2>",
             f'<figure><div class="wide">{drawing}</div><figcaption>{escape(says)}</figcaption>'
             "</figure>",
         ]

@@ -39,14 +39,11 @@ class _Box:
     heat: float = 0  # its share of the operations of the step that takes most
     x: float = 0  # the middle
     y: float = 0  # the upper edge
+    height: float = 0
 
     @property
     def width(self) -> float:
         return max(map(len, self.lines)) * _CHARACTER + 2 * _PAD if self.lines else 0
-
-    @property
-    def height(self) -> float:
-        return len(self.lines) * _LINE + _PAD if self.lines else 0
 
 
 _Key = tuple[str, int]  # a tensor and a layer: its own, or one that a line of it crosses
@@ -141,9 +138,10 @@ def _arrange(
             _place(row, boxes, wanted)
     y = float(_PAD)
     for row in rows:
-        height = max((boxes[key].height for key in row), default=0)
-        for key in row:
-            boxes[key].y = y + (height - boxes[key].height) / 2
+        height = max(len(boxes[key].lines) for key in row) * _LINE + _PAD
+        for box in (boxes[key] for key in row):
+            box.height = len(box.lines) * _LINE + _PAD if box.lines else height
+            box.y = y + (height - box.height) / 2
         y += height + _DROP
 
 
@@ -180,14 +178,15 @@ def _draw(
     parts = [
         f'<svg class="tree" role="img" xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" '
         f'height="{height:.0f}" viewBox="{left:.0f} 0 {width:.0f} {height:.0f}">',
-        "<title>what is made of what</title>",
+        "<title>contraction tree</title>",
     ]
     for one, other in links:
         start, end = boxes[one], boxes[other]
         y, z = start.y + start.height, end.y
         bend = (z - y) / 2
+        top = y if start.lines else start.y  # a line goes straight down beside other tensors
         path = (
-            f"M{start.x:.1f} {y:.1f}C{start.x:.1f} {y + bend:.1f} "
+            f"M{start.x:.1f} {top:.1f}V{y:.1f}C{start.x:.1f} {y + bend:.1f} "
             f"{end.x:.1f} {z - bend:.1f} {end.x:.1f} {z:.1f}"
         )
         parts.append(f'<path d="{path}"/>')

@@ -54,6 +54,12 @@ class Verdict:
         """Whether the code is the same as the formula; unknown is not."""
         return self.same is True
 
+    def __repr__(self) -> str:
+        """One line: what pytest shows where `assert check(..)` fails, and a prompt of Python."""
+        where = f", {say_line(self.line, self.places)}" if self.line else ""
+        edit = f": {self.edit}" if self.edit else ""
+        return f"<{_to_head(self)}{where}{edit}>"
+
     def __str__(self) -> str:
         """The report as it is shown to a person."""
         return "\n".join(_to_lines(self))
@@ -99,8 +105,7 @@ class Verdict:
 
 
 def _to_lines(verdict: Verdict) -> list[str]:
-    grade = "" if verdict.grade in {"different", "unknown"} else f", {verdict.grade}"
-    lines = [f"{_ANSWERS[verdict.same]}{grade}: {verdict.code} against {verdict.formula}"]
+    lines = [_to_head(verdict)]
     lines += [f"  {reason}" for reason in verdict.reasons]
     if verdict.difference:
         lines.append(f"  {verdict.difference}")
@@ -120,6 +125,11 @@ def _to_lines(verdict: Verdict) -> list[str]:
     for finding in verdict.findings:
         lines += [f"  {row}" for row in str(finding).splitlines()]
     return lines
+
+
+def _to_head(verdict: Verdict) -> str:
+    grade = "" if verdict.grade in {"different", "unknown"} else f", {verdict.grade}"
+    return f"{_ANSWERS[verdict.same]}{grade}: {verdict.code} against {verdict.formula}"
 
 
 def _show_sizes(sizes: Mapping[str, int]) -> str:
