@@ -1,0 +1,178 @@
+"""SARIF, JSON with a version, a shell's completion, hooks for pre-commit, notebooks, pytest."""
+# ruff: noqa: F811 - the fixture `run` is imported
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from cli_runs import MATMUL, run, run_process  # noqa: F401
+from house import ROOT
+
+from derive import DeriveError, load_ipython_extension
+from derive.checker import check
+from derive.cli.notebook import build_cell
+
+WRONG = "import torch\n\n\ndef mm(a, b):\n    c = a @ b\n    return 2 * c\n"
+RIGHT = "import torch\n\n\ndef mm(a, b):\n    return a @ b\n"
+UNKNOWN = "import torch\n\n\ndef mm(a, b):\n    return torch.missing(a)\n"
+
+
+def check_sarif(log):
+    """What SARIF 2.1.0 asks for of every log, and what code hosts read of it; the results."""
+    assert (log["version"], log["$schema"][-10:]) == ("2.1.0", "2.1.0.json")
+    (run,) = log["runs"]
+    driver = run["tool"]["driver"]
+    assert driver["name"] == "derive"
+    for result in run["results"]:
+        assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["message"]["text"]
+        # a kind other than "fail" has the level "none", and the other way round
+        assert (result["level"] == "none") == (result.get("kind", "fail") != "fail")
+        for location in result["locations"]:
+            assert location["physicalLocation"]["artifactLocation"]["uri"]
+        for fix in result.get("fixes", ()):
+            (change,) = fix["artifactChanges"]
+            assert change["artifactLocation"]["uri"]
+            assert all("deletedRegion" in each for each in change["replacements"])
+    return run["results"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "exit_code", "told"),
+    [(RIGHT, 0, ("same", "none", None)), (UNKNOWN, 2, ("unknown", "warning", 5))],
+)
+def test_sarif_of_a_check(run, tmp_path, code, exit_code, told):
+    rule, level, line = told
+    (tmp_path / "mm.py").write_text(code)
+    answer = run("check", "mm.py", "-f", MATMUL, "--sarif", "log.json", "--json")
+    assert answer.code == exit_code
+    assert json.loads(answer.out)["version"] == 1
+    result = check_sarif(json.loads((tmp_path / "log.json").read_text()))[0]
+    assert (result["ruleId"], result["level"]) == (rule, level)
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "mm.py"
+    assert place.get("region") == (line and {"startLine": line})
+
+
+def test_sarif_of_a_check_carries_the_edit(run, tmp_path):
+    (tmp_path / "mm.py").write_text(WRONG)
+    run("check", "mm.py", "-f", MATMUL, "--sarif", "log.json")
+    (result,) = check_sarif(json.loads((tmp_path / "log.json").read_text()))
+    place = result["locations"][0]["physicalLocation"]
+    assert (result["ruleId"], result["level"]) == ("different", "error")
+    assert place == {"artifactLocation": {"uri": "mm.py"}, "region": {"startLine": 6}}
+    (replacement,) = result["fixes"][0]["artifactChanges"][0]["replacements"]
+    region = replacement["deletedRegion"]
+    lines = WRONG.splitlines()
+    lines[region["startLine"] - 1] = replacement["insertedContent"]["text"]
+    assert (region["startColumn"], region["endColumn"]) == (1, len("    return 2 * c") + 1)
+    assert check("\n".join(lines) + "\n", MATMUL)
+
+
+def test_sarif_beside_what_is_printed(run, tmp_path):
+    (tmp_path / "a.py").write_text('import torch\ntorch.einsum("dd,bxcd->bxcd", W, x)\n')
+    answer = run("lint", "a.py", "--sarif", "log.json")
+    assert "DE101" in answer.out
+    results = check_sarif(json.loads((tmp_path / "log.json").read_text()))
+    assert "DE101" in [result["ruleId"] for result in results]
+    assert run("lint", "a.py", "--format", "sarif").out == (tmp_path / "log.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["list", f"show {MATMUL!r}", "einsum ij,jk->ik", "lint .", "lint --list", "show nothing"],
+)
+def test_json_tells_its_version(run, command):
+    data = json.loads(run(*shlex.split(command), "--json").out)
+    assert all(each["version"] == 1 for each in (data if isinstance(data, list) else [data]))
+
+
+def complete(*words):
+    told = {"_DERIVE_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words)}
+    told["COMP_CWORD"] = str(len(words) - 1)
+    return run_process(cwd=ROOT, env=told).stdout.split()
+
+
+@pytest.mark.slow
+def test_a_shell_completes_verbs_options_and_formulas():
+    assert complete("derive", "show", "rela") == ["relative_attention", "relative_key_attention"]
+    assert "derive" in run_process("--show-completion", "bash", cwd=ROOT).stdout
+    assert re.match(r"derive \d|derive, from a checkout", run_process("--version", cwd=ROOT).stdout)
+
+
+def test_hooks_for_pre_commit_are_commands_that_exist(run):
+    hooks = (ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
+    entries = re.findall(r"^  entry: derive (.+)$", hooks, re.MULTILINE)
+    assert len(entries) == hooks.count("- id: ") == 2
+    for entry in entries:
+        assert run(*shlex.split(entry), "--help").code == 0
+
+
+class Shell:
+    """As much of IPython's as an extension reads."""
+
+    def __init__(self):
+        self.user_ns, self.magics = {}, {}
+
+    def register_magic_function(self, function, kind, name):
+        self.magics[kind, name] = function
+
+
+def test_a_cell_of_a_notebook_is_a_formula():
+    shell = Shell()
+    load_ipython_extension(shell)
+    magic = shell.magics["cell", "derive"]
+    built = magic("mm --sizes I=4,K=5,J=6 --exact", MATMUL)
+    assert (built.plan.sizes, built.request.exact) == ({"I": 4, "K": 5, "J": 6}, True)
+    assert shell.user_ns["mm"] is built.function
+    with pytest.raises(DeriveError) as refused:
+        magic("mm", "C[i,j] = A[i,j]")
+    (text,) = refused.value._render_traceback_()
+    assert text == str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("", "magic-words: a cell has one name"),
+        ("mm --out here", "magic-words: --out is no option here"),
+        ("mm --json", "magic-words: --as_json is no option here"),
+        ("mm --sizes I=x", "sizes-form: I=x is no size"),
+        ("mm --nothing", "magic-words: No such option: --nothing"),
+        ("one two", "magic-words: a cell has one name"),
+        ("'", "magic-words: No closing quotation"),
+    ],
+)
+def test_what_a_cell_cannot_be_told_is_refused(line, says):
+    with pytest.raises(DeriveError) as refused:
+        build_cell(line, MATMUL)
+    assert str(refused.value).startswith(says)
+
+
+IN_PYTEST = f"""
+from derive import check
+
+def mm(a, b):
+    return 2 * a @ b
+
+def test_by_fixture(assert_computes):
+    assert_computes(mm, {MATMUL!r})
+
+def test_by_assert():
+    assert check(mm, {MATMUL!r})
+"""
+
+
+@pytest.mark.slow
+def test_a_failure_is_readable_under_pytest(tmp_path):
+    (tmp_path / "test_it.py").write_text(IN_PYTEST)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "derive.testing", "test_it.py"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    assert "2 failed" in told
+    assert "E       AssertionError: different: mm against formula" in told
+    assert re.search(r"E +> +5 \|     return 2 \* a @ b", told)
+    assert "assert <different: mm against formula, line 5: " in told
