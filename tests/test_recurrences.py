@@ -238,6 +238,97 @@ def test_the_gradient_of_a_recurrence_recurs_the_other_way(name):
     torch.testing.assert_close(found, expected)
 
 
+EXTREMES = {
+    "gates": lambda a: a.sigmoid(),
+    "negative": lambda a: -a.sigmoid(),
+    "zeros": lambda a: a.clamp(min=0),
+    "large": lambda a: a * 1e30,
+    "tiny": lambda a: a * 1e-30,
+    "both": lambda a: a * 10.0 ** torch.randint(-8, 8, a.shape),
+}
+
+
+@pytest.mark.parametrize("kind", EXTREMES)
+def test_chunks_are_finite_where_the_loop_is(kind):
+    function = build(
+        "a, x[B,T,D]; h0[B,D]; h[b,-1,d] = h0[b,d]; h[b,t,d] = a[b,t,d]*h[b,t - 1,d] + x[b,t,d]"
+    ).function
+    torch.manual_seed(0)
+    for length in (0, 1, 2, 17, 65):
+        for dtype in (torch.float64, torch.float32, torch.bfloat16):
+            a, x = torch.randn(2, 2, length, 3, dtype=torch.float64)
+            a, x, h = EXTREMES[kind](a).to(dtype), x.to(dtype), torch.zeros(2, 3, dtype=dtype)
+            steps, sums, before, bound = [], [], h, h.double()
+            for t in range(length):
+                before = torch.addcmul(x[:, t], a[:, t], before)
+                bound = a[:, t].double().abs() * bound + x[:, t].double().abs()
+                steps.append(before)
+                sums.append(bound)
+            found = function(a, x, h)
+            assert found.shape == x.shape
+            if length:
+                expected, most = torch.stack(steps, 1), torch.stack(sums, 1)
+                near = most < torch.finfo(dtype).max / 2
+                assert found[near].isfinite().all()
+                off = (found.double() - expected.double()).abs() / most.clamp(min=1e-300)
+                assert (off[near] < 64 * torch.finfo(dtype).eps).all()
+
+
+# A state that is read in sums alone; how long its chunks are by default, 0 where it is kept.
+STATES = {
+    "scalar decay": ("a[t] *", "o[t,j] = sum[i](q[t,i] * S[t,i,j])", 64),
+    "no decay": ("", "o[t,j] = sum[i](q[t,i] * S[t,i,j])", 64),
+    "constant decay": ("0.5 *", "o[t,j] = sum[i](q[t,i] * S[t,i,j])", 64),
+    "decay for each row": ("sigmoid(k[t,i]) *", "o[t,j] = sum[i](q[t,i] * S[t,i,j])", 32),
+    "a full decay": ("q[t,i] * v[t,j] *", "o[t,j] = sum[i](q[t,i] * S[t,i,j])", 8),
+    "within a function": ("a[t] *", "o[t,j] = tanh(v[t,j] + sum[i](q[t,i] * S[t,i,j])) / 2", 64),
+    "two sums": ("a[t] *", "o[t] = sum[i,j](q[t,i] * S[t,i,j]) + sum[i,j](S[t,i,j])", 64),
+    "read alone": ("a[t] *", "o[j] = sum[i](q[0,i] * S[T - 1,i,j])", 8),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_sums_over_a_state_are_computed_in_chunks(name, is_begun):
+    decay, output, length = STATES[name]
+    start = "S0[i,j]" if is_begun else "0"
+    built = build(
+        f"a[T]; q, k[T,I]; v[T,J]; S0[I,J]; S[-1,i,j] = {start}\n"
+        f"S[t,i,j] = {decay} S[t - 1,i,j] + k[t,i] * v[t,j]\n{output}"
+    )
+    assert {name: usual for name, (_, usual) in built.plan.chunks.items()} == {"t_chunk": length}
+    assert built.judge().agrees  # with chunks of 2 and 3 too
+
+
+def test_a_state_that_recurs_from_the_last_place_is_summed_in_chunks_too():
+    built = build(
+        "a[T]; q, k[T,I]; v[T,J]; S[t,i,j] = a[t] * where(t + 1 < T, S[t + 1,i,j], 0) "
+        "+ k[t,i] * v[t,j]; o[t,j] = sum[i](q[t,i] * S[t,i,j])"
+    )
+    assert built.plan.chunks["t_chunk"][1] == 64
+    assert built.judge().agrees
+    with pytest.raises(ValueError, match="t_chunk must be at least 1"):
+        built.function(*map(torch.ones, ((2,), (2, 3), (2, 3), (2, 4))), t_chunk=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "agrees"),
+    [
+        ("r[T]; scalar g; G[t] = r[t] + g * G[t + 1] * [t + 1 < T]", True),
+        ("x[T]; G[t] = tanh(x[t] + where(t == T - 1, 0, G[t + 1]))", True),
+        ("x[T]; h[t] = where(t < 2, x[t], h[t - 1] + h[t - 2])", True),
+        ("x[T]; h[t] = where(t - 1 < 0, 1, h[t - 1]) * x[t] + where(t - 1 < 0, 2, h[t - 1])", True),
+        ("x[T]; m[t] = tanh(x[t] - m[t + 1])", False),
+    ],
+)
+def test_recurrences_from_the_last_place_and_with_guards(text, agrees):
+    if agrees:
+        assert build(text).judge().agrees
+    else:
+        with pytest.raises(DeriveError, match="may read outside"):
+            build(text)
+
+
 def test_code_is_checked_against_a_recurrence():
     assert check(linear, TABLE["linear"][0]).same is True
     assert check(linear_late, TABLE["linear"][0]).same is False

@@ -557,6 +557,10 @@ def write_body(
         return _join_wanted(parts)
 
     body, at, done = _write_scalars(printer), plan.tile, 0
+    for chunk in plan.lengths:
+        body.append(f"if {chunk} < 1:")
+        says = f'f"{chunk} must be at least 1, got {{{chunk}}}"'
+        body.append(f"{INDENT}raise ValueError({says})")
     for scan in plan.scans:
         body += [*write(plan.steps[done : scan.first]), *_write_scan(scan, plan, printer)]
         done = scan.last + 1

@@ -213,12 +213,19 @@ def find_recurrence(group: Sequence[Equation]) -> Recurrence | None:
     return None
 
 
-def turn_upward(system: System, recurrence: Recurrence) -> System:
+def turn_upward(system: System) -> System:
     """The system with what recurs from the last place on told by what recurs from the first.
 
     y[t] = a[t] * y[t + 1] + x[t]    becomes    y_back[t] = a[T - 1 - t] * y_back[t - 1] + ..
                                                 y[t] = y_back[T - 1 - t]
     """
+    for recurrence in map(find_recurrence, find_groups(system)):
+        if recurrence is not None and recurrence.is_downward:
+            system = _turn(system, recurrence)
+    return system
+
+
+def _turn(system: System, recurrence: Recurrence) -> System:
     index, own = recurrence.index, {}
     names = {entry.name for entry in (*system.inputs, *system.sizes)}
     names |= {equation.target.tensor.name for equation in system.equations}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from derive.analysis.extents import find_open_sizes
 from derive.ir.nodes import Access, Along, Tensor
 from derive.ir.polynomial import evaluate_extent
+from derive.ir.recurrences import turn_upward
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
 from derive.plan.build import make_plan
@@ -76,7 +77,7 @@ def plan_passes(
 
     def time(names: tuple[str, ...]) -> float:
         pair = cut(system, gradients, names)
-        opened = (open_recurrences(each)[0] for each in pair)
+        opened = (open_recurrences(turn_upward(each))[0] for each in pair)
         plans = [make_plan(each, sizes, cells=request.cells) for each in opened]
         return sum(plan.find_time(request.machine) for plan in plans)
 
@@ -86,6 +87,7 @@ def plan_passes(
         if (seconds := time(fewer)) <= least:
             kept, least = fewer, seconds
     ahead, behind = cut(system, gradients, kept)
+    request = replace(request, keywords=False)
     lean = replace(request, uses=_find_uses(ahead, behind, sizes), in_place=True)
     forward = fix_chunks(find_plan(ahead, sizes, request))
     backward = fix_chunks(find_plan(behind, sizes, lean))

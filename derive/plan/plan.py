@@ -7,10 +7,12 @@ the formula as it is written to the loop over blocks, and counts.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
+from derive.ir.nodes import Mul, Number
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
 from derive.plan.cost import Storage, find_flops, find_inner, find_largest, find_peak, find_time
 from derive.plan.machine import KEPT, WIDTH
@@ -37,13 +39,13 @@ if TYPE_CHECKING:
     from derive.plan.steps import Scan, Step, Tile
 
 PREPARE = "prepare"  # an entry that stands for all uses of rules of the recipe
-SUBSCRIPTS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-
 # Places of a linear recurrence that run one after the other: shorter chunks take more work, longer
 # ones more launches where all is small. From 1 to 8192 values a place of 4096, one thread, none of
 # 4, 16, 32 was faster by more than a sixth.
 RECUR_CHUNK = 8
+SUBSCRIPTS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
 # Places that a running sum of products takes together: of 16 to 256, on one thread and with 16 to
 # 64 rows and columns, none was faster by more than a quarter.
 PRODUCT_CHUNK = 64
@@ -107,6 +109,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     tile: Tile | None = None
     scans: tuple[Scan, ...] = ()  # the loops of recurrences
+    # Keywords for lengths of chunks of places, as `chunks` has them, that no operation names.
+    lengths: Mapping[str, tuple[Index, int]] = field(default_factory=dict)
     regimes: tuple[Regime, ...] = ()
     log: tuple[Entry, ...] = field(default=(), repr=False)  # what the search took
     orders: tuple[Order, ...] = field(default=(), repr=False)  # of more than two factors
@@ -137,7 +141,7 @@ class Plan:
     @property
     def chunks(self) -> dict[str, tuple[Index, int]]:
         """The keywords for lengths of chunks, the index that each runs over, and the usual one."""
-        found = {}
+        found = {**self.lengths}
         for op in (part for step in self.steps for part in walk_ops(step.op)):
             match op:
                 case Recur() if not op.chunk.isdigit():
@@ -165,9 +169,13 @@ class Plan:
         All named steps stay alive to the end; within a line, an operation's result, what it works
         on, and what torch copies or makes for itself. Of a loop, the blocks of its results, its
         running values, and of everything else one block, which stays alive while the next turn
-        begins. Views and the arguments count for nothing.
+        begins. Views and the arguments count for nothing. What recurs turn by turn counts twice, as
+        a list and as one tensor.
         """
-        return find_peak(self.steps, self.tile, self.complete(self.sizes), self.results)
+        peak = find_peak(self.steps, self.tile, self.complete(self.sizes), self.results)
+        carried = [each for scan in self.scans for each in scan.carried]
+        lists = (Polynomial.of(Mul((*each.shape, Number(Fraction(2))))) for each in carried)
+        return peak + add_all(lists)
 
     @property
     def peak(self) -> int:
@@ -228,7 +236,7 @@ class Plan:
 
     def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes, and the lengths of blocks at them."""
-        found = dict(sizes)
+        found = {**{name: usual for name, (_, usual) in self.lengths.items()}, **sizes}
         for tile in self.tiles:
             if tile.block not in found:
                 unit = self._evaluate(tile.unit, found)

@@ -16,8 +16,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from derive.analysis.facts import is_always
 from derive.errors import refuse
 from derive.ir.functions import FUNCTIONS
 from derive.ir.nodes import (
@@ -36,12 +38,13 @@ from derive.ir.nodes import (
     Not,
     Number,
     Or,
+    Size,
     System,
     Tensor,
     Where,
 )
 from derive.ir.polynomial import Polynomial
-from derive.ir.recurrences import Recurrence, find_groups, find_recurrence, turn_upward
+from derive.ir.recurrences import Recurrence, find_groups, find_recurrence
 from derive.ir.walk import (
     find_accesses,
     find_all_indices,
@@ -53,7 +56,20 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.lower.condition import settle
-from derive.plan.ops import Recur, Source, arrange, axes_of, find_reads, rename_indices
+from derive.plan.ops import (
+    Flatten,
+    Pad,
+    Recur,
+    Slice,
+    Source,
+    Unflatten,
+    arrange,
+    axes_of,
+    find_reads,
+    merge_indices,
+    rename_indices,
+)
+from derive.plan.plan import RECUR_CHUNK
 from derive.plan.steps import Carried, Scan, Step
 
 if TYPE_CHECKING:
@@ -75,7 +91,7 @@ class Loop:
     skipped: int = 0  # of them that are no part of the tensor
     axes: dict[Tensor, int] = field(default_factory=dict)
     lists: dict[Tensor, str] = field(default_factory=dict)
-    linear: Linear | None = None  # instead of turns
+    whole: Linear | View | None = None  # instead of turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +106,70 @@ class Linear:
     is_bounded: bool
 
     @property
-    def parts(self) -> tuple[Access, Access, Access]:
+    def parts(self) -> tuple[Access, ...]:
         """What it is computed from."""
         return self.decay, self.added, self.first
 
+    def to_op(self, index: Index, decay: Op, added: Op, first: Op) -> Op:
+        """The operation on those."""
+        axes = find_indices_of(self.target)
+        first = arrange(first, tuple(i for i in axes if i is not index))
+        return Recur(decay, added, first, axes, index, self.chunk, self.is_bounded)
 
-def open_recurrences(system: System) -> tuple[System, list[Loop]]:
-    """The system in which nothing recurs, and its loops; the system itself where it has none."""
-    found = [find_recurrence(group) for group in find_groups(system)]
-    for downward in (each for each in found if each is not None and each.is_downward):
-        system = turn_upward(system, downward)
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor cut in chunks, k_chunks[n,c,i] = k[n*C + c,i], or chunks joined, the other way."""
+
+    target: Access
+    source: Access
+    axis: int
+
+    @property
+    def parts(self) -> tuple[Access, ...]:
+        """What it is a view of."""
+        return (self.source,)
+
+    def to_op(self, _: Index, source: Op) -> Op:
+        """The operation on that: what a last chunk lacks is zeros."""
+        axes, axis = find_indices_of(self.target), self.axis
+        if len(axes) < len(axes_of(source)):
+            whole = Flatten(source, axis, axis + 1, merge_indices(axes_of(source)[axis : axis + 2]))
+            return Slice(whole, axis, axes[axis])
+        parts = axes[axis : axis + 2]
+        return Unflatten(Pad(source, axis, merge_indices(parts), ZERO), axis, parts)
+
+
+def find_indices_of(access: Access) -> tuple[Index, ...]:
+    """Its places, which are indices."""
+    return tuple(place for place in access.places if isinstance(place, Index))
+
+
+def open_recurrences(
+    system: System,
+    views: Mapping[Equation, int] = MappingProxyType({}),
+    lengths: Mapping[str, int] = MappingProxyType({}),
+    *,
+    keywords: bool = True,
+) -> tuple[System, list[Loop]]:
+    """The system in which nothing recurs, and its loops; the system itself where it has none.
+
+    `views` are equations that cut a place in chunks or join them, and which place; `lengths` are
+    those of such chunks. How long the chunks of a linear recurrence are can be told by keywords, or
+    else stands in the code.
+    """
     found = [find_recurrence(group) for group in find_groups(system)]
     recurrences = {each.equations[0]: each for each in found if each is not None}
     if not recurrences:
         return system, []
     together = {e for each in recurrences.values() for e in each.equations}
-    opener = _Opener(system)
+    opener = _Opener(system, lengths, keywords=keywords)
     equations: list[Equation] = []
     for equation in system.equations:
         if equation in recurrences:
             equations += opener.open(recurrences[equation])
+        elif equation in views:
+            opener.add_view(equation, views[equation])
         elif equation not in together:
             equations.append(equation)
     loops = opener.loops
@@ -121,7 +181,7 @@ def open_recurrences(system: System) -> tuple[System, list[Loop]]:
         wanted += [tensor for tensor, _ in loop.sliced]
         wanted += [t for each in loop.first.values() for t in each]
         wanted += [loop.made[tensor] for tensor in loop.lists]
-        wanted += [part.tensor for part in (loop.linear.parts if loop.linear is not None else ())]
+        wanted += [part.tensor for part in (loop.whole.parts if loop.whole is not None else ())]
     results = tuple(dict.fromkeys(tensor for tensor in wanted if tensor not in given))
     opened = replace(
         system,
@@ -136,12 +196,12 @@ def open_recurrences(system: System) -> tuple[System, list[Loop]]:
 class _Opener:
     """The names of a system, and its loops so far."""
 
-    def __init__(self, system: System) -> None:
-        self.system = system
+    def __init__(self, system: System, lengths: Mapping[str, int], *, keywords: bool) -> None:
+        self.system, self.lengths, self.keywords = system, lengths, keywords
         self.loops: list[Loop] = []
         self.names = {entry.name for entry in (*system.inputs, *system.sizes)}
         self.names |= {equation.target.tensor.name for equation in system.equations}
-        self.names |= {index.name for index in find_all_indices(system)}
+        self.names |= {index.name for index in find_all_indices(system)} | {*lengths}
         self.outside: list[Equation] = []
         self.chunks: dict[str, str] = {}
 
@@ -151,6 +211,18 @@ class _Opener:
         found = next(name for name in numbered if name not in self.names)
         self.names.add(found)
         return found
+
+    def add_view(self, equation: Equation, axis: int) -> None:
+        """A loop of no turns, which makes a view of a tensor."""
+        target, value = equation.target, equation.value
+        assert isinstance(value, Access)
+        tensor = value.tensor
+        axes = [Index(f"{tensor.name}@{k}", extent) for k, extent in enumerate(tensor.shape)]
+        target = Access(target.tensor, find_indices_of(target))
+        loop = Loop(axes[axis])
+        loop.whole = View(target, Access(tensor, tuple(axes)), axis)
+        loop.made = {target.tensor: target.tensor}
+        self.loops.append(loop)
 
     def open(self, recurrence: Recurrence) -> list[Equation]:
         """The equations of one turn, behind those of what it begins with and reads."""
@@ -173,7 +245,7 @@ class _Opener:
             values, starts = told
             self._begin_all(starts)
         if len(own) == 1 and (linear := self._split(values)) is not None:
-            loop.linear, loop.made = linear, {linear.target.tensor: linear.target.tensor}
+            loop.whole, loop.made = linear, {linear.target.tensor: linear.target.tensor}
             return self.outside
         values = values or self._peel()
         if values is None:  # every read is guarded
@@ -235,7 +307,10 @@ class _Opener:
         start, decay, added = (part for part in made if isinstance(part, Access))
         low, high = _find_interval(parts[0])
         chunk = self.chunks.get(self.recurrence.index.name, "")
-        if not chunk:  # those over one index have one keyword
+        sizes = {part.name for part in walk(self.recurrence.index.extent) if isinstance(part, Size)}
+        if not self.keywords or sizes & {*self.lengths}:
+            chunk = str(RECUR_CHUNK)
+        elif not chunk:  # those over one index have one keyword
             chunk = self.name(f"{self.recurrence.index.name}_chunk")
             self.chunks[self.recurrence.index.name] = chunk
         return Linear(target, decay, added, start, chunk, low >= -1 and high <= 1)
@@ -426,8 +501,25 @@ def strip_starts(
     index, starts = recurrence.index, dict[tuple[Tensor, int], Expr]()
     targets = {equation.target.tensor: equation.target.places for equation in recurrence.equations}
 
-    def strip(expr: Expr) -> Expr:
+    later = Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
+    first: dict[Expr, Expr] = {index: ZERO}
+    behind: dict[Expr, Expr] = {index: Add((later, ONE))}
+
+    def sort(expr: Expr) -> Expr:
+        """A choice of what stands one place before in one form, however it is guarded."""
         match expr:
+            case Where(condition, Access(tensor) as read, start) if (
+                tensor in targets
+                and recurrence.find_lag(read) == 1
+                and is_always(Not(substitute(condition, first)))
+                and is_always(substitute(condition, behind))
+            ):
+                place = read.places[recurrence.find_axis(tensor)]
+                return Where(Compare("<", place, ZERO), start, read)
+        return expr
+
+    def strip(expr: Expr) -> Expr:
+        match sort(expr):
             case Where(Compare("<", place, bound), start, Access(tensor, places) as read) if (
                 bound is ZERO and tensor in targets
             ):
@@ -548,23 +640,16 @@ def close_recurrences(plan: Plan, system: System, loops: list[Loop]) -> Plan:
     def read(access: Access) -> Op:
         op = results.get(access.tensor.name)
         if op is None:
-            return Source(access.tensor.name, plain(access))
-        return rename_indices(op, dict(zip(axes_of(op), plain(access), strict=True)))
+            return Source(access.tensor.name, find_indices_of(access))
+        return rename_indices(op, dict(zip(axes_of(op), find_indices_of(access), strict=True)))
 
-    def plain(access: Access) -> tuple[Index, ...]:
-        return tuple(place for place in access.places if isinstance(place, Index))
-
-    recurring = []
+    whole = []
     for k, loop in enumerate(loops):
-        if (linear := loop.linear) is not None:
-            name = linear.target.tensor.name
-            axes = plain(linear.target)
-            decay, added, begin = map(read, linear.parts)
-            begin = arrange(begin, tuple(i for i in axes if i is not loop.index))
-            told = axes, loop.index, linear.chunk, linear.is_bounded
-            recurring.append(Step(name, Recur(decay, added, begin, *told)))
+        if loop.whole is not None:
+            name = loop.whole.target.tensor.name
+            whole.append(Step(name, loop.whole.to_op(loop.index, *map(read, loop.whole.parts))))
             ranks[name] = 2 * k + 1
-    steps = tuple(sorted((*plan.steps, *recurring), key=lambda step: ranks[step.name]))
+    steps = tuple(sorted((*plan.steps, *whole), key=lambda step: ranks[step.name]))
     at = [ranks[step.name] for step in steps]
 
     def find(tensor: Tensor) -> Op:
@@ -588,7 +673,7 @@ def close_recurrences(plan: Plan, system: System, loops: list[Loop]) -> Plan:
         sliced = tuple((made.name, find(t), axis) for (t, axis), made in loop.sliced.items())
         first = sum(rank < 2 * k + 1 for rank in at)
         last = sum(rank <= 2 * k + 1 for rank in at) - 1
-        if loop.linear is None:
+        if loop.whole is None:
             scans.append(Scan(loop.index, first, last, sliced, carried))
     made = {tensor for loop in loops for tensor in loop.made}
     found = []

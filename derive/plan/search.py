@@ -18,10 +18,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from derive.errors import DeriveError, refuse
+from derive.errors import DeriveError
 from derive.ir.nodes import Index
+from derive.ir.recurrences import turn_upward
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
+from derive.plan.chunks import chunk_values
 from derive.plan.cost import Storage, find_copied, find_strides
 from derive.plan.lower.context import find_layouts
 from derive.plan.machine import DEFAULT, Machine
@@ -64,6 +66,7 @@ class Request:
     is_matmul: bool = False  # no einsum, and no loop over blocks: for other engines
     uses: tuple[tuple[str, ...], ...] = ()  # the results that are computed, each time others
     in_place: bool = False  # may blocks be written into the whole that they are of?
+    keywords: bool = True  # for how long the chunks of recurrences are
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +82,26 @@ def find_plan(
     system: System, sizes: Mapping[str, int], request: Request, *, regimes: bool = False
 ) -> Plan:
     """The fastest plan that the search meets, and the `regimes` of sizes in which others are."""
-    search = _Search(sizes, request)
     formula = system
-    system, loops = open_recurrences(formula)
-    if loops and request.elements is not None:
-        raise refuse(
-            "not-yet",
-            "a plan with a recurrence cannot keep to a memory yet",
-            help="build it without one",
-        )
+    chunks = chunk_values(turn_upward(formula), sizes, keywords=request.keywords)
+    system, loops = open_recurrences(
+        chunks.system, chunks.views, chunks.lengths, keywords=request.keywords
+    )
+    search = _Search({**sizes, **chunks.lengths}, request)
     prepared, notes = search.prepare(system)
     start = search.measure(Form(system, prepared, notes))
     best = search.try_layouts(search.try_orders(search.try_rules(start)))
     plan = replace(best.plan, is_matmul=request.is_matmul)
     if loops:
-        return close_recurrences(plan, formula, loops)
-    if not request.is_matmul:
+        lengths = {name: (chunks.indices[name], n) for name, n in chunks.lengths.items()}
+        plan = replace(plan, sizes=dict(sizes), lengths=lengths)
+        plan = close_recurrences(plan, formula, loops)
+    elif not request.is_matmul:
         plan = tile(plan, request.machine, request.elements)
     if request.elements is not None:
         check_memory(plan, request.elements)
-    return replace(plan, regimes=search.find_regimes(plan, start)) if regimes else plan
+    is_open = regimes and not loops
+    return replace(plan, regimes=search.find_regimes(plan, start)) if is_open else plan
 
 
 @dataclass

@@ -1,0 +1,328 @@
+"""A linear recurrence whose values are only summed up: its sums in chunks, without the values.
+
+    S[t,i,j] = a[t] * S[t - 1,i,j] + k[t,i] * v[t,j]          S is nowhere else than in
+    o[t,j] = sum[i](q[t,i] * S[t,i,j])                        sums of products with it
+
+With t = n*C + c, and D[n,c,s] the product of a from behind n*C + s to n*C + c, P from n*C on:
+
+    E[n,i,j] = P[n,C - 1] * E[n - 1,i,j] + sum[s](D[n,C - 1,s] * k[n,s,i] * v[n,s,j])
+    o[n,c,j] = sum[i](q[n,c,i] * P[n,c] * E[n - 1,i,j])
+             + sum[s,i](q[n,c,i] * D[n,c,s] * k[n,s,i] * v[n,s,j])
+
+D and P are recurrences of their own, over c: nothing is divided, so all stays finite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import prod
+from typing import TYPE_CHECKING
+
+from derive.analysis.affine import simplify_place
+from derive.ir.nodes import (
+    MINUS_ONE,
+    ONE,
+    TRUE,
+    ZERO,
+    Access,
+    Add,
+    Call,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Mul,
+    Number,
+    Reduce,
+    Size,
+    System,
+    Tensor,
+    Where,
+)
+from derive.ir.polynomial import Polynomial, evaluate_extent
+from derive.ir.recurrences import find_groups, find_recurrence
+from derive.ir.walk import (
+    find_all_indices,
+    find_children,
+    find_free,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
+from derive.plan.scans import find_indices_of, find_slope, multiply, strip_starts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from derive.ir.recurrences import Recurrence
+
+LENGTHS = (64, 32, 16)  # of a chunk: the longest whose products are smaller than the values
+SMALLER = 2  # times
+
+
+@dataclass
+class Chunks:
+    """A system without such values, and the equations in it that cut a tensor, or join chunks."""
+
+    system: System
+    views: dict[Equation, int] = field(default_factory=dict)  # and the place of the index
+    lengths: dict[str, int] = field(default_factory=dict)  # keywords and what they are if not given
+    indices: dict[str, Index] = field(default_factory=dict)  # and which places they are of
+
+
+def chunk_values(system: System, sizes: Mapping[str, int], *, keywords: bool = True) -> Chunks:
+    """The system with the sums of such values in chunks, where that is smaller at the sizes.
+
+    How long a chunk is can be told by keywords, or else stands in the code.
+    """
+    made = Chunks(system)
+    for group in find_groups(system):
+        recurrence = find_recurrence(group)
+        if recurrence is not None and len(group) == 1:
+            _Chunker(made, recurrence, sizes, keywords=keywords).chunk()
+    return made
+
+
+class _Chunker:
+    """One recurrence of a system: its values are S, its index is t, a place is c of a chunk n."""
+
+    def __init__(
+        self, made: Chunks, recurrence: Recurrence, sizes: Mapping[str, int], *, keywords: bool
+    ) -> None:
+        system = made.system
+        self.made, self.recurrence, self.sizes, self.keywords = made, recurrence, sizes, keywords
+        self.target = recurrence.equations[0].target
+        self.index = recurrence.index
+        self.axis = recurrence.find_axis(self.target.tensor)
+        last = Polynomial.of(self.index.extent) - Polynomial.of(1) - Polynomial.of(self.index)
+        self.back: dict[Expr, Expr] = {self.index: last.to_expr()}
+        flipped = substitute(self.target, self.back)
+        self.flip = next((e for e in system.equations if e.value is flipped), None)
+        self.read = self.target.tensor if self.flip is None else self.flip.target.tensor
+        self.state = tuple(i for i in find_indices_of(self.target) if i is not self.index)
+        self.names = {entry.name for entry in (*system.inputs, *system.sizes)} | {*sizes}
+        self.names |= {equation.target.tensor.name for equation in system.equations}
+        self.names |= {index.name for index in find_all_indices(system)}
+        self.before: list[Equation] = []  # what the chunks are made of
+        self.cut: dict[Tensor, Tensor] = {}
+        self.made_of: dict[Expr, Access] = {}
+
+    def name(self, wanted: str) -> str:
+        """The name, or one like it that nothing has."""
+        numbered = (wanted, *(f"{wanted}_{k}" for k in range(2, len(self.names) + 3)))
+        found = next(name for name in numbered if name not in self.names)
+        self.names.add(found)
+        return found
+
+    def chunk(self) -> None:
+        """Put the sums in chunks into the system, and leave the values out."""
+        system, tensor = self.made.system, self.target.tensor
+        sums = self.find_sums(system)
+        told = strip_starts(self.recurrence)
+        if not sums or told is None or (tensor, 1) not in told[1]:
+            return
+        stripped = replace(self.recurrence.equations[0], value=told[0][0])
+        parts = find_slope(stripped.value, replace(self.recurrence, equations=(stripped,)))
+        length = None if parts is None else self.find_length(*parts)
+        if parts is None or length is None:
+            return
+        slope, added = parts
+        self.begin = told[1][tensor, 1]
+        t = self.index
+        self.length: Expr = Number(Fraction(length))
+        if self.keywords:
+            word = self.name(f"{t.name}_chunk")
+            self.length = Size(word)
+            self.made.lengths[word] = length
+            self.made.indices[word] = t
+        last = (Polynomial.of(t.extent) - Polynomial.of(1)).to_expr()
+        count = Add((Call("floordiv", (last, self.length)), ONE))
+        self.n = Index(self.name("n"), count)
+        self.c, self.s = (Index(self.name(word), self.length) for word in "cs")
+        self.make_states(slope, added)
+        new: dict[Expr, Expr] = {}
+        equations = []
+        for equation in system.equations:
+            if equation in (self.recurrence.equations[0], self.flip):
+                continue
+            for part in walk(equation.value):
+                if isinstance(part, Reduce) and part in sums and part not in new:
+                    new[part] = self.make_sum(part, added, equation.target.places)
+            value = rewrite_bottom_up(equation.value, lambda part: new.get(part, part))
+            if value is not equation.value:
+                equations += self.before
+                self.before = []
+            equations.append(Equation(equation.target, value))
+        self.made.system = replace(system, equations=tuple(equations), written=())
+
+    def find_sums(self, system: System) -> list[Reduce]:
+        """The sums of products with a value; none where one is read in another way."""
+        tensor = self.read
+        found: dict[Reduce, None] = {}
+        if tensor in system.results:
+            return []
+
+        def look(expr: Expr) -> int:
+            """How many reads there are, those in such sums aside."""
+            match expr:
+                case Access() if expr.tensor is tensor:
+                    return 1
+                case Reduce("sum", bound, condition, body) if condition is TRUE:
+                    factors = body.factors if isinstance(body, Mul) else (body,)
+                    reads = [f for f in factors if isinstance(f, Access) and f.tensor is tensor]
+                    if (
+                        len(reads) == 1
+                        and self.is_plain(reads[0])
+                        and {*reads[0].places} & {*bound}
+                    ):
+                        found[expr] = None
+                        return sum(look(each) for each in factors) - 1
+            return sum(map(look, find_children(expr)))
+
+        own = (self.recurrence.equations[0], self.flip)
+        others = [e for e in system.equations if e not in own]
+        together = {e for group in find_groups(system) for e in group if len(group) > 1}
+        if any(look(each.value) for each in others if each in together):
+            return []
+        if found:  # inside of other recurrences
+            return []
+        return [] if any(look(each.value) for each in others) else list(found)
+
+    def is_plain(self, read: Access) -> bool:
+        """Is it a read of one turn, over indices?"""
+        places = {*read.places}
+        plain = all(isinstance(place, Index) for place in places) and len(places) == len(
+            read.places
+        )
+        return plain and read.places[self.axis] is self.index
+
+    def find_length(self, slope: Expr, added: Expr) -> int | None:
+        """The longest chunk of which the products of two places are smaller than the values."""
+
+        def count(indices: Sequence[Expr]) -> int:
+            extents = (i.extent for i in indices if isinstance(i, Index))
+            return prod(evaluate_extent(extent, self.sizes) for extent in extents)
+
+        factors = added.factors if isinstance(added, Mul) else (added,)
+        if any({*self.state} <= {*find_free(factor)} for factor in factors):
+            return None
+        batch = [i for i in self.state if all(i in find_free(f) for f in factors)]
+        both = [i for i in self.state if i in batch or i in find_free(slope)]
+        room = count(self.state) // (SMALLER * max(1, count(both)))
+        return next((length for length in LENGTHS if length <= room), None)
+
+    def at(self, expr: Expr, place: Index) -> Expr:
+        """A product without S at a place of a chunk: its factors are cut in chunks."""
+        if isinstance(expr, Mul):
+            return multiply(*(self.at(factor, place) for factor in expr.factors))
+        if self.index not in find_free(expr):
+            return expr
+        read = (
+            expr
+            if isinstance(expr, Access) and _is_cut(expr, self.index)
+            else self.made_of.get(expr)
+        )
+        if read is None:
+            axes = find_free(expr)
+            name = self.name(f"{self.target.tensor.name}_in")
+            read = Access(Tensor(name, tuple(i.extent for i in axes)), axes)
+            self.made_of[expr] = read
+            self.before.append(Equation(read, expr))
+        tensor, axis = read.tensor, read.places.index(self.index)
+        if tensor not in self.cut:
+            lengths = (self.n.extent, self.length)
+            shape = (*tensor.shape[:axis], *lengths, *tensor.shape[axis + 1 :])
+            self.cut[tensor] = Tensor(self.name(f"{tensor.name}_chunks"), shape)
+            others = tuple(Index(f"{tensor.name}@{k}", n) for k, n in enumerate(tensor.shape))
+            made = (*others[:axis], self.n, self.c, *others[axis + 1 :])
+            whole = Add((Mul((self.length, self.n)), self.c))
+            source = Access(tensor, (*others[:axis], whole, *others[axis + 1 :]))
+            self.view(Equation(Access(self.cut[tensor], made), source), axis)
+        before, after = read.places[:axis], read.places[axis + 1 :]
+        return Access(self.cut[tensor], (*before, self.n, place, *after))
+
+    def view(self, equation: Equation, axis: int) -> None:
+        self.before.append(equation)
+        self.made.views[equation] = axis
+
+    def make_states(self, slope: Expr, added: Expr) -> None:
+        """The equations of D, P and E."""
+        name, n, c, s = self.target.tensor.name, self.n, self.c, self.s
+        later = Compare(">", c, s)
+        self.decay: Expr = Where(Compare(">=", c, s), ONE, ZERO)
+        self.kept: Expr = ONE
+        if slope is not ONE:
+            own = tuple(i for i in self.state if i in find_free(slope))
+            lead = (n,) if self.index in find_free(slope) else ()
+            here = self.at(slope, c)
+            previous: dict[Expr, Expr] = {c: Add((c, MINUS_ONE))}
+            self.decay = self.make(f"{name}_decay", (*lead, c, s, *own))
+            self.kept = self.make(f"{name}_kept", (*lead, c, *own))
+            one_back, kept_back = (substitute(e, previous) for e in (self.decay, self.kept))
+            same = Where(Compare("==", c, s), ONE, ZERO)
+            decayed = Where(later, multiply(here, one_back), ZERO)
+            self.define(self.decay, Add((decayed, same)))
+            first = Where(Compare("<", previous[c], ZERO), ONE, kept_back)
+            self.define(self.kept, multiply(here, first))
+        ends = self.make(f"{name}_ends", (n, *self.state))
+        back = Add((n, MINUS_ONE))
+        self.start = Where(Compare("<", back, ZERO), self.begin, substitute(ends, {n: back}))
+        at_end: dict[Expr, Expr] = {c: Add((self.length, MINUS_ONE))}
+        kept, decay = (substitute(each, at_end) for each in (self.kept, self.decay))
+        if slope is ONE:
+            decay = ONE
+        new = Reduce("sum", (s,), TRUE, multiply(decay, self.at(added, s)))
+        self.define(ends, Add((multiply(kept, self.start), new)))
+        if self.begin is ZERO:  # zeros in front, and no choice
+            self.start = Where(Compare(">=", n, ONE), substitute(ends, {n: back}), ZERO)
+
+    def make(self, name: str, axes: tuple[Index, ...]) -> Access:
+        return Access(Tensor(self.name(name), tuple(i.extent for i in axes)), axes)
+
+    def define(self, target: Expr, value: Expr) -> None:
+        assert isinstance(target, Access)
+        self.before.append(Equation(target, value))
+
+    def make_sum(self, whole: Reduce, added: Expr, order: Sequence[Expr]) -> Access:
+        """A sum over values of S, in chunks, and joined again."""
+        body = whole.body
+        if self.flip is not None:
+            body = rewrite_bottom_up(substitute(body, self.back), simplify_place)
+        factors = body.factors if isinstance(body, Mul) else (body,)
+        (read,) = (f for f in factors if isinstance(f, Access) and f.tensor is self.read)
+        rest = self.at(multiply(*(f for f in factors if f is not read)), self.c)
+        places = [p for k, p in enumerate(read.places) if k != self.axis]
+        new: dict[Expr, Expr] = dict(zip(self.state, places, strict=True))
+        kept, start, decay, here = (
+            substitute(each, new)
+            for each in (self.kept, self.start, self.decay, self.at(added, self.s))
+        )
+        carried = Reduce("sum", whole.bound, TRUE, multiply(rest, kept, start))
+        own = Reduce("sum", (self.s, *whole.bound), TRUE, multiply(rest, decay, here))
+        free = find_free(whole)
+        axes: list[Index] = [i for i in order if isinstance(i, Index) and i in free]
+        axes += [i for i in free if i not in axes]
+        axis = axes.index(self.index)
+        others: tuple[Index, ...] = (*axes[:axis], self.n, self.c, *axes[axis + 1 :])
+        name = self.target.tensor.name
+        made = self.make(f"{name}_sum_chunks", others)
+        self.define(made, Add((carried, own)))
+        joined = self.make(f"{name}_sum", tuple(axes))
+        places_of: dict[Expr, Expr] = {
+            self.n: Call("floordiv", (self.index, self.length)),
+            self.c: Call("mod", (self.index, self.length)),
+        }
+        self.view(Equation(joined, substitute(made, places_of)), axis)
+        if self.flip is None:
+            return joined
+        return Access(joined.tensor, tuple(substitute(place, self.back) for place in axes))
+
+
+def _is_cut(read: Access, index: Index) -> bool:
+    """Does a tensor of real numbers have the index at one place, and nowhere else?"""
+    return (
+        read.tensor.kind == "real"
+        and read.places.count(index) == 1
+        and not any(index in find_free(place) for place in read.places if place is not index)
+    )
