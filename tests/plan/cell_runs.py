@@ -1,5 +1,6 @@
 """Formulas with cells, and runs of their functions beside the same without: values, gradients."""
 
+import re
 import warnings
 from functools import cache
 from pathlib import Path
@@ -56,8 +57,9 @@ def list_sizes(text):
     names = find_sizes(to_system(parse(text)))
     usual = {name: 3 + place for place, name in enumerate(names)}
     sizes = [usual, *({**usual, name: few} for name in names for few in (0, 1))]
-    if "seg[" in text:  # an entry needs a segment
-        sizes = [each | ({} if each["G"] else {"N": 0}) for each in sizes]
+    for shape, below in re.findall(r"int \w+\[([^]]*)\] < (\w+)", text):  # an entry needs a value
+        rows = dict.fromkeys(shape.split(", "), 0)
+        sizes = [each | ({} if each[below] else rows) for each in sizes]
     return sizes
 
 

@@ -253,7 +253,45 @@ def _distances(one: Any, other: Any, power: Any = 2.0, _: Any = None) -> Any:
     return torch.linalg.vector_norm(one.unsqueeze(-2) - other.unsqueeze(-3), power, -1)
 
 
+def _split_bags(places: Any, offsets: Any) -> int:
+    """How many entries each bag has; bags of unlike length are not known."""
+    count = places.shape[0] // max(offsets.shape[0], 1)
+    if not bool((offsets == torch.arange(offsets.shape[0]) * count).all()):
+        raise NotModelledError("bags of unlike length")
+    return int(count)
+
+
+def _fill_bags(
+    table: Any, places: Any, offsets: Any, scale: bool = False, mode: int = 0, *rest: Any
+) -> Any:
+    """Torch's embedding_bag: the sum of each bag's rows, each times its weight, or the mean."""
+    count, weights = _split_bags(places, offsets), rest[1] if len(rest) > 1 else None
+    if scale or mode > 1:
+        raise NotModelledError("embedding_bag in this mode")
+    rows = table[places] if weights is None else table[places] * weights.unsqueeze(-1)
+    found = rows.unflatten(0, (offsets.shape[0], count)).sum(1)
+    return found / count if mode else found, places, offsets, offsets
+
+
+def _empty_bags(grad: Any, places: Any, offsets: Any, *rest: Any) -> Any:
+    """The gradient by the table of embedding_bag."""
+    size, _, mode, _, weights = rest[3:8]
+    count = _split_bags(places, offsets)
+    rows = grad.repeat_interleave(count, 0) / (count if mode else 1)
+    rows = rows if weights is None else rows * weights.unsqueeze(-1)
+    return torch.zeros(size, grad.shape[-1]).index_add(0, places, rows)
+
+
+def _weigh_bags(grad: Any, table: Any, places: Any, offsets: Any, *_: Any) -> Any:
+    """The gradient by the weights of embedding_bag."""
+    return (grad.repeat_interleave(_split_bags(places, offsets), 0) * table[places]).sum(-1)
+
+
 DEFINITIONS: dict[str, Definition] = {
+    "_embedding_bag": _fill_bags,
+    "_embedding_bag_forward_only": _fill_bags,
+    "_embedding_bag_backward": _empty_bags,
+    "_embedding_bag_per_sample_weights_backward": _weigh_bags,
     "_scaled_dot_product_flash_attention_for_cpu": _attend,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attend_backward,
     "convolution": _convolve,

@@ -158,7 +158,7 @@ def match_labels(op: Op, definitions: Definitions) -> Op | None:
                     order = (rows[0], index, *rows[1:])  # torch has the classes second
                     args = (arrange(strip(logits), order), arrange(labels, rows))
                     call = _make_call(Given(1), "" if end == "mean" else end)
-                    cell = Cell(call, args, arrange(op, made), made, scratch=(order,))
+                    cell = Cell(call, args, arrange(whole, made), made, scratch=(order,))
                     return arrange(cell, axes_of(op))
     return None
 

@@ -4,6 +4,8 @@ Only where the formula says that the numbers of segments are below the extent of
 them. index_add adds one by one, which half precision would round each time, and the sum of a
 product does not: there the sum stays.
 
+Rows of a table that integers name, summed over one of their two indices, are its embedding_bag.
+
 log sum_{j <= i} exp(x_j) is its logcumsumexp, and from i on the same of what is read backwards.
 
 sum_d q_id (sum_{j <= i} k_jd v_je) takes chunks of places: within one the scores of its own places,
@@ -36,11 +38,13 @@ from derive.plan.ops import (
     Operand,
     Reduction,
     Source,
+    Take,
     TorchCall,
     Triangle,
     align,
     arrange,
     axes_of,
+    is_integral,
 )
 from derive.plan.steps import free_name
 
@@ -231,7 +235,59 @@ def _write_product(
     return arrange(Cell(call, args, whole, axes, (), wide, LATER, scratch), order)
 
 
+BAG = "torch.nn.functional.embedding_bag"
+LACKS = "it has no second and no forward derivatives; what --no-cells builds has them"
+
+
+def match_bag(op: Op, definitions: Definitions) -> Op | None:
+    """The sum or the mean of rows of a table, those that the integers of each bag name."""
+    weights: Op | None = None
+    match op:
+        case Reduction("sum" | "mean" as mode, arg, (index,)):
+            rows = strip(definitions.open(strip(arg)))
+        case Einsum((one, other), axes) if len(axes) == 2:
+            mode, pair = "sum", [strip(definitions.open(strip(each))) for each in (one, other)]
+            pair.sort(key=lambda each: isinstance(each, Take))
+            weights, rows = pair
+        case _:
+            return None
+    if not isinstance(rows, Take) or rows.places != (0,) or len(axes_of(rows.arg)) != 2:
+        return None
+    places, table = strip(rows.by[0]), rows.arg
+    column = axes_of(table)[1]
+    if not isinstance(places, Source) or len(set(places.axes)) != 2 or is_integral(table):
+        return None
+    if weights is not None:
+        summed = [i for i in axes_of(rows) if i not in axes_of(op)]
+        if len(summed) != 1 or set(axes_of(weights)) != set(places.axes) or is_integral(weights):
+            return None
+        (index,) = summed
+    if index not in places.axes or column in places.axes:
+        return None
+    (bag,) = (i for i in places.axes if i is not index)
+    inner, made = (bag, index), (bag, column)
+    if set(axes_of(op)) != set(made):
+        return None
+    args = [arrange(places, inner), table]
+    keywords: list[tuple[str, Operand]] = [("mode", mode)]
+    if weights is not None:
+        args.append(arrange(weights, inner))
+        keywords.append(("per_sample_weights", Given(2)))
+    call = TorchCall(BAG, (Given(0), Given(1)), tuple(keywords))
+    note, filled = f"{BAG}: {LACKS}", (index,) if mode == "mean" else ()
+    bare = Reduction(mode, rows, (index,)) if weights is None else Einsum((weights, rows), made)
+    cell = Cell(call, tuple(args), arrange(bare, made), made, note=note, filled=filled)
+    return arrange(cell, axes_of(op))
+
+
 CELLS = (
+    CellRule(
+        call=BAG,
+        computes="E[V, D]; int t[B, K] < V\ny[b,d] = sum[k](E[t[b,k],d])",
+        refuses="E[V, D]; int t[B, K] < V\ny[b,d] = max[k](E[t[b,k],d])",
+        match=match_bag,
+        lacks=LACKS,
+    ),
     CellRule(
         call=RUNNING,
         computes="q, k[N, D]; v[N, E]\nz[i,e] = sum[d](q[i,d] * cumsum[i](k[i,d] * v[i,e]))",
