@@ -274,7 +274,7 @@ def match_bag(op: Op, definitions: Definitions) -> Op | None:
         args.append(arrange(weights, inner))
         keywords.append(("per_sample_weights", Given(2)))
     call = TorchCall(BAG, (Given(0), Given(1)), tuple(keywords))
-    note, filled = f"{BAG}: {LACKS}", (index,) if mode == "mean" else ()
+    note, filled = f"{BAG}: {LACKS}", (index,)  # torch takes no bags without entries
     bare = Reduction(mode, rows, (index,)) if weights is None else Einsum((weights, rows), made)
     cell = Cell(call, tuple(args), arrange(bare, made), made, note=note, filled=filled)
     return arrange(cell, axes_of(op))
