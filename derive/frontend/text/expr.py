@@ -6,6 +6,14 @@
     access    = tensor[number, ...]
     call      = function(number, ...) | where(condition, number, number)
               | word[index, ..., condition](number)
+              | det[rows, columns](number) | logdet, inverse, cholesky of the same form
+              | solve[rows, columns](number, number)
+
+The number after the bracket is the entry of a square matrix in a row and a column. `inverse[i, j]`
+is the entry of the inverse in row i and column j, so sum[j](A[i, j] * Y[j, k]) = [i == k] of
+Y[i, j] = inverse[i, j](A[i, j]); `cholesky[i, j]` that of the lower triangle. Both keep their two
+indices, `det` and `logdet` bind them. `solve[i, j](A[i, j], b[i])` is the x[j] of
+sum[j](A[i, j] * x[j]) = b[i], `solve[i, j](A[i, j], b[j])` the same x numbered by i.
 
 Laws: a function of the user's is read anew at each call with its parameters standing for what was
 given; an index bound inside the scope of the same index is refused; what is not said above is no
