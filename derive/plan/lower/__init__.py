@@ -42,6 +42,7 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.ir.walk import find_free, map_children, substitute, walk
+from derive.plan.lower.calls import fold_call
 from derive.plan.lower.condition import fill, lower_choice, lower_condition, lower_index
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.number import is_steady, is_wide, lower_number
@@ -178,6 +179,8 @@ def lower_inside(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
 
 def lower_node(expr: Expr, context: Context, order: tuple[Index, ...]) -> Op:
     """One node, by its kind."""
+    if isinstance(expr, (Pow, Call, Where)):
+        expr = fold_call(expr) or expr
     match expr:
         case Access():
             return lower_access(expr, context, order)

@@ -38,6 +38,7 @@ from derive.ir.nodes import (
 )
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, walk
+from derive.plan.lower.calls import fold_parts
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 
 def lower_sum(terms: Sequence[Expr], context: Context, order: tuple[Index, ...]) -> Op:
     """The terms added up from left to right; a term that is not negative goes first."""
+    terms = fold_parts(tuple(terms), is_sum=True)
     numbers = [t for t in terms if is_number(t)]
     signed = [split_sign(t) for t in terms if not is_number(t)]
     signed.sort(key=lambda pair: pair[0])
@@ -156,7 +158,7 @@ def lower_product(
 ) -> Op:
     """One operation for the sum of a product; contractions before the last are steps."""
     product = Product(condition=condition)
-    for factor in factors:
+    for factor in fold_parts(tuple(factors), is_sum=False):
         sort_factor(factor, product)
     if not bound and product.condition is TRUE:
         scaled = push_number(product, context)

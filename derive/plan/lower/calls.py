@@ -1,0 +1,220 @@
+"""Functions of torch's that a formula spells out: x / (1 + exp(-x)) is silu(x).
+
+Of each sum, product, choice or power the parts that are made of one argument alone are compared
+with every smooth function that the table defines by others, up to a factor and a number added:
+first at a few points, then by the normal forms of both, so that nothing is taken for what it is
+not. What is not smooth is left: its slope at an edge would be another one.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from fractions import Fraction
+from functools import lru_cache
+from operator import eq, ge, gt, le, lt, ne
+from typing import TYPE_CHECKING
+
+from derive.ir.definitions import unfold
+from derive.ir.functions import FUNCTIONS, find_call
+from derive.ir.nodes import (
+    MINUS_ONE,
+    Access,
+    Add,
+    Along,
+    Call,
+    Compare,
+    Equation,
+    Expr,
+    Index,
+    Mul,
+    Number,
+    Pow,
+    Reduce,
+    Size,
+    System,
+    Tensor,
+    Where,
+)
+from derive.ir.walk import find_children, rewrite_bottom_up
+from derive.plan.ops import is_integer, is_number
+from derive.prove import prove
+from derive.rewrite.recipes import exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SIZE = Size("@n")
+_INDEX = Index("@i", _SIZE)
+_ARGUMENT = Access(Tensor("@x", (_SIZE,)), (_INDEX,))
+_RESULT = Access(Tensor("@y", (_SIZE,)), (_INDEX,))
+_POINTS = (-3.1, -1.7, -0.6, -0.2, 0.3, 0.9, 1.4, 2.3)
+_NEAR = 1e-9  # by which two functions may differ at a point that the normal forms then tell apart
+_COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
+_LARGEST = 8  # of the numerators and denominators that scale a function, or are added
+_NAMES = tuple(
+    row.name
+    for row in FUNCTIONS.values()
+    if row.is_smooth and row.definition and len(row.tensors) == 1 and find_call(row.name)
+)
+
+
+@lru_cache(maxsize=1 << 12)
+def fold_parts(parts: tuple[Expr, ...], *, is_sum: bool) -> tuple[Expr, ...]:
+    """The terms of a sum, or the factors of a product, with such functions in place of some."""
+    atoms = dict.fromkeys(atom for part in parts for atom in _find_atoms(part))
+    if not any(isinstance(atom, Call) for atom in atoms):
+        return parts
+    arguments = dict.fromkeys(a.arguments[0] if isinstance(a, Call) else a for a in atoms)
+    for argument in arguments:
+        own = [part for part in parts if _is_of(exchange(part, argument, _ARGUMENT))]
+        if not own or all(isinstance(part, Number) for part in own) or is_integer(argument):
+            continue
+        whole = own[0] if len(own) == 1 else (Add if is_sum else Mul)(tuple(own))
+        found = _find_call(exchange(whole, argument, _ARGUMENT))
+        if found is not None:
+            kind = Add if is_sum else Mul
+            found = exchange(found, _ARGUMENT, argument)
+            rest = (part for part in parts if part not in own)
+            return (*rest, *(find_children(found) if isinstance(found, kind) else (found,)))
+    return parts
+
+
+def fold_call(expr: Expr) -> Expr | None:
+    """The function that a power, a call or a choice is, if it is one that is spelt out."""
+    found = fold_parts((expr,), is_sum=False)
+    if found[0] is expr:
+        return None
+    return found[0] if len(found) == 1 else Mul(found)
+
+
+def _find_atoms(expr: Expr) -> Iterator[Expr]:
+    """The functions of one argument in it, and the values that it is made of."""
+    match expr:
+        case Access() | Reduce() | Along():
+            yield expr
+        case Call(_, (argument,)):
+            yield expr
+            yield from _find_atoms(argument)
+        case Add() | Mul() | Pow() | Where() | Compare() | Call():
+            for part in find_children(expr):
+                yield from _find_atoms(part)
+
+
+def _is_of(expr: Expr) -> bool:
+    """Is it made of numbers and the argument alone?"""
+    match expr:
+        case Number():
+            return True
+        case Add() | Mul() | Pow() | Where() | Compare() | Call():
+            return all(map(_is_of, find_children(expr)))
+        case _:
+            return expr is _ARGUMENT
+
+
+@lru_cache(maxsize=1 << 12)
+def _find_call(expr: Expr) -> Expr | None:
+    """The function of the argument, scaled and with a number added, in fewer operations."""
+    values = _evaluate_all(expr)
+    if values is None or len({*values}) < len(_POINTS) // 2:
+        return None
+    least, expr = _count(expr), _turn_edges(expr)
+    found: list[tuple[int, Expr]] = []
+    for name in _NAMES:
+        for argument in (_ARGUMENT, Mul((MINUS_ONE, _ARGUMENT))):
+            call = Call(name, (argument,))
+            fit = _fit(values, _evaluate_all(call))
+            if fit is not None:
+                scale, more = fit
+                scaled = call if scale == 1 else Mul((Number(scale), call))
+                whole = Add((scaled, Number(more))) if more else scaled
+                found.append((_count(whole), whole))
+    found.sort(key=lambda each: each[0])
+    return next((w for n, w in found if n < least and _is_proved(expr, w)), None)
+
+
+def _count(expr: Expr) -> int:
+    """How many operations it takes; a sign is none where it can be a difference."""
+    own = isinstance(expr, (Add, Mul, Pow, Call, Where, Compare)) and not is_number(expr)
+    return own + sum(map(_count, find_children(expr))) if expr is not _ARGUMENT else 0
+
+
+def _fit(
+    values: tuple[float, ...], others: tuple[float, ...] | None
+) -> tuple[Fraction, Fraction] | None:
+    """The small numbers by which one function is a multiple of another, and what is added."""
+    if others is None:
+        return None
+    low, high = others.index(min(others)), others.index(max(others))
+    scale = (values[high] - values[low]) / (others[high] - others[low])
+    found = []
+    for number in (scale, values[low] - scale * others[low]):
+        near = Fraction(number).limit_denominator(_LARGEST)
+        if abs(near.numerator) > _LARGEST:
+            return None
+        found.append(near)
+    scale, more = map(float, found)
+    pairs = zip(values, others, strict=True)
+    if not scale or any(abs(a - scale * b - more) > _NEAR * (1 + abs(a)) for a, b in pairs):
+        return None
+    return found[0], found[1]
+
+
+def _evaluate_all(expr: Expr) -> tuple[float, ...] | None:
+    try:
+        return tuple(_evaluate(expr, at) for at in _POINTS)
+    except (ValueError, ZeroDivisionError, OverflowError, TypeError, AttributeError):
+        return None
+
+
+def _evaluate(expr: Expr, at: float) -> float:
+    """The value for a number in place of the argument."""
+    match expr:
+        case Number(value):
+            return float(value)
+        case Access():
+            return at
+        case Add(parts):
+            return math.fsum(_evaluate(part, at) for part in parts)
+        case Mul(parts):
+            return math.prod(_evaluate(part, at) for part in parts)
+        case Pow(base, exponent):
+            return math.pow(_evaluate(base, at), _evaluate(exponent, at))
+        case Where(Compare(relation, left, right), then, other):
+            holds = _COMPARED[relation](_evaluate(left, at), _evaluate(right, at))
+            return _evaluate(then if holds else other, at)
+        case Call("pi", ()):
+            return math.pi
+        case Call("max" | "min" | "abs" as name, parts):
+            return float(getattr(builtins, name)(*(_evaluate(part, at) for part in parts)))
+        case Call():
+            opened = unfold(expr)
+            if opened is not None:
+                return _evaluate(opened, at)
+            return float(getattr(math, expr.function)(_evaluate(expr.arguments[0], at)))
+    raise TypeError(f"{type(expr).__name__} has no number")
+
+
+def _turn_edges(expr: Expr) -> Expr:
+    """Choices by x > a, where both sides meet at a: on which side a itself lies is no matter."""
+
+    def turn(here: Expr) -> Expr:
+        match here:
+            case Where(Compare("<" | ">=" as relation, left, Number(edge)), then, other) if (
+                left is _ARGUMENT
+                and abs(_evaluate(then, float(edge)) - _evaluate(other, float(edge))) < _NEAR
+            ):
+                sides = (other, then) if relation == "<" else (then, other)
+                return Where(Compare(">", left, Number(edge)), *sides)
+        return here
+
+    return rewrite_bottom_up(expr, turn)
+
+
+def _is_proved(one: Expr, other: Expr) -> bool:
+    """Have both one normal form?"""
+    ours, theirs = (
+        System("y", (_ARGUMENT.tensor,), (), (Equation(_RESULT, each),), (_RESULT.tensor,))
+        for each in (one, other)
+    )
+    return prove(ours, theirs) is not None
