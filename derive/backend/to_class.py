@@ -24,6 +24,7 @@ from derive.backend.to_module import (
     write_shape,
 )
 from derive.backend.to_torch import to_python
+from derive.errors import refuse
 from derive.ir.nodes import Access, Add, Index, Mul, Number, Pow, Reduce, ScalarInput, Size, Tensor
 from derive.ir.walk import find_accesses, find_children, find_free, find_sizes, substitute, walk
 from derive.notation.formula import FILE_WORDS
@@ -101,6 +102,12 @@ def to_class(
     validate = name_validate(plan)
     keywords = [f"{block}: int | None = None" for block in blocks]
     keywords += [f"{validate}: bool = False"] if validate else []
+    if name in {*blocks, validate}:
+        raise refuse(
+            "module-name",
+            f"{name} is the name of a keyword of its own function",
+            help="give the function another one, --name",
+        )
     passed += [f"{size.name}=self.{size.name}" for size in system.sizes]
     passed += [f"{word}={word}" for word in (*blocks, *([validate] if validate else []))]
     made = ["self", *(_declare(n, "int", numbers[n]) for n in numbers if n not in entries), "*"]

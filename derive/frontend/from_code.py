@@ -239,10 +239,10 @@ def _list_tensors(module: Any) -> Iterator[tuple[str, Any]]:
 def _list_held(module: Any, names: Mapping[str, str]) -> Iterator[Held]:
     """What is in the state dict of a module, and what else it has; `names` are in the formula."""
     kept, parameters = module.state_dict(), dict(module.named_parameters(remove_duplicate=False))
-    shared: dict[int, str] = {}
-    for dotted, value in (*parameters.items(), *module.named_buffers()):
-        name = names.get(dotted) or shared.get(id(value), "")
-        shared[id(value)] = name
+    every = {**parameters, **dict(module.named_buffers())}
+    read = [(every[dotted], name) for dotted, name in names.items()]
+    for dotted, value in every.items():  # one tensor may have several names there
+        name = next((name for other, name in read if other is value), "")
         shape, dtype = tuple(map(int, value.shape)), ""
         if not value.is_floating_point():
             dtype = str(value.dtype).removeprefix("torch.")

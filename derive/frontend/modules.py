@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from derive.errors import refuse, suggest
 from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
-from derive.ir.nodes import ScalarInput, Size, Tensor
+from derive.ir.nodes import Size, Tensor
 from derive.ir.text import to_declaration, to_lines
 from derive.ir.walk import find_all_indices, find_sizes
 from derive.notation.formula import Held
@@ -196,13 +196,14 @@ def _check(system: System, held: list[Held]) -> None:
         entry = entries.get(each.name)
         if isinstance(entry, Tensor) and entry.kind != "real" and not each.is_buffer:
             raise refuse("module-kind", f"{each.name} holds no real numbers, and is no parameter")
-    sizes = [size.name for size in system.sizes]
     words = {*own, "self", "device", "dtype", "nn"}
-    shapes = [e.shape for n, e in entries.items() if isinstance(e, Tensor) and n in used.values()]
-    sizes += [part.name for shape in shapes for part in shape if isinstance(part, Size)]
-    names = {*sizes, *(n for n, e in entries.items() if isinstance(e, ScalarInput))}
-    free = {n for n in entries if n not in used.values()}
-    for name in sorted((names & words) | (free & {"self", system.name}) | (names & set(used))):
+    owners = {dotted.partition(".")[0] for dotted in used}
+    for name in dict.fromkeys((*find_sizes(system), *entries)):
+        if name in used.values():
+            continue
+        is_given = isinstance(entries.get(name), Tensor)
+        if name not in {"self", system.name} if is_given else name not in words | owners:
+            continue
         raise refuse(
             "module-name",
             f"{name} is a name that its module needs for something else",

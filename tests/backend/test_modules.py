@@ -152,6 +152,21 @@ def test_a_module_is_made_as_torch_makes_its_layers():
     assert all(each.grad is not None for each in made.parameters())
 
 
+ODD = [
+    ("sizes[B, N]; kind[N]; y[b,n] = sizes[b,n] * kind[n]", "kind"),
+    ("x[B, N]; scalar tau; scalar eps = 1e-5; y[b,n] = x[b,n] * tau + eps", "tau, layer.eps=eps"),
+    ("x[B, N]; w[N] > 0; y[b,n] = x[b,n] * log(w[n])", "w"),
+    ("int t[B] < V; E[V, D]; y[b,d] = E[t[b],d]", True),
+    ("x[B, L]; w[K]; index t < L - K + 1; y[b,t] = sum[k](x[b,t + k] * w[k])", True),
+    ("a, x[B, T]; w[T]; h0[B]\nh[b,-1] = h0[b]\nh[b,t] = a[b,t]*h[b,t - 1] + x[b,t]*w[t]", "w"),
+]
+
+
+@pytest.mark.parametrize(("text", "asked"), ODD)
+def test_any_formula_may_be_a_module(text, asked):
+    build(text, module=asked).judge(2)
+
+
 REFUSED = [
     ("mean_squared_error", True, "module-which"),
     ("relative_attention", "W_x", "module-unknown"),
@@ -162,6 +177,9 @@ REFUSED = [
     ("relative_attention", "a=W_Q, a=W_K", "module-name"),
     ("masked_attention", "mask", "module-kind"),
     ("relative_attention", "P[H, D, D]; Z[h,d,e] = P[h,d,e]", "module-unknown"),
+    ("self[B, N]; w[N]; y[b,n] = self[b,n] * w[n]", "w", "module-name"),
+    ("x[B, dtype]; w[dtype]; y[b,n] = x[b,n] * w[n]", "w", "module-name"),
+    ("x[B, N]; scalar half = 1; w[N]; y[b,n] = half * x[b,n] * w[n]", "w", "module-name"),
 ]
 
 

@@ -7,7 +7,7 @@ those of KernelBench do. The numbers are made small: large ones of the construct
 that ratios stay, those of inputs alone to distinct primes, which tell the extents that are one
 size. Each module is lifted, its formula's text read back and built, and the function that this
 gives is compared with the module in float64: at the module's own sizes, and at others where its
-tensors can have them.
+tensors can have them. The module that its formula gives back takes its state and is it.
 """
 
 import ast
@@ -15,6 +15,7 @@ import sys
 import warnings
 from collections import Counter
 from contextlib import suppress
+from copy import deepcopy
 from math import gcd
 from pathlib import Path
 
@@ -156,6 +157,17 @@ def draw(system, model, names, fixed, seed):
     return None
 
 
+def give_back(model, formula, given):
+    """How the module that a formula gives back differs from the one that it is from, in words."""
+    made = build(formula, module=True).module(dtype=torch.float64)
+    made.load_state_dict(model.state_dict())
+    with suppress(RuntimeError), torch.no_grad():
+        wanted = deepcopy(model)(*given)  # a statistic may change
+        if not torch.allclose(made(*given).double(), wanted.double(), 1e-9, 1e-9):
+            return "the module that comes back gives other values"
+    return ""
+
+
 def judge(path):
     """How one program fares: a word, what was refused or where it is wrong, and the formula."""
     for distinct in (True, False):
@@ -182,7 +194,7 @@ def judge(path):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             formula = from_torch(model, declared, name="formula")
-        own = formula.parameters
+        own, lifted = formula.parameters, formula
         text = "\n".join(to_lines(to_system(formula)))
         stage = "read"
         formula = parse(text, "formula", empty_row=formula.empty_row)
@@ -191,6 +203,9 @@ def judge(path):
             return "wrong", "the text that is read back is another", text
         stage = "build"
         built = build(formula)
+        stage = "give back"
+        if said := give_back(model, lifted, given):
+            return "wrong", said, text
     except DeriveError as error:
         return f"refused at {stage}", f"{error.diagnostic.code}: {error.diagnostic.says}", text
     except Exception as error:
