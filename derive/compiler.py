@@ -227,6 +227,9 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
         header = Header(formula.title, formula.source, origin, command)
         write = partial(to_class, name=system.name, header=header, held=formula.held or ())
         if backward:
+            if shard:
+                says = "a sharded function has no backward of its own: autograd knows its moves"
+                raise refuse("backward-shard", says, help="leave out one of the two options")
             if dispatch:
                 says = "a file with a backward of its own has one order of contraction"
                 raise refuse("backward-dispatch", says, help="leave out one of the two options")

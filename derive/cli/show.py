@@ -405,6 +405,7 @@ def _to_shards_data(built: Built) -> list[Data]:
 
 def _print_shards(built: Built) -> None:
     """The table of what it costs to cut each index, at the sizes of the plan."""
+    from derive.plan.shards import RANKS
 
     def say(sent: Sequence[Data]) -> str:
         lines = (f"{each['collective']} {each['tensor']}: {each['elements']}" for each in sent)
@@ -422,7 +423,7 @@ def _print_shards(built: Built) -> None:
     print_table(heads, rows, "bytes", prose=heads[2:5])
     at = say_at(built.plan.sizes)
     print_text("elements that each rank hands to collectives; bytes are those of float32")
-    print_text(f"at {at} over 2 ranks, all real arguments needing gradients")
+    print_text(f"at {at} over {RANKS} ranks, all real arguments needing gradients")
 
 
 def _find_system(found: Found) -> System:

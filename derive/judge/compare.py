@@ -408,7 +408,7 @@ def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
 
 
 @contextmanager
-def _in_float64() -> Iterator[None]:
+def in_float64() -> Iterator[None]:
     """float64 for a formula of integers alone, whose function has torch's default dtype."""
     import torch
 
@@ -438,7 +438,7 @@ def _judge_call(
 ) -> tuple[float, str]:
     """How far off a call with clones of the inputs is at worst, its first difference in words."""
     try:
-        with warnings.catch_warnings(), _in_float64():
+        with warnings.catch_warnings(), in_float64():
             warnings.simplefilter("ignore")  # a variance of one entry is nan, and torch warns
             found = function(**_spell(function, given))
     except Exception as error:  # whatever it raises is its judgement

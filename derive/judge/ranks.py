@@ -12,14 +12,16 @@ from itertools import product
 from math import inf
 from threading import Barrier, BrokenBarrierError, Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
+from warnings import catch_warnings, simplefilter
 
-from derive.ir.nodes import Size
+from derive.ir.nodes import ScalarInput, Size
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge.compare import (
     Judgement,
     compare_values,
     copy_values,
+    in_float64,
     load_function,
     raise_unless_agrees,
 )
@@ -164,7 +166,11 @@ def judge_ranks(
             continue
         judged.append(fitting)
         axes = {axis: ranks for _, axis in shares}
-        off, where, _ = run_ranks(source, name, system, axes, fitting, number)
+        inputs = draw_inputs(system, fitting, number)
+        if number:  # numbers are given as tensors, too, and differentiated
+            kinds = {e.name: e for e in system.inputs if isinstance(e, ScalarInput)}
+            inputs |= {key: _to_tensor(inputs[key]) for key in kinds}
+        off, where, _ = run_ranks(source, name, system, axes, inputs)
         worst = max(worst, off)
         if where:
             at = ", ".join(f"{size}={extent}" for size, extent in fitting.items())
@@ -229,11 +235,12 @@ class _Run:
         """All that one rank does."""
         try:
             mesh = _Mesh(self.world, place, self.forward[place])
-            given, _ = _ask_gradients(self.inputs)
+            given, leaves = _ask_gradients(self.inputs)
             made = self.module[f"{self.name}_sharded"](**given, mesh=mesh)
             made = list(made) if isinstance(made, tuple) else [made]
             self.found[place] = [each.detach() for each in made]
             ahead = len(self.forward[place].sent)
+            self.leaves[place] = leaves | self.leaves[place]
             seeds = [
                 self.share(seed, key, mesh)
                 for seed, key in zip(self.seeds, self.results, strict=True)
@@ -277,7 +284,11 @@ class _Run:
         """The whole tensor; in words where ranks that should have the same do not."""
         import torch
 
-        cut, axes, parts = self.module["PLACEMENTS"][key], list(self.world.axes), dict(shares)
+        cut, axes, parts = (
+            self.module["PLACEMENTS"].get(key, {}),
+            list(self.world.axes),
+            dict(shares),
+        )
         for number, axis in reversed(list(enumerate(axes))):
             joined: dict[tuple[int, ...], Any] = {}
             for place in dict.fromkeys(place[:number] for place in parts):
@@ -292,24 +303,26 @@ class _Run:
         return parts[()], ""
 
 
-def run_ranks(  # noqa: PLR0913, PLR0917 - the file, the sizes, and how many ranks
+def run_ranks(
     source: str,
     name: str,
     system: System,
     axes: Mapping[str, int],
-    sizes: Mapping[str, int],
-    seed: int,
+    inputs: Mapping[str, Any],
 ) -> tuple[float, str, tuple[Record, Record]]:
     """How far off the ranks are, the first difference, and what rank 0 sent, there and back."""
     import torch
 
-    inputs = draw_inputs(system, sizes, seed)
     given, leaves = _ask_gradients(inputs)
-    made = load_function(source, name)(**given)
+    with in_float64(), catch_warnings():
+        simplefilter("ignore")  # a variance of one entry is nan, and torch warns
+        made = load_function(source, name)(**given)
     made = list(made) if isinstance(made, tuple) else [made]
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(1)
     seeds = [torch.randn(e.shape, dtype=torch.float64, generator=generator) for e in made]
     pulled = dict(zip(leaves, _pull(made, list(leaves.values()), seeds), strict=True))
+    if not all(bool(each.isfinite().all()) for each in made):
+        pulled = {}  # where there is no value, a gradient says nothing
     world = _World(axes)
     module: dict[str, Any] = {"__name__": f"derive_ranks_{name}"}
     exec(compile(source, f"<{name}.py>", "exec"), module)  # our own generated text
@@ -318,13 +331,21 @@ def run_ranks(  # noqa: PLR0913, PLR0917 - the file, the sizes, and how many ran
     for place in world.places:
         run.leaves[place], run.forward[place], run.backward[place] = {}, Record(), Record()
     threads = [Thread(target=run.work, args=(place,), daemon=True) for place in world.places]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with in_float64(), catch_warnings():
+        simplefilter("ignore")
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     off, where = run.compare([each.detach() for each in made], pulled)
     first = world.places[0]
     return off, where, (run.forward[first], run.backward[first])
+
+
+def _to_tensor(number: float) -> Any:
+    import torch
+
+    return torch.tensor(number, dtype=torch.float64)
 
 
 def _ask_gradients(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

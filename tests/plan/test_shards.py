@@ -8,9 +8,10 @@ from strategies import formulas
 
 import derive
 from derive.frontend.system import to_system
+from derive.ir.nodes import Size
 from derive.ir.text import to_text
 from derive.judge.ranks import WORLDS, fit_sizes, judge_ranks, run_ranks
-from derive.judge.samples import choose_sizes
+from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.shards import find_sharding, list_shardings
 
 
@@ -92,6 +93,16 @@ def test_what_a_cut_costs_and_that_it_is_right(text, cuts, forward, backward):
     judge(built)
 
 
+def test_a_number_that_is_a_tensor_is_differentiated():
+    text = "x[N]; scalar a\ny = a * sum[n](x[n] * a)\nz[n] = a * x[n] + y\nreturn z"
+    derive.build(text, shard={"n": "dp"}).judge()
+    source = derive.build(text, shard={"n": "dp"}).source
+    wrong = source.replace("_Copy.apply(a, dp) if torch.is_tensor(a) else a", "a")
+    assert wrong != source
+    with pytest.raises(derive.DeriveError, match="gate-failed"):
+        judge_ranks(wrong, "formula", to_system(derive.parse(text)), ((Size("N"), "dp"),))
+
+
 @pytest.mark.parametrize(("text", "cuts", "code"), REFUSED)
 def test_what_cannot_be_cut_is_refused(text, cuts, code):
     with pytest.raises(derive.DeriveError) as refused:
@@ -108,7 +119,9 @@ def judge(built):
         if sizes is None:
             continue
         axes = {axis: ranks for _, axis in built.shares}
-        _, where, sent = run_ranks(built.source, built.name, system, axes, sizes, number)
+        _, where, sent = run_ranks(
+            built.source, built.name, system, axes, draw_inputs(system, sizes, number)
+        )
         assert not where, (sharding.cuts, sizes)
         for said, record in zip((sharding.forward, sharding.backward), sent, strict=True):
             wanted = [(t.collective, built.plan.at_sizes(t.elements, sizes | axes)) for t in said]
