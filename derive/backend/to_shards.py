@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from derive.backend.lines import INDENT, fit_assignment, fit_call, fit_signature, wrap_text
 from derive.backend.to_checks import CHECK, list_arguments, write_sizes
-from derive.backend.to_module import OUTER, More, order_inputs, sign, write_body
+from derive.backend.to_module import OUTER, More, order_inputs, sign, write_argument, write_body
 from derive.backend.to_torch import to_python
-from derive.ir.nodes import Scalar, ScalarInput, Tensor
+from derive.errors import refuse
+from derive.ir.nodes import Scalar, Tensor
 from derive.ir.text import to_text
 
 if TYPE_CHECKING:
@@ -31,12 +32,14 @@ IMPORTS = (
     "from torch.distributed.device_mesh import DeviceMesh",
     "from torch.distributed.tensor import DTensor, Placement, Replicate, Shard",
 )
+WORDS = {*re.findall(r"\w+$", "\n".join(IMPORTS), re.MULTILINE), "placements", "PLACEMENTS"}
+WORDS |= {"DTensor", "Placement", "Replicate", "FunctionCtx"}
 CALLS = {  # of each kind of move
     "copy": "_Copy.apply({0}, {1})",
     "add": "_Add.apply({0}, {1})",
-    "largest": "_reduce({0}, dist.ReduceOp.MAX, {1})",
-    "max": "_Extreme.apply({0}, dist.ReduceOp.MAX, {1})",
-    "min": "_Extreme.apply({0}, dist.ReduceOp.MIN, {1})",
+    "largest": '_reduce({0}, "MAX", {1})',
+    "max": '_Extreme.apply({0}, "MAX", {1})',
+    "min": '_Extreme.apply({0}, "MIN", {1})',
     "gather": "_Gather.apply({0}, {2}, {1})",
     "collect": "_Collect.apply({0}, {2}, {1})",
     "split": "_Split.apply({0}, {2}, {1})",
@@ -88,7 +91,7 @@ FUNCTIONS = {
     @staticmethod
     def forward(ctx: FunctionCtx, tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
         ctx.group = group
-        return _reduce(tensor, dist.ReduceOp.SUM, group)
+        return _reduce(tensor, "SUM", group)
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
@@ -99,7 +102,7 @@ FUNCTIONS = {
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, tensor: Tensor, operation: dist.ReduceOp, group: dist.ProcessGroup
+        ctx: FunctionCtx, tensor: Tensor, operation: str, group: dist.ProcessGroup
     ) -> Tensor:
         ctx.group = group
         found = _reduce(tensor, operation, group)
@@ -109,7 +112,7 @@ FUNCTIONS = {
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
         (is_it,) = ctx.saved_tensors
-        share = is_it / _reduce(is_it.to(gradient.dtype), dist.ReduceOp.SUM, ctx.group)
+        share = is_it / _reduce(is_it.to(gradient.dtype), "SUM", ctx.group)
         return _Copy.apply(gradient, ctx.group) * share, None, None
 ''',
     "_Gather": '''class _Gather(torch.autograd.Function):
@@ -172,10 +175,10 @@ FUNCTIONS = {
     return torch.cat(shares, dim)
 ''',
     "_reduce": '''\
-def _reduce(tensor: Tensor, operation: dist.ReduceOp, group: dist.ProcessGroup) -> Tensor:
+def _reduce(tensor: Tensor, operation: str, group: dist.ProcessGroup) -> Tensor:
     """The sum, or the largest or smallest, of all ranks' tensors; it has no gradient."""
     made = tensor.detach().clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(made, operation, group)
+    dist.all_reduce(made, getattr(dist.ReduceOp, operation), group)
     return made
 ''',
 }
@@ -186,6 +189,12 @@ def to_shards(sharding: Sharding, plans: Sequence[Plan | None], name: str) -> Mo
 
     A stage without a plan of its own is the plain function.
     """
+    if name in WORDS:
+        raise refuse(
+            "formula-name",
+            f"a formula cannot be named {name}, which the sharded file uses itself",
+            help=f"call it {name}_",
+        )
     body = _write_stages(sharding, plans, name)
     text = "\n".join(body)
     parts = [_write_placements(sharding, name), _write_sharded(sharding, name, body)]
@@ -233,12 +242,17 @@ def write_count(count: Polynomial) -> str:
 
 def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
     """The function over the ranks of a mesh."""
-    system = sharding.system
-    keywords = [f"{s.name}: int" + (f" = {s.default}" if s.default else "") for s in system.sizes]
-    given = [_sign_argument(entry) for entry in order_inputs(system)]
+    system, mesh = sharding.system, sharding.mesh
+    keywords = [
+        f"{s.name}: int" + (f" = {s.default}" if s.default is not None else "")
+        for s in system.sizes
+    ]
+    given = [write_argument(entry) for entry in order_inputs(system)]
     many = len(system.results) > 1
     returns = f"tuple[{', '.join(['DTensor'] * len(system.results))}]" if many else "DTensor"
-    head = fit_signature(f"{name}_sharded", [*given, "*", *keywords, "mesh: DeviceMesh"], returns)
+    head = fit_signature(
+        f"{name}_sharded", [*given, "*", *keywords, f"{mesh}: DeviceMesh"], returns
+    )
     cuts = ", ".join(f"{index} over {axis}" for index, axis in sharding.cuts)
     sentences = [
         f"The same over the ranks of a mesh: {cuts} is cut.",
@@ -263,27 +277,20 @@ def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
     shares = []
     for share, (extent, axis) in sharding.shares.items():
         written = to_text(extent).replace(" * ", "*")
-        call = f'_share("{written}", {to_python(extent)}, mesh, "{axis}")'
+        call = f'_share("{written}", {to_python(extent)}, {mesh}, "{axis}")'
         is_used = re.search(rf"\b{share}\b", text) is not None
         shares += fit_assignment(share, call) if is_used else [call]
     needed = "\n".join([*shares, text])
     lines += write_sizes(system, lambda size: re.search(rf"\b{size}\b", needed) is not None)
     lines += shares
-    lines += [f'{tensor} = _take({tensor}, "{tensor}", mesh)' for tensor in tensors]
+    lines += [f'{tensor} = _take({tensor}, "{tensor}", {mesh})' for tensor in tensors]
     axes = dict.fromkeys(axis for _, axis in sharding.shares.values())
     groups = [axis for axis in axes if re.search(rf"\b{axis}\b", text)]
-    lines += [f'{axis} = mesh.get_group("{axis}")' for axis in groups]
-    results = [f'_give({tensor}, "{tensor}", mesh)' for tensor in sharding.returned]
+    lines += [f'{axis} = {mesh}.get_group("{axis}")' for axis in groups]
+    results = [f'_give({tensor}, "{tensor}", {mesh})' for tensor in sharding.returned]
     lines += [*body, *fit_assignment("", ", ".join(results))]
     inner = "\n".join(f"{INDENT}{line}" for line in lines)
     return f"{head}\n{doc}\n{inner}\n"
-
-
-def _sign_argument(entry: Tensor | ScalarInput) -> str:
-    if isinstance(entry, Tensor):
-        return f"{entry.name}: Tensor"
-    default = f" = {to_python(entry.default)}" if entry.default is not None else ""
-    return f"{entry.name}: float | Tensor{default}"
 
 
 def _write_stages(sharding: Sharding, plans: Sequence[Plan | None], name: str) -> list[str]:

@@ -262,7 +262,7 @@ def _pull_back(
             leaf = to_field(fields[0].tower, leaf) if fields else leaf
         own[name] = leaf.detach().requires_grad_()
     own |= {name: value for name, value in pull.numbers.items() if name not in own}
-    results = function(**_spell(function, own))
+    results = function(**spell(function, own))
     results = results if isinstance(results, tuple) else (results,)
     pairs = [
         (result, torch.as_tensor(values[seed], dtype=result.dtype))
@@ -306,7 +306,7 @@ def _judge_fields(
     values = {name: _to_eighths(value) for name, value in draw_inputs(system, sizes, 0).items()}
 
     def run(variant: Mapping[str, int], given: Mapping[str, Any]) -> tuple[Any, ...]:
-        found = function(**_spell(function, given), **variant)
+        found = function(**spell(function, given), **variant)
         return found if isinstance(found, tuple) else (found,)
 
     calls = [partial(run, variant) for variant in variants]
@@ -440,7 +440,7 @@ def _judge_call(
     try:
         with warnings.catch_warnings(), in_float64():
             warnings.simplefilter("ignore")  # a variance of one entry is nan, and torch warns
-            found = function(**_spell(function, given))
+            found = function(**spell(function, given))
     except Exception as error:  # whatever it raises is its judgement
         return inf, f"the call raises {_say(error)}"
     for name, value in inputs.items():
@@ -460,7 +460,7 @@ def _judge_call(
     return worst, ""
 
 
-def _spell(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def spell(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments under the names the function has for them: `lambda` is taken as `lambda_`."""
     known = signature(function).parameters
     return {

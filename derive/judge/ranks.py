@@ -8,6 +8,7 @@ and so are the gradients. What is handed to the collectives is recorded.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from inspect import signature
 from itertools import product
 from math import inf
 from threading import Barrier, BrokenBarrierError, Lock, Thread
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from warnings import catch_warnings, simplefilter
 
 from derive.ir.nodes import ScalarInput, Size
-from derive.ir.polynomial import evaluate_extent
+from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import walk
 from derive.judge.compare import (
     Judgement,
@@ -24,11 +25,12 @@ from derive.judge.compare import (
     in_float64,
     load_function,
     raise_unless_agrees,
+    spell,
 )
 from derive.judge.samples import choose_sizes, draw_inputs, is_possible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from derive.ir.nodes import Expr, System
 
@@ -159,24 +161,33 @@ def judge_ranks(
     """The judgement of a file's sharded function, if any; DeriveError where it does not agree."""
     judged: list[Mapping[str, int]] = []
     worst = 0.0
-    for number, sizes in enumerate(choose_sizes(system, count=count) if shares else ()):
-        ranks = WORLDS[number % len(WORLDS)]
-        fitting = fit_sizes(system, sizes, shares, ranks)
-        if fitting is None:
-            continue
-        judged.append(fitting)
-        axes = {axis: ranks for _, axis in shares}
-        inputs = draw_inputs(system, fitting, number)
-        if number:  # numbers are given as tensors, too, and differentiated
-            kinds = {e.name: e for e in system.inputs if isinstance(e, ScalarInput)}
-            inputs |= {key: _to_tensor(inputs[key]) for key in kinds}
+    for axes, sizes, inputs in draw_worlds(system, shares, count) if shares else ():
+        judged.append(sizes)
+        if len(judged) > 1:  # numbers are given as tensors, too, and differentiated
+            numbers = [e.name for e in system.inputs if isinstance(e, ScalarInput)]
+            inputs = {**inputs, **{key: _to_tensor(inputs[key]) for key in numbers}}  # noqa: PLW2901
         off, where, _ = run_ranks(source, name, system, axes, inputs)
         worst = max(worst, off)
         if where:
-            at = ", ".join(f"{size}={extent}" for size, extent in fitting.items())
+            at = ", ".join(f"{word}={number}" for word, number in {**sizes, **axes}.items())
             judgement = Judgement(False, tuple(judged), worst, f"{where}, at {at}")
-            raise_unless_agrees(judgement, f"{name}_sharded over {ranks} ranks")
+            raise_unless_agrees(judgement, f"{name}_sharded")
     return Judgement(True, tuple(judged), worst)
+
+
+def draw_worlds(
+    system: System, shares: Shares, count: int = 2
+) -> Iterator[tuple[dict[str, int], dict[str, int], dict[str, Any]]]:
+    """The ranks of each dimension, sizes that these have equal shares of, and inputs."""
+    told = [Polynomial.of(extent).constant for extent, _ in shares]
+    numbers = [int(number) for number in told if number is not None]
+    for number, sizes in enumerate(choose_sizes(system, count=count)):
+        for ranks in (*WORLDS[number % 2 :], *WORLDS[: number % 2], *numbers, 1):
+            found = fit_sizes(system, sizes, shares, ranks)
+            if found is not None:
+                axes = {axis: ranks for _, axis in shares}
+                yield axes, found, draw_inputs(system, found, number)
+                break
 
 
 def fit_sizes(
@@ -236,7 +247,9 @@ class _Run:
         try:
             mesh = _Mesh(self.world, place, self.forward[place])
             given, leaves = _ask_gradients(self.inputs)
-            made = self.module[f"{self.name}_sharded"](**given, mesh=mesh)
+            function = self.module[f"{self.name}_sharded"]
+            *_, keyword = signature(function).parameters
+            made = function(**spell(function, given), **{keyword: mesh})
             made = list(made) if isinstance(made, tuple) else [made]
             self.found[place] = [each.detach() for each in made]
             ahead = len(self.forward[place].sent)
@@ -316,7 +329,8 @@ def run_ranks(
     given, leaves = _ask_gradients(inputs)
     with in_float64(), catch_warnings():
         simplefilter("ignore")  # a variance of one entry is nan, and torch warns
-        made = load_function(source, name)(**given)
+        function = load_function(source, name)
+        made = function(**spell(function, given))
     made = list(made) if isinstance(made, tuple) else [made]
     generator = torch.Generator().manual_seed(1)
     seeds = [torch.randn(e.shape, dtype=torch.float64, generator=generator) for e in made]

@@ -10,8 +10,7 @@ import derive
 from derive.frontend.system import to_system
 from derive.ir.nodes import Size
 from derive.ir.text import to_text
-from derive.judge.ranks import WORLDS, fit_sizes, judge_ranks, run_ranks
-from derive.judge.samples import choose_sizes, draw_inputs
+from derive.judge.ranks import draw_worlds, judge_ranks, run_ranks
 from derive.plan.shards import find_sharding, list_shardings
 
 
@@ -113,15 +112,8 @@ def test_what_cannot_be_cut_is_refused(text, cuts, code):
 def judge(built):
     """The ranks give what one call gives, and send what was said."""
     system, sharding = built.system, built.sharding
-    for number, ranks in enumerate(WORLDS):
-        drawn = choose_sizes(system, count=2)[number]
-        sizes = fit_sizes(system, drawn, built.shares, ranks)
-        if sizes is None:
-            continue
-        axes = {axis: ranks for _, axis in built.shares}
-        _, where, sent = run_ranks(
-            built.source, built.name, system, axes, draw_inputs(system, sizes, number)
-        )
+    for axes, sizes, inputs in draw_worlds(system, built.shares):
+        _, where, sent = run_ranks(built.source, built.name, system, axes, inputs)
         assert not where, (sharding.cuts, sizes)
         for said, record in zip((sharding.forward, sharding.backward), sent, strict=True):
             wanted = [(t.collective, built.plan.at_sizes(t.elements, sizes | axes)) for t in said]
@@ -138,6 +130,11 @@ def test_a_wrong_sharded_function_is_not_written():
     assert alone != built.source
     with pytest.raises(derive.DeriveError, match="gate-failed"):
         judge_ranks(alone, built.name, built.system, built.shares)
+
+
+def test_names_of_the_file_may_stand_in_a_formula():
+    text = "mesh, dist[N, M]\ny[n] = max[m](mesh[n,m] + dist[n,m])"
+    judge(derive.build(text, shard={"m": "dp"}))
 
 
 def test_every_rank_knows_where_a_result_is_cut():

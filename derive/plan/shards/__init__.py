@@ -107,6 +107,7 @@ class Sharding:
 
     system: System
     cuts: tuple[tuple[str, str], ...]  # the index, and the dimension of the mesh
+    mesh: str  # what it is called, beside the formula's names
     places: Mapping[str, Mapping[str, int]]  # of each argument and result: by dimension, its place
     stages: tuple[Stage, ...]
     shares: Mapping[str, tuple[Expr, str]]  # the size of a share: of what, over which dimension
@@ -207,6 +208,7 @@ def _assemble(opened: Opener, mover: Mover) -> Sharding:
     return Sharding(
         system,
         tuple((name, axis) for name, axis in opened.cuts.items() if name in active),
+        opened.mesh,
         {
             name: {axis: place for axis, (place, _) in mover.layouts[name].items()}
             for name in (*given, *(tensor.name for tensor in system.results))

@@ -81,7 +81,8 @@ class Opener:
         self.taken = {entry.name for entry in entries} | {*find_sizes(self.system)}
         self.taken |= {e.target.tensor.name for e in self.system.equations}
         self.taken |= {index.name for index in find_all_indices(self.system)}
-        self.taken |= {*self.cuts.values(), "mesh"}
+        self.taken |= {*self.cuts.values()}
+        self.mesh = self.name_free("mesh")
         self.axes: dict[str, list[str]] = {}
         for name, axis in self.cuts.items():
             self.axes.setdefault(axis, []).append(name)
