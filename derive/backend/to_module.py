@@ -457,9 +457,6 @@ def _choose_block(tile: Tile) -> list[str]:
     ]
 
 
-__all__ = ["Header", "to_module"]
-
-
 def to_module(
     plan: Plan,
     name: str,

@@ -282,7 +282,7 @@ def _call_layer(
 
     given = {**sizes, **values}
     numbers = {name: given[name] for name in layer.numbers}
-    made = kind(**_spell(kind, numbers), dtype=torch.float64)
+    made = kind(**spell(kind, numbers), dtype=torch.float64)
     own = {dotted: torch.as_tensor(values[name]) for dotted, name in layer.held.items()}
     there = {**dict(made.named_parameters(remove_duplicate=False)), **dict(made.named_buffers())}
     for dotted, value in own.items():
@@ -290,7 +290,7 @@ def _call_layer(
             raise ValueError(f"{dotted} has shape {list(there[dotted].shape)}")
     inside = {*numbers, *layer.held.values()}
     rest = {name: value for name, value in values.items() if name not in inside}
-    return torch.func.functional_call(made, own, (), _spell(made.forward, rest))
+    return torch.func.functional_call(made, own, (), spell(made.forward, rest))
 
 
 def _judge_fields(
