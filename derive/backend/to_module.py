@@ -692,6 +692,7 @@ def order_inputs(system: System) -> list[Tensor | ScalarInput]:
 
 
 def write_argument(entry: Tensor | ScalarInput) -> str:
+    """An argument with its type, and its default if it has one."""
     if isinstance(entry, Tensor):
         return f"{entry.name}: Tensor"
     default = f" = {to_python(entry.default)}" if entry.default is not None else ""
