@@ -174,6 +174,7 @@ def write_header(system: System, name: str, header: Header, gradients: Sequence[
 
 
 def to_sentence(text: str) -> str:
+    """The text with a full stop."""
     return text if text.endswith(".") else f"{text}."
 
 
@@ -254,6 +255,7 @@ def pad_rows(rows: Sequence[Row]) -> list[str]:
 
 
 def write_shape(tensor: Tensor) -> str:
+    """Its extents in brackets."""
     return to_declaration(Tensor("", tensor.shape)) if tensor.shape else "[]"
 
 
@@ -458,12 +460,7 @@ def _choose_block(tile: Tile) -> list[str]:
 
 
 def to_module(
-    plan: Plan,
-    name: str,
-    header: Header,
-    *,
-    dispatch: bool = False,
-    more: More | None = None,
+    plan: Plan, name: str, header: Header, *, dispatch: bool = False, more: More | None = None
 ) -> str:
     """The text of the file; the same plan and header give the same bytes.
 
