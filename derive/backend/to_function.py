@@ -22,6 +22,7 @@ from derive.backend.to_checks import (
     list_arguments,
     name_validate,
     write_check,
+    write_helpers,
     write_ranges,
     write_sizes,
 )
@@ -35,7 +36,6 @@ from derive.backend.to_module import (
     write_body,
     write_docstring,
     write_header,
-    write_helpers,
 )
 from derive.backend.to_torch import to_python
 from derive.ir.nodes import ScalarInput, Tensor

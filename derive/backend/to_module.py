@@ -26,9 +26,10 @@ from derive.backend.to_checks import (
     name_validate,
     show_access,
     write_check,
+    write_helpers,
     write_ranges,
 )
-from derive.backend.to_torch import ATOM, RECUR, Printer, to_python
+from derive.backend.to_torch import ATOM, Printer, to_python
 from derive.ir.nodes import (
     Along,
     Call,
@@ -43,19 +44,15 @@ from derive.ir.nodes import (
 )
 from derive.ir.text import to_declaration, to_lines, to_text
 from derive.ir.walk import walk
-from derive.plan.cells.segments import RUNNING
 from derive.plan.cost import Storage, find_copies
 from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.meaning import to_step_equation
 from derive.plan.ops import (
     VIEWS,
-    Cell,
     Fill,
     Num,
     NumTensor,
-    Recur,
     Source,
-    TorchCall,
     axes_of,
     find_reads,
     walk_ops,
@@ -88,49 +85,6 @@ REASONS = {  # of a start that is not what one expects
     "lowest": "# not -inf: a block of nothing but -inf has weights of 0 then, not nan",
     "empty": "# 0 / 1 where there is nothing to sum",
 }
-
-
-_RECUR = '''def {name}(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int) -> Tensor:
-    """The values of h = a*h + x at each place along dim, a negative one.
-
-    Chunks of places run side by side: from 0, for what each ends with; then, as that tells what
-    each begins with, from there.
-    """
-    chunk, whole = max(chunk, 2), 0
-    found = h.unsqueeze(dim).narrow(dim, 0, 0)
-    if x.shape[dim] > chunk:
-        count = x.shape[dim] // chunk
-        parts = (p.narrow(dim, 0, count * chunk).unflatten(dim, (count, chunk)) for p in (a, x))
-        turns = list(zip(*(part.unbind(dim) for part in parts), strict=True))
-        factor, end = turns[0]
-        for a_t, x_t in turns[1:]:
-            factor, end = a_t * factor, torch.addcmul(x_t, a_t, end)
-        ends = {name}(factor, end, h, dim, chunk)
-        {whole}
-    if whole:
-        start = torch.cat([h.unsqueeze(dim), ends.narrow(dim, 0, count - 1)], dim)
-        each = [start := torch.addcmul(x_t, a_t, start) for a_t, x_t in turns]
-        found = torch.stack(each, dim).flatten(dim - 1, dim)
-        h = found.select(dim, -1)
-    rest = (part.narrow(dim, whole, x.shape[dim] - whole).unbind(dim) for part in (a, x))
-    last = [h := torch.addcmul(x_t, a_t, h) for a_t, x_t in zip(*rest, strict=True)]
-    return torch.cat([found, torch.stack(last, dim)], dim) if last else found
-'''
-_SO_FAR = '''def {name}(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: int) -> Tensor:
-    """The sum of (q_i . k_j) v_j over the places j up to i plus the diagonal, by chunks."""
-    places, dtype = q.shape[-2], q.dtype
-    count = -(-places // chunk) or 1
-    more = (0, 0, 0, count * chunk - places)
-    q, k, v = (x.to(torch.promote_types(dtype, torch.float32)) for x in (q, k, v))
-    q, k, v = (torch.nn.functional.pad(x, more).unflatten(-2, (count, chunk)) for x in (q, k, v))
-    total = (k.mT @ v).cumsum(-3).narrow(-3, 0, count - 1)
-    before = torch.nn.functional.pad(total, (0, 0, 0, 0, 1, 0))
-    found = (q @ k.mT).tril(diagonal) @ v + q @ before
-    return found.flatten(-3, -2).narrow(-2, 0, places).to(dtype)
-'''
-_WHOLE = "whole = count * chunk"
-_CHECKED = f"""# a product of factors may be too large where no value is
-        {_WHOLE} if ends.isfinite().all() else 0"""
 
 Row: TypeAlias = tuple[str, str, str, str]  # of the table of arguments
 
@@ -500,18 +454,6 @@ def to_module(
     head_text = "\n".join((write_header(system, name, header), *lines, ""))
     checks = [text for text in (check, RANGE_CHECK if ranges else "", *helpers) if text]
     return "\n\n".join([head_text, *functions, *more.texts, *checks])
-
-
-def write_helpers(plans: Sequence[Plan]) -> list[str]:
-    """The functions that linear recurrences and running sums of products call, if any do."""
-    steps = [step.op for plan in plans for step in plan.steps if isinstance(step.op, Recur)]
-    whole = _WHOLE if all(op.is_bounded for op in steps) else _CHECKED
-    found = [_RECUR.format(name=RECUR, whole=whole)] if steps else []
-    cells = (op for plan in plans for step in plan.steps for op in walk_ops(step.op))
-    calls = [cell.call for cell in cells if isinstance(cell, Cell)]
-    if any(isinstance(call, TorchCall) and call.function == RUNNING for call in calls):
-        found.append(_SO_FAR.format(name=RUNNING))
-    return found
 
 
 def _name_regime(name: str, regime: Regime) -> str:
