@@ -363,7 +363,7 @@ def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:
             "always-nan",
             f"every element of {name} is nan by its formula, so that nothing can be compared",
             facts=[f"at {', '.join(f'{k}={v}' for k, v in judgement.sizes[0].items())}"],
-            help="declare what the tensors may hold, x[N] > 0, or guard what has no value",
+            help="say what values are usual, x[N] > 0, scalar a = 0.5, or guard what has none",
         )
     if not judgement.agrees:
         raise refuse(
