@@ -1,4 +1,4 @@
-"""Formulas of papers and textbooks that no rule was made for: each is built, and judged by loops."""
+"""Formulas of papers and textbooks that no rule was made for: each is built and judged."""
 
 from pathlib import Path
 

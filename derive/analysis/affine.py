@@ -7,19 +7,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis import facts as known_facts
-from derive.analysis.facts import (
+from derive.analysis.facts import Facts, is_never_negative, is_positive
+from derive.ir.nodes import Add, Call, Expr, Index, Mul, Number, Pow, Size
+from derive.ir.pieces import to_text
+from derive.ir.polynomial import (
     NOTHING,
     ONE,
-    Facts,
+    Polynomial,
     divide_sizes,
     divide_wholly,
     find_divisors,
-    is_never_negative,
-    is_positive,
 )
-from derive.ir.nodes import Add, Call, Expr, Index, Mul, Number, Pow, Size
-from derive.ir.pieces import to_text
-from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, map_children, substitute
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """What is known of positions and extents: signs and ranges, with sizes as symbols >= 1.
 
-    is_never_negative(polynomial over sizes)        divide_sizes, divide_wholly: their quotients
+    is_never_negative(polynomial over sizes)        for all sizes
     find_range(expression over indices)             the least and the largest value
     is_nonnegative(polynomial over indices, facts)  under guards
     is_never_empty(indices, what is kept >= 0)      has a row an entry, whatever the others are?
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial, reduce
 from itertools import chain, combinations
-from math import floor, gcd, inf, lcm, prod
+from math import inf, lcm, prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.ir.nodes import (
@@ -48,7 +48,15 @@ from derive.ir.nodes import (
     Truth,
     Where,
 )
-from derive.ir.polynomial import Monomial, Polynomial
+from derive.ir.polynomial import (
+    NOTHING,
+    ONE,
+    Monomial,
+    Polynomial,
+    divide_sizes,
+    divide_wholly,
+    find_divisors,
+)
 from derive.ir.walk import find_free
 
 if TYPE_CHECKING:
@@ -56,11 +64,6 @@ if TYPE_CHECKING:
 
 
 Facts = tuple[Polynomial, ...]
-
-NOTHING = Polynomial({})
-ONE = Polynomial.of(1)
-_MOST_STEPS = 24  # of a division; one that takes more is left as it is
-_MOST_DIVISOR = 64  # numbers up to this one are tried as divisors
 
 
 def negate(value: Polynomial) -> Polynomial:
@@ -170,74 +173,6 @@ def _relax(value: Polynomial) -> list[Polynomial]:
                 smaller = split[1] + times * above
                 return [smaller, *_relax(smaller)]
     return []
-
-
-@lru_cache(maxsize=20000)
-def divide_sizes(value: Polynomial, under: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """The pair (q, r) with value = q * under + r, q whole, and r as small as is seen."""
-    if under.constant is not None:
-        number = under.constant
-        whole = {
-            monomial: Fraction(floor(each / number))
-            for monomial, each in value.terms.items()
-            if each.denominator == 1 and number > 0 and floor(each / number)
-        }
-        quotient = Polynomial(whole)
-        return quotient, value - quotient * under
-    lead = max(under.terms, key=_rank)
-    quotient, rest = NOTHING, value
-    for _ in range(_MOST_STEPS):
-        step = _find_step(rest, lead, under.terms[lead])
-        if step is None:
-            break
-        quotient, rest = quotient + step, rest - step * under
-    return quotient, rest
-
-
-def _rank(monomial: Monomial) -> tuple[int, str]:
-    return sum(power for _, power in monomial), repr(monomial)
-
-
-def _find_step(rest: Polynomial, lead: Monomial, scale: Fraction) -> Polynomial | None:
-    for monomial, number in sorted(rest.terms.items(), key=lambda term: _rank(term[0])):
-        times = floor(number / scale)
-        powers = dict(monomial)
-        for atom, power in lead:
-            powers[atom] = powers.get(atom, 0) - power
-        if number.denominator == 1 and times and min(powers.values(), default=0) >= 0:
-            left = Polynomial({monomial: Fraction(times)})
-            return left * Polynomial({tuple((atom, -power) for atom, power in lead): Fraction(1)})
-    return None
-
-
-def divide_wholly(value: Polynomial, under: Polynomial) -> Polynomial | None:
-    """Value / under where nothing is left over."""
-    quotient, rest = divide_sizes(value, under)
-    return None if rest.terms else quotient
-
-
-@lru_cache(maxsize=4000)
-def find_divisors(value: Polynomial) -> tuple[Polynomial, ...]:
-    """The divisors that are seen: numbers and sizes in every term, larger ones first, without 1."""
-    common = dict(next(iter(value.terms), ()))
-    number = 0
-    for monomial, each in value.terms.items():
-        powers = dict(monomial)
-        common = {atom: min(power, powers.get(atom, 0)) for atom, power in common.items()}
-        number = gcd(number, int(each)) if each.denominator == 1 else 1
-    found = [Polynomial.of(n) for n in range(1, min(number, _MOST_DIVISOR) + 1) if number % n == 0]
-    if number > _MOST_DIVISOR:
-        found.append(Polynomial.of(number))
-    for atom, power in common.items():
-        steps = [Polynomial({((atom, k),): Fraction(1)}) for k in range(1, power + 1)]
-        found = [one * other for one in found for other in [ONE, *steps]]
-    found = [each for each in found if each not in (ONE, value)]
-    return tuple(sorted(found, key=_weigh, reverse=True))
-
-
-def _weigh(value: Polynomial) -> tuple[int, Fraction, str]:
-    ((monomial, number),) = value.terms.items()
-    return sum(power for _, power in monomial), number, repr(monomial)
 
 
 Bound: TypeAlias = Polynomial | None
@@ -420,7 +355,7 @@ def _divide(over: Polynomial, under: Polynomial) -> Polynomial:
     whole, rest = NOTHING, NOTHING
     for monomial, number in over.terms.items():
         term = Polynomial({monomial: number})
-        times = divide_exactly(term, under)
+        times = divide_wholly(term, under)
         whole, rest = (whole, rest + term) if times is None else (whole + times, rest)
     return whole + _of(Call("floordiv", (rest.to_expr(), under.to_expr()))) if rest.terms else whole
 
@@ -567,23 +502,6 @@ def _divide_bound(bound: Bound, under: Polynomial, facts: Facts) -> Bound:
         if is_never_negative(left, facts) and is_never_negative(under - ONE - left, facts):
             return quotient + step
     return _of(Call("floordiv", (bound.to_expr(), under.to_expr())))
-
-
-def divide_exactly(value: Polynomial, under: Polynomial) -> Polynomial | None:
-    """Value / under where under is one monomial that is in every term of the value."""
-    if len(under.terms) != 1:
-        return None
-    ((divisor, scale),) = under.terms.items()
-    quotient = {}
-    for monomial, coefficient in value.terms.items():
-        powers = dict(monomial)
-        for atom, power in divisor:
-            powers[atom] = powers.get(atom, 0) - power
-        if min(powers.values(), default=0) < 0 or (coefficient / scale).denominator != 1:
-            return None
-        left = tuple((atom, power) for atom, power in powers.items() if power)
-        quotient[left] = coefficient / scale
-    return Polynomial(quotient)
 
 
 def _choose(bounds: Iterable[Bound], is_better: Callable[[Polynomial, Polynomial], bool]) -> Bound:

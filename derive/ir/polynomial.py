@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
+from math import floor, gcd
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.errors import refuse
@@ -220,3 +221,77 @@ def _to_product(monomial: Monomial, value: Fraction) -> Expr:
     for atom, power in monomial:
         factors.append(atom if power == 1 else Pow(atom, Number(Fraction(power))))
     return factors[0] if len(factors) == 1 else Mul(tuple(factors))
+
+
+NOTHING = Polynomial({})
+ONE = Polynomial.of(1)
+_MOST_STEPS = 24  # of a division; one that takes more is left as it is
+_MOST_DIVISOR = 64  # numbers up to this one are tried as divisors
+
+
+@lru_cache(maxsize=20000)
+def divide_sizes(value: Polynomial, under: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """The pair (q, r) with value = q * under + r, q whole, and r as small as is seen."""
+    if under.constant is not None:
+        number = under.constant
+        whole = {
+            monomial: Fraction(floor(each / number))
+            for monomial, each in value.terms.items()
+            if each.denominator == 1 and number > 0 and floor(each / number)
+        }
+        quotient = Polynomial(whole)
+        return quotient, value - quotient * under
+    lead = max(under.terms, key=_rank)
+    quotient, rest = NOTHING, value
+    for _ in range(_MOST_STEPS):
+        step = _find_step(rest, lead, under.terms[lead])
+        if step is None:
+            break
+        quotient, rest = quotient + step, rest - step * under
+    return quotient, rest
+
+
+def _rank(monomial: Monomial) -> tuple[int, str]:
+    return sum(power for _, power in monomial), repr(monomial)
+
+
+def _find_step(rest: Polynomial, lead: Monomial, scale: Fraction) -> Polynomial | None:
+    for monomial, number in sorted(rest.terms.items(), key=lambda term: _rank(term[0])):
+        times = floor(number / scale)
+        powers = dict(monomial)
+        for atom, power in lead:
+            powers[atom] = powers.get(atom, 0) - power
+        if number.denominator == 1 and times and min(powers.values(), default=0) >= 0:
+            left = Polynomial({monomial: Fraction(times)})
+            return left * Polynomial({tuple((atom, -power) for atom, power in lead): Fraction(1)})
+    return None
+
+
+def divide_wholly(value: Polynomial, under: Polynomial) -> Polynomial | None:
+    """Value / under where nothing is left over."""
+    quotient, rest = divide_sizes(value, under)
+    return None if rest.terms else quotient
+
+
+@lru_cache(maxsize=4000)
+def find_divisors(value: Polynomial) -> tuple[Polynomial, ...]:
+    """The divisors that are seen: numbers and sizes in every term, larger ones first, without 1."""
+    common = dict(next(iter(value.terms), ()))
+    number = 0
+    for monomial, each in value.terms.items():
+        powers = dict(monomial)
+        common = {atom: min(power, powers.get(atom, 0)) for atom, power in common.items()}
+        number = gcd(number, int(each)) if each.denominator == 1 else 1
+    found = [Polynomial.of(n) for n in range(1, min(number, _MOST_DIVISOR) + 1) if number % n == 0]
+    if number > _MOST_DIVISOR:
+        found.append(Polynomial.of(number))
+    for atom, power in common.items():
+        steps = [Polynomial({((atom, k),): Fraction(1)}) for k in range(1, power + 1)]
+        found = [one * other for one in found for other in [ONE, *steps]]
+    found = [each for each in found if each not in (ONE, value)]
+    return tuple(sorted(found, key=_weigh, reverse=True))
+
+
+def _weigh(value: Polynomial) -> tuple[int, Fraction, str]:
+    ((monomial, number),) = value.terms.items()
+    return sum(power for _, power in monomial), number, repr(monomial)

@@ -14,9 +14,9 @@ from math import floor, gcd
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, find_range, find_truth, is_never_empty, to_affine
-from derive.analysis.facts import ONE as UNIT
 from derive.analysis.facts import is_never_negative, is_positive, negate
 from derive.ir.nodes import Call, Index, Number, Scalar, Size
+from derive.ir.polynomial import ONE as UNIT
 from derive.ir.polynomial import Polynomial
 from derive.prove.terms import (
     Algebra,

@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine
-from derive.analysis.facts import ONE as UNIT
 from derive.ir.nodes import Expr, Index, System
+from derive.ir.polynomial import ONE as UNIT
 from derive.prove import functions, products
 from derive.prove.conditions import decide as decide_literal
 from derive.prove.conditions import is_above, is_nonnegative_atom

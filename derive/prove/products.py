@@ -12,8 +12,8 @@ from math import floor
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, put
-from derive.analysis.facts import ONE as UNIT
 from derive.ir.nodes import Number
+from derive.ir.polynomial import ONE as UNIT
 from derive.prove.conditions import (
     Cubes,
     compare,

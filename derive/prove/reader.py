@@ -13,7 +13,6 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, divide, modulo, to_affine
-from derive.analysis.facts import ONE as UNIT
 from derive.analysis.facts import is_integer
 from derive.ir.definitions import unfold
 from derive.ir.nodes import ONE as ONE_NODE
@@ -42,6 +41,7 @@ from derive.ir.nodes import (
     Truth,
     Where,
 )
+from derive.ir.polynomial import ONE as UNIT
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, split_guards, substitute, walk
 from derive.prove.conditions import (

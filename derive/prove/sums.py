@@ -9,16 +9,10 @@ from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, to_affine
-from derive.analysis.facts import (
-    NOTHING,
-    divide_wholly,
-    is_never_negative,
-    is_positive,
-    negate,
-)
-from derive.analysis.facts import ONE as UNIT
+from derive.analysis.facts import is_never_negative, is_positive, negate
 from derive.ir.nodes import Call, Expr, Index
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import NOTHING, Polynomial, divide_wholly
+from derive.ir.polynomial import ONE as UNIT
 from derive.ir.walk import walk
 from derive.prove.conditions import assume, compare, is_infinite, solve, unite
 from derive.prove.terms import (

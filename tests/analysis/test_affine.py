@@ -16,9 +16,9 @@ from derive.analysis.affine import (
     to_affine,
     unravel,
 )
-from derive.analysis.facts import divide_sizes, find_divisors, is_never_negative
+from derive.analysis.facts import is_never_negative
 from derive.ir.nodes import Access, Add, Call, Index, Mul, Number, Pow, Size, Tensor
-from derive.ir.polynomial import Polynomial, evaluate_extent
+from derive.ir.polynomial import Polynomial, divide_sizes, evaluate_extent, find_divisors
 from derive.ir.text import to_text
 
 B, S, H, D = (Size(name) for name in "BSHD")

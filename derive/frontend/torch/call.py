@@ -23,12 +23,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import Affine, divide, modulo, ravel, to_affine
-from derive.analysis.facts import NOTHING, is_never_negative, is_positive
+from derive.analysis.facts import is_never_negative, is_positive
 from derive.frontend.torch.exprs import choose, decide, put, tidy, within
 from derive.frontend.torch.numbers import plain
 from derive.frontend.torch.trace import find_address, kind_of
 from derive.ir.nodes import ZERO, Access, Expr, Index, Number, all_of
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import NOTHING, Polynomial
 from derive.ir.walk import walk
 
 if TYPE_CHECKING:

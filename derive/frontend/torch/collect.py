@@ -17,7 +17,6 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import divide, ravel
-from derive.analysis.facts import divide_exactly
 from derive.frontend.torch.exprs import add, count_nodes, multiply, put, write_guards, write_place
 from derive.frontend.torch.trace import View, hint_of
 from derive.ir.nodes import (
@@ -37,7 +36,7 @@ from derive.ir.nodes import (
     System,
     Tensor,
 )
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import find_children, find_free, map_children, walk
 
 if TYPE_CHECKING:
@@ -273,7 +272,7 @@ def split_indices(trace: Trace, draft: Draft) -> None:
 
 def _halve(trace: Trace, index: Index, under: Polynomial) -> tuple[Index, Index]:
     """Letters for the quotient and the rest of an index."""
-    high = divide_exactly(Polynomial.of(index.extent), under)
+    high = divide_wholly(Polynomial.of(index.extent), under)
     assert high is not None
     named = ("g", hint_of(index)) if under.constant is not None else ("", "")
     return trace.index(high, named[0]), trace.index(under, named[1])
@@ -301,7 +300,7 @@ def _find_divisor(body: Expr, index: Index) -> Polynomial | None:
         match part:
             case Call("floordiv", (over, under)) if over is index and not find_free(under):
                 found = Polynomial.of(under)
-                if divide_exactly(Polynomial.of(index.extent), found) is not None:
+                if divide_wholly(Polynomial.of(index.extent), found) is not None:
                     return found
     return None
 

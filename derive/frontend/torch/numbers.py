@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import Affine, divide
-from derive.analysis.facts import divide_exactly, is_nonnegative
+from derive.analysis.facts import is_nonnegative
 from derive.frontend.torch.exprs import add, from_float, multiply, power
 from derive.ir.nodes import MINUS_ONE, NEGATED, Call, Expr, Scalar, Size
 from derive.ir.pieces import to_text
-from derive.ir.polynomial import Polynomial, evaluate_atom
+from derive.ir.polynomial import Polynomial, divide_wholly, evaluate_atom
 from derive.ir.walk import walk
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def divide_sizes(over: Polynomial, under: Polynomial) -> Polynomial:
 
 
 def _remainder(over: Polynomial, under: Polynomial) -> Polynomial:
-    if divide_exactly(over, under) is not None:
+    if divide_wholly(over, under) is not None:
         return Polynomial({})
     return Polynomial.of(Call("mod", (over.to_expr(), under.to_expr())))
 

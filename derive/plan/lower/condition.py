@@ -8,13 +8,7 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place
-from derive.analysis.facts import (
-    NOTHING,
-    find_facts,
-    is_always,
-    is_never_negative,
-    is_told,
-)
+from derive.analysis.facts import find_facts, is_always, is_never_negative, is_told
 from derive.ir.nodes import (
     FALSE,
     MINUS_INFINITY,
@@ -33,7 +27,7 @@ from derive.ir.nodes import (
     Truth,
     Where,
 )
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import NOTHING, Polynomial
 from derive.ir.walk import (
     find_all_indices,
     find_free,

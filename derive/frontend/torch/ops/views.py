@@ -7,7 +7,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import ravel, unravel
-from derive.analysis.facts import divide_exactly
 from derive.errors import refuse
 from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import add, multiply
@@ -26,7 +25,7 @@ from derive.frontend.torch.trace import (
     reorder,
 )
 from derive.ir.nodes import ONE, Expr, Index, Size
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, divide_wholly
 
 if TYPE_CHECKING:
     from derive.frontend.torch.trace import Trace
@@ -225,7 +224,7 @@ def _split(call: Call) -> tuple[Shadow, ...]:
 def _cut(trace: Trace, total: int, each: int) -> list[int]:
     """Lengths of pieces of one size; how many there are is a matter of this run."""
     number = -(-int(plain(total)) // int(plain(each)))
-    count = divide_exactly(to_form(total), to_form(each))
+    count = divide_wholly(to_form(total), to_form(each))
     if count is not None:
         trace.watch.fix(count.to_expr())
         return [each] * number

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.affine import simplify_place
-from derive.analysis.facts import divide_exactly
 from derive.frontend.torch.call import Call, op
 from derive.frontend.torch.exprs import (
     add,
@@ -31,7 +30,7 @@ from derive.frontend.torch.ops.sums import fold
 from derive.frontend.torch.trace import RestartError, Shadow, at, insert_axis, name_like
 from derive.ir.nodes import ONE, TRUE, ZERO, Expr, Index, Number, Reduce, Size, all_of
 from derive.ir.nodes import Call as Function
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import walk
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def _count(extent: Expr, window: Window) -> Expr:
     """How many places a window has."""
     reach = multiply(to_expr(window.gap), subtract(window.length, ONE))
     room = Polynomial.of(subtract(add(extent, to_expr(window.before + window.after)), reach))
-    whole = divide_exactly(room - Polynomial.of(1), Polynomial.of(window.step))
+    whole = divide_wholly(room - Polynomial.of(1), Polynomial.of(window.step))
     if whole is not None:
         return (whole + Polynomial.of(1)).to_expr()
     constant = room.terms.get((), 0) - 1
