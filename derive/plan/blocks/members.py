@@ -36,6 +36,7 @@ from derive.plan.ops import (
     find_reads,
     is_boolean,
     is_integral,
+    rename_indices,
     walk_ops,
 )
 from derive.plan.steps import Step
@@ -189,18 +190,21 @@ def _is_own(fill: Fill, scores: Op, members: Members) -> bool:
         return False
     if fill.where:
         return fill.mask is Apply("==", (scores, Num(MINUS_INFINITY)), axes_of(scores))
-    bare = _strip(scores)
-    match members.ops.get(bare.name, bare) if isinstance(bare, Source) else bare:
+    match _look(scores, members):
         case Fill(_, mask, Num(value), False) if value is MINUS_INFINITY:
-            return _strip(mask) is _strip(fill.mask)
+            return _look(mask, members) is _look(fill.mask, members)
         case _:
             return False
 
 
-def _strip(op: Op) -> Op:
+def _look(op: Op, members: Members) -> Op:
+    """What a name stands for, without the order of its axes."""
     while isinstance(op, (Arrange, Expand)):
         op = op.arg
-    return op
+    if not isinstance(op, Source) or op.name not in members.ops:
+        return op
+    made = members.ops[op.name]
+    return rename_indices(made, dict(zip(axes_of(made), op.axes, strict=True)))
 
 
 def find_root(op: Op, members: Members) -> str | None:
@@ -256,15 +260,19 @@ def _check_closer(closer: Op, index: Index, members: Members) -> None:
 
 
 def _find_needed(region: Region, members: Members) -> Iterator[str]:
-    """The members that are not known before the loop ends, and that others than it read."""
+    """The members that are not known before the loop ends, and that others than it read.
+
+    Where nothing closes, all that others read: what reads them may close once they are known.
+    """
     read = set(region.read)
+    known = members.roots if members.closing else members.inside
     for step in reversed(region.steps):
         if step.name in members.closing:
             sums: dict[Op, Op] = dict.fromkeys(members.closing[step.name], Num(ZERO))
             read |= find_reads(exchange(step.op, sums))
         elif step.name in members.later:
             read |= find_reads(step.op)
-        elif step.name in members.roots and step.name in read:
+        elif step.name in known and step.name in read:
             read |= find_reads(step.op)
             yield step.name
 
