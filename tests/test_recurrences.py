@@ -296,7 +296,7 @@ def test_sums_over_a_state_are_computed_in_chunks(name, is_begun):
         f"a[T]; q, k[T,I]; v[T,J]; S0[I,J]; S[-1,i,j] = {start}\n"
         f"S[t,i,j] = {decay} S[t - 1,i,j] + k[t,i] * v[t,j]\n{output}"
     )
-    assert {name: usual for name, (_, usual) in built.plan.chunks.items()} == {"t_chunk": length}
+    assert built.plan.chunks["t_chunk"][1] == length
     assert built.judge().agrees  # with chunks of 2 and 3 too
 
 
