@@ -236,22 +236,6 @@ def find_facts(condition: Expr) -> Facts:
     return ()
 
 
-def is_told(condition: Expr) -> bool:
-    """Is the condition all that its facts say?"""
-    match condition:
-        case And(parts):
-            return all(map(is_told, parts))
-        case Compare(relation) | Not(Compare(relation)):
-            return relation != "!=" and bool(find_facts(condition))
-    return False
-
-
-def is_always(condition: Expr, facts: Facts = ()) -> bool:
-    """Does it hold at all places, by the ranges of indices and sizes, as far as can be shown?"""
-    told = find_facts(condition) if is_told(condition) else ()
-    return bool(told) and all(is_nonnegative(each, facts) for each in told)
-
-
 def _open_abs(fact: Polynomial) -> Facts:
     """What is at least `abs(e)` is at least e and at least -e."""
     for atom in fact.atoms:

@@ -307,3 +307,19 @@ def find_guard(place: Expr, extent: Expr) -> Expr:
     if not is_nonnegative(length - _ONE - value):
         parts.append(Compare("<", place, extent))
     return all_of(*parts)
+
+
+def is_told(condition: Expr) -> bool:
+    """Is the condition all that its facts say?"""
+    match condition:
+        case And(parts):
+            return all(map(is_told, parts))
+        case Compare(relation) | Not(Compare(relation)):
+            return relation != "!=" and bool(find_facts(condition))
+    return False
+
+
+def is_always(condition: Expr, facts: Facts = ()) -> bool:
+    """Does it hold at all places, by the ranges of indices and sizes, as far as can be shown?"""
+    told = find_facts(condition) if is_told(condition) else ()
+    return bool(told) and all(is_nonnegative(each, facts) for each in told)

@@ -43,6 +43,7 @@ from derive.frontend.torch.lift import (
     substitute_shape,
 )
 from derive.frontend.torch.numbers import to_expr
+from derive.frontend.torch.recurrent import is_recurrent, write_recurrent
 from derive.frontend.torch.spots import is_foreign
 from derive.frontend.torch.trace import Indices, recognise
 from derive.ir.nodes import ONE, ZERO, Compare, Expr, Mul, ScalarInput, Size, System, Tensor, Where
@@ -380,6 +381,11 @@ def lift_code(
     if is_module:
         inputs = _tell_bounds(inputs)
     declared = to_system(parse(f"{inputs}\n{_NOTHING} = 0", "lifted"))
+    if is_recurrent(function):
+        formula = parse(write_recurrent(function, declared), called)
+        own = {dotted: dotted for dotted, _ in function.named_parameters()}
+        formula.held = tuple(_list_held(function, own))
+        return FromCode(formula, {}, ())
     arguments = _match(declared, parameters, called, is_module)
     path = getattr(getattr(inspect.unwrap(called_by), "__code__", None), "co_filename", "")
     held: tuple[Held, ...] | None = None

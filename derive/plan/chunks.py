@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from derive.ir.recurrences import Recurrence
 
 LENGTHS = (64, 32, 16)  # of a chunk: the longest whose products are smaller than the values
-SMALLER = 2  # times
+SMALLER = 4  # times
 
 
 @dataclass

@@ -19,7 +19,7 @@ from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from derive.analysis.facts import is_always
+from derive.analysis.reads import is_always
 from derive.errors import refuse
 from derive.ir.functions import FUNCTIONS
 from derive.ir.nodes import (

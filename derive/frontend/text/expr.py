@@ -108,9 +108,9 @@ def check_order(name: str, node: ast.expr, scope: Scope) -> None:
         made, waiting = {name}, [name]
         while waiting:
             values = [line.value for line in names.equations.get(waiting.pop(), ())]
-            read = {p.id for value in values for p in ast.walk(value) if isinstance(p, ast.Name)}
-            waiting += [*(read - made)]
-            made |= read
+            parts = [p.id for value in values for p in ast.walk(value) if isinstance(p, ast.Name)]
+            waiting += [part for part in parts if part not in made]
+            made |= {*parts}
         if scope.line.name.text in made:
             return
         raise names.source.refuse(

@@ -8,7 +8,8 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place
-from derive.analysis.facts import find_facts, is_always, is_never_negative, is_told
+from derive.analysis.facts import find_facts, is_never_negative
+from derive.analysis.reads import is_always, is_told
 from derive.ir.nodes import (
     FALSE,
     MINUS_INFINITY,
