@@ -15,7 +15,6 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from derive.backend.helpers import write_helpers
 from derive.backend.lines import INDENT, WIDTH, fit_assignment, fit_call, fit_targets
 from derive.backend.to_checks import (
     CHECK,

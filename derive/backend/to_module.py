@@ -9,7 +9,6 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.backend.helpers import write_helpers
 from derive.backend.lines import (
     INDENT,
     WIDTH,
