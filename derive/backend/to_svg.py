@@ -90,6 +90,7 @@ def to_svg(plan: Plan, data: Data) -> str:
         links += pairwise((source, layer) for layer in range(layers[source], last))
         links += [((source, layers[reader] - 1), (reader, layers[reader])) for reader in found]
     rows = [[key for key in boxes if key[1] == layer] for layer in range(1 + max(layers.values()))]
+    rows = [row for row in rows if row]  # steps that read nothing have nothing above them
     _arrange(rows, boxes, links)
     return _draw(rows, boxes, links)
 

@@ -151,8 +151,10 @@ def _list(html: Html = None, as_json: Json = False) -> None:
 
     if html is not None:
         write_gallery(html)
-    else:
+    if html is None or as_json:
         print_list(as_json)
+    else:
+        typer.echo(f"{html} is written")
 
 
 @app.command("show")

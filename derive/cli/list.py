@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.cli.formulas import find_library
-from derive.cli.tables import print_json, print_line, print_table, write_page
+from derive.cli.tables import print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,4 +47,5 @@ def write_gallery(path: Path) -> None:
         families.setdefault(found.family, []).append(entry)
     count = sum(map(len, families.values()))
     title = to_html.write_title("derive", f"{count} formulas", "See one with: derive show NAME")
-    write_page(path, to_html.to_page("derive: formulas", title, to_html.write_gallery(families)))
+    page = to_html.to_page("derive: formulas", title, to_html.write_gallery(families))
+    path.write_text(page, encoding="utf-8")

@@ -35,7 +35,6 @@ from derive.cli.tables import (
     print_table,
     print_text,
     to_time,
-    write_page,
 )
 from derive.errors import DeriveError
 from derive.ir.nodes import Equation
@@ -235,7 +234,9 @@ def show(  # noqa: PLR0913, PLR0917 - one for each option
         found = differentiate(found, parts.gradient)
     if parts.html is not None:
         _write_page(found, options, parts.html, parts.derivation)
-        return
+        if not as_json:
+            print_line(f"{parts.html} is written")
+            return
     if as_json:
         print_json(_to_data(found, options, parts))
         return
@@ -320,7 +321,7 @@ def _write_page(found: Found, options: Options, path: Path, has_derivation: bool
         laws=laws,
         entries=entries,
     )
-    write_page(path, to_page(found.name, *parts))
+    path.write_text(to_page(found.name, *parts), encoding="utf-8")
 
 
 def _print_derivation(found: Found, options: Options, as_latex: bool) -> None:

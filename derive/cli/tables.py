@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from rich.console import Console
 
@@ -53,12 +52,6 @@ def print_json(value: Any) -> None:
 def to_json(value: Any) -> str:
     """The text, indented."""
     return json.dumps(value, indent=2, ensure_ascii=False)
-
-
-def write_page(path: Path, text: str) -> None:
-    """A file of a report, and its name."""
-    path.write_text(text, encoding="utf-8")
-    print_line(f"wrote {path}")
 
 
 def print_diagnostic(diagnostic: Diagnostic) -> None:

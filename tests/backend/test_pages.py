@@ -86,12 +86,16 @@ def read_boxes(svg):
     return boxes, [path.get("d") for path in tree.findall("s:path", space)]
 
 
-NAMES = ["relative_attention", "ccd_quadratic", "layer_norm", "causal_linear_attention", "linear"]
+DRAWN = [
+    *("relative_attention", "ccd_quadratic", "layer_norm", "causal_linear_attention", "linear"),
+    "a, x[T]; scalar h0; h[-1] = h0; h[t] = a[t] * h[t - 1] + x[t]",
+    "size N = 4; index n < N; y[n] = n",
+]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_tensor_of_the_drawing_stands_below_what_it_is_made_of(name):
-    plan = build(LIBRARY[name]).plan
+@pytest.mark.parametrize("formula", DRAWN)
+def test_every_tensor_of_the_drawing_stands_below_what_it_is_made_of(formula):
+    plan = build(formula).plan
     boxes, _ = read_boxes(to_svg(plan, to_plan_data(plan)))
     reads = find_reads(plan)
     assert set(boxes) == {*reads, *(name for names in reads.values() for name in names)}
