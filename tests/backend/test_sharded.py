@@ -19,13 +19,13 @@ SIZES = {
 }
 LINE = {  # cut over the one dimension of a mesh
     "multi_head_attention": ("b=x", "h=x", "m=x", "n=x,m=x"),
-    "relative_attention": ("b=x", "h=x", "j=x", "i=x,j=x", "i=x"),
-    "mp2_energy": ("i=x", "a=x"),
+    "relative_attention": ("b=x", "h=x", "j=x", "i=x,j=x"),
+    "mp2_energy": ("i=x",),
 }
 GRID = {  # over two dimensions
     "multi_head_attention": ("b=x,h=y",),
     "relative_attention": ("b=x,j=y",),
-    "mp2_energy": ("i=x,j=y",),
+    "mp2_energy": ("i=x,a=y",),
 }
 WORLDS = {2: [(LINE, dict(x=2))], 4: [(LINE, dict(x=4)), (GRID, dict(x=2, y=2))]}
 SECONDS = 120  # for all that a group does
@@ -68,7 +68,7 @@ def group(request, tmp_path_factory):
     ]
     plan = {"cases": [case for case, _ in written]}
     uneven = dict(SIZES["relative_attention"], S=3 * ranks - 1)
-    plan["uneven"] = write_case(folder, "relative_attention", "i=x", dict(x=ranks), uneven)[0]
+    plan["uneven"] = write_case(folder, "relative_attention", "j=x", dict(x=ranks), uneven)[0]
     sizes = SIZES["relative_attention"]
     plan["alone"] = write_case(folder, "relative_attention", "j=x", dict(x=ranks), sizes)[0]
     (folder / "cases.json").write_text(json.dumps(plan))

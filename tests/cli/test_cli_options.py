@@ -252,3 +252,38 @@ def test_a_file_with_a_module_says_how_it_is_made_again(run, tmp_path):
     assert run("build", "linear", "--module", "--no-einsum").code == 0
     for name in ("lora", "linear"):
         assert run("build", name, "--check").code == 0
+
+
+def test_what_is_built_for_ranks_says_so_and_is_fresh(run, tmp_path):
+    assert run("build", SQUARES, "--shard", "n=dp,d=tp").code == 0
+    built = (tmp_path / "generated" / "formula.py").read_text()
+    assert "--shard n=dp,d=tp" in " ".join(built.split())
+    assert "def formula_sharded(" in built
+    assert run("build", SQUARES, "--shard", "n=dp,d=tp", "--check").code == 0
+    assert run("build", SQUARES, "--shard", "n=dp", "--check").code == 1
+
+
+def test_a_table_says_what_it_costs_to_cut_an_index(run):
+    shown = run("show", SQUARES, "--shard").out
+    assert "all-reduce s: M*N" in shown
+    rows = {
+        row["index"]: row
+        for row in json.loads(run("show", SQUARES, "--shard", "--json").out)["shards"]
+    }
+    assert rows["n"]["places"] == {"x": 0, "s": 0}
+    assert not rows["n"]["forward"]
+    assert [each["collective"] for each in rows["n"]["backward"]] == ["all-reduce"]
+    (sent,) = rows["d"]["forward"]
+    assert sent == {
+        "collective": "all-reduce",
+        "tensor": "s",
+        "elements": "M*N",
+        "bytes_at_sizes": 4 * 64 * 64,
+    }
+
+
+@pytest.mark.parametrize("cuts", ["n", "n=", "=dp", "n=dp,n=tp", "n=dp,,d=tp", "n=1"])
+def test_cuts_in_another_form_are_shown_where_they_go_wrong(run, cuts):
+    answer = run("build", SQUARES, "--shard", cuts)
+    assert answer.code == 2
+    assert "shard-form" in answer.err
