@@ -299,6 +299,10 @@ def test_sums_over_a_state_are_computed_in_chunks(name, is_begun):
     )
     assert built.plan.chunks["t_chunk"][1] == length
     assert built.judge().agrees  # with chunks of 2 and 3 too
+    shapes = {"T": 0, "I": 2, "J": 3}
+    empty = [[shapes[to_text(e)] for e in entry.shape] for entry in built.system.inputs]
+    if name != "read alone":
+        assert built.function(*map(torch.zeros, empty)).shape[0] == 0
 
 
 def test_a_state_that_recurs_from_the_last_place_is_summed_in_chunks_too():

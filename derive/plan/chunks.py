@@ -136,8 +136,8 @@ class _Chunker:
             self.length = Size(word)
             self.made.lengths[word] = length
             self.made.indices[word] = t
-        last = (Polynomial.of(t.extent) - Polynomial.of(1)).to_expr()
-        count = Add((Call("floordiv", (last, self.length)), ONE))
+        # At least one chunk, even of no places: torch pads no tensor to fewer than none.
+        count = Add((Call("floordiv", (t.extent, self.length)), ONE))
         self.n = Index(self.name("n"), count)
         self.c, self.s = (Index(self.name(word), self.length) for word in "cs")
         self.make_states(slope, added)
