@@ -24,7 +24,7 @@ from derive.checker.program import parse_binds
 from derive.checker.runs.processes import log_error, make_folder, run_in_child
 from derive.checker.source.load import CannotRunError, split_member
 from derive.checker.source.reading import Rename, find_renames
-from derive.checker.stages import judge, refine
+from derive.checker.stages import judge, judge_compiled, refine
 from derive.checker.verdict import Job, Progress, Verdict
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
@@ -50,6 +50,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     backward: bool = False,
     seconds: float = 30,
     init: str = "",
+    compiled: bool = False,
 ) -> Verdict:
     """Whether code computes a formula, how sure that is, and if not, where and what to edit.
 
@@ -58,7 +59,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     `"Config(n_head=2)"`; they may read the formula's sizes, `"width=D"`. `formula` is a Formula, a
     name of the library, or text in the notation. `bind` says what arguments are given where names
     do not tell, `{"query": "Q", "W_q.weight": "W_Q.T"}`; `sizes` fixes sizes; `backward` judges
-    gradients too.
+    gradients too; `compiled` the graph that torch.compile makes of it, after inductor's passes.
     The code runs in a process of its own, for at most `seconds` seconds in each stage. Raises
     DeriveError for what cannot be read; code that does not run is "unknown", never the same.
     """
@@ -76,8 +77,9 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     binds = parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
     making = init if _reads_sizes(init, system) else ""
     init = "" if making else init
+    fixed = dict(sizes or {})
     job = Job(
-        _find_place(code), wanted, system, binds, dict(sizes or {}), backward, seconds, init, making
+        _find_place(code), wanted, system, binds, fixed, backward, seconds, init, compiled, making
     )
     with make_folder() as folder:
         found, ended = run_in_child(partial(_work, job, folder), classes=(Verdict,))
@@ -152,7 +154,10 @@ def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:
         report.repaired = report.repaired or "does not run"
         report(replace(_introduce(job, code), line=code.broken or rename.line))
         choice, verdict = judge(job, code, report.verdict, report)
-    refine(job, choice, verdict, report)
+    if job.compiled and verdict.same:
+        report(judge_compiled(job, choice, verdict, report))
+    else:
+        refine(job, choice, verdict, report)
 
 
 def _introduce(job: Job, code: Code) -> Verdict:

@@ -219,6 +219,7 @@ class Program:
     doubt: int = 0  # how little names tell of the numbers that were filled in; 0: they tell all
     optional: tuple[str, ...] = ()  # of the constructor's arguments, those with a default
     assumed: tuple[str, ...] = ()  # what nobody has said, "W=W.T"; no verdict of "same" rests on it
+    is_compiled: bool = False  # is it what inductor makes of the code that is run
 
     @property
     def sources(self) -> dict[str, str]:
@@ -232,7 +233,8 @@ class Program:
 
         CannotRunError with the line where the code stops.
         """
-        given, how = self.find_own(values, sizes), replace(how or How(), names=self.names)
+        given, how = self.find_own(values, sizes), how or How()
+        how = replace(how, names=self.names, compiled=self.is_compiled)
         found = run_target(self.code.target, given, how, self.code.path)
         check_answer(found)
         return found

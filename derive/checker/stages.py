@@ -34,6 +34,7 @@ from derive.checker.runs.processes import find_kind, log_error
 from derive.checker.samples import (
     MOST_ELEMENTS,
     find_other_sides,
+    make_samples,
     pass_bounds,
     pass_limits,
     vary_sizes,
@@ -565,6 +566,44 @@ def _say_random(code: Code, program: Program) -> str:
     if "dropout" in code.source.lower() or has_dropout(code.target):
         return "the code draws random numbers: dropout in training mode; call .eval()"
     return "the code gives something else at each call: random numbers, or a state that it keeps"
+
+
+def judge_compiled(job: Job, choice: Choice, verdict: Verdict, send: Progress) -> Verdict:
+    """The verdict on the graph that inductor makes of code that is the formula.
+
+    A pattern that takes one index for another fits where their extents are equal, and often where
+    one is 1: such sizes are tried beside those that tell the indices apart.
+    """
+    send.begin("what inductor makes of the code")
+    program = replace(choice.program, is_compiled=True)
+    names = find_sizes(job.system)
+    alike = [dict.fromkeys(names, _EQUAL), *({**dict.fromkeys(names, _EQUAL), n: 1} for n in names)]
+    made = (make_samples(job.system, {**each, **job.sizes}) for each in alike)
+    samples = [*choice.samples, *(each.first for each in made if each is not None)]
+    says, verdict = "as inductor makes it", replace(verdict, reasons=())
+    stops: list[str] = []
+    for sample in samples:
+        try:
+            outcome = judge_floats(program, job.formula, sample)
+            if outcome.same is not True:
+                guilty = ", ".join(program.run(sample.make_inputs(), sample.sizes).guilty)
+                found = _differ(verdict, sample, outcome.difference)
+                reason = f"the code is the formula, {says} it is not: {guilty}"
+                return replace(found, reasons=(reason,))
+        except CannotRunError as error:
+            stops.append(f"{error}, {sample.describe()}")
+    if stops:
+        return replace(verdict, same=None, grade="unknown", reasons=(stops[0],))
+    exactness = judge_fields(program, choice.samples)
+    if exactness.same is False and not (exactness.opaque or exactness.is_chancy):
+        found = replace(verdict, same=False, grade="different", difference=exactness.difference)
+        return replace(found, reasons=(f"the code is the formula, {says} it is not",))
+    grade = "identical" if exactness.same and not exactness.opaque else "agrees"
+    reasons = (f"{says}, after its passes", exactness.reason)
+    return replace(verdict, grade=grade, reasons=tuple(filter(None, reasons)))
+
+
+_EQUAL = 4  # each size, or each but one
 
 
 def refine(job: Job, choice: Choice, verdict: Verdict, send: Progress) -> None:

@@ -216,6 +216,7 @@ class Job:
     backward: bool
     seconds: float
     init: str = ""  # the constructor's arguments
+    compiled: bool = False  # is what inductor makes of the code judged, too
     making: str = ""  # those that read the formula's sizes, so that they are others at each sample
 
     def start(self) -> Verdict:

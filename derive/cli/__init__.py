@@ -320,6 +320,9 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
     backward: Annotated[bool, typer.Option("--backward", help="Judge gradients too.")] = False,
     seconds: Annotated[float, typer.Option("--seconds", help="The code's time limit.")] = 30,
     init: Init = "",
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Judge what torch.compile makes of it, too.")
+    ] = False,
     html: Html = None,
     sarif: Sarif = None,
     as_json: Json = False,
@@ -340,6 +343,7 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
             backward=backward,
             seconds=seconds,
             init=init,
+            compiled=compiled,
             as_json=as_json,
             html=html,
             sarif=sarif,

@@ -56,6 +56,7 @@ def print_verdicts(  # noqa: PLR0913 - one for each option
     backward: bool,
     seconds: float,
     init: str,
+    compiled: bool,
     as_json: bool,
     html: Path | None = None,
     sarif: Path | None = None,
@@ -79,6 +80,7 @@ def print_verdicts(  # noqa: PLR0913 - one for each option
             backward=backward,
             seconds=seconds,
             init=init,
+            compiled=compiled,
         )
         for each in codes
     ]

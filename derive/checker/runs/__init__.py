@@ -22,10 +22,11 @@ import sys
 import warnings
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.runs.compiled import call_compiled
 from derive.checker.runs.modes import (
     Lowering,
     Masks,
@@ -98,6 +99,7 @@ class How:
     is_watched: bool = False  # are its calls told
     ordinary: Given | None = None  # inputs at which is seen what a mask is; -inf stands there then
     most_lines: int = 0  # of the code, counted as they run, after which it is stopped; 0 for all
+    compiled: bool = False  # is the graph run that inductor makes of the code
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class Answer:
     reach: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # by type, see Recorder
     left_range: bool = False  # has a call overflowed, or made a 0 of what is none
     masked: float | None = None  # the largest finite number for which -inf stood
+    guilty: tuple[str, ...] = ()  # of inductor's work, what changes the result
 
 
 TOO_LONG = "it has not ended after {} of its lines"
@@ -250,7 +253,10 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) ->
     if how.tower is None and how.weights is None and isinstance(target, type):
         target = _keep_module(target, given.constructor)
     with watch_gradients(path, cuts) if is_watched else nullcontext():
-        found = call_target(target, given.arguments, given.parameters, given.constructor)
+        parts = given.arguments, given.parameters, given.constructor
+        guilty: list[str] | None = [] if how.compiled and not how.tower else None
+        call = partial(call_compiled, guilty=guilty) if how.compiled else _call
+        found = call_target(target, *parts, call=call)
     results = flatten_results(pick_results(found, how.names))
     gradients: dict[str, Any] = {}
     if how.weights is not None:
@@ -261,7 +267,7 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) ->
             gradients = dict(zip(leaves, every, strict=True))
     pairs = ((name, old, tensors[name]) for name, old in before.items())
     changed = tuple(n for n, old, new in pairs if not bool(((old == new) | (old != old)).all()))
-    return Answer(results, changed, gradients, usage, tuple(cuts))
+    return Answer(results, changed, gradients, usage, tuple(cuts), guilty=tuple(guilty or ()))
 
 
 def _keep_module(target: type, made: Mapping[str, Any]) -> Any:
@@ -302,10 +308,21 @@ def weigh_results(results: Sequence[Any], how: How) -> Any:
     return total
 
 
+def _call(function: Any, args: Any, named: Any) -> Any:
+    return function(*args, **named)
+
+
 def call_target(
-    target: Any, given: Mapping[str, Any], parameters: Mapping[str, Any], made: Mapping[str, Any]
+    target: Any,
+    given: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    made: Mapping[str, Any],
+    call: Callable[..., Any] = _call,
 ) -> Any:
-    """The function called, or the module with these parameters; a class is made first."""
+    """The function called, or the module with these parameters; a class is made first.
+
+    What it comes to is a function, its arguments, and those by name, which `call` is given.
+    """
     import torch
 
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
@@ -318,9 +335,16 @@ def call_target(
         dtype = find_dtype((*parameters.values(), *given.values()))
         every = {**_convert_others(target, parameters, dtype), **parameters}
         with convert_buffers(target, dtype):
-            return torch.func.functional_call(target, every, tuple(positional), named)
+            return call(partial(_call_module, target), [every, *positional], named)
     positional, named = _order(target, gather(target, given))
-    return target(*positional, **named)
+    return call(target, positional, named)
+
+
+def _call_module(module: Any, every: Mapping[str, Any], *args: Any, **named: Any) -> Any:
+    """The module with these parameters and buffers."""
+    import torch
+
+    return torch.func.functional_call(module, dict(every), args, named)
 
 
 def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str, Any]:

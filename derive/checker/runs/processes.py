@@ -57,6 +57,9 @@ _PREFIX = "derive-"  # of the folders in which code runs
 _YOUNG = 600  # seconds for which a folder without a lock may be one that is being made
 
 
+NO_COMPILER = "TORCHDYNAMO_DISABLE"  # the variable by which torch.compile does nothing
+
+
 def set_process(option: int, value: int) -> None:
     """One option of this process, where the system knows it."""
     with suppress(OSError, AttributeError, TypeError):
@@ -140,7 +143,7 @@ def enter(folder: str) -> None:
     """Run in a folder; relative places to import from stay what they were."""
     sys.path[:] = [os.path.abspath(place) for place in sys.path]
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # what a compiler makes of code is no matter here
+    os.environ[NO_COMPILER] = "1"  # what a compiler makes of code is no matter here
     os.chdir(folder)
 
 
