@@ -30,18 +30,7 @@ from derive.backend.to_checks import (
     write_ranges,
 )
 from derive.backend.to_torch import ATOM, Printer, to_python
-from derive.ir.nodes import (
-    Along,
-    Call,
-    Expr,
-    Number,
-    Pow,
-    Scalar,
-    ScalarInput,
-    Size,
-    System,
-    Tensor,
-)
+from derive.ir.nodes import Call, Expr, Number, Pow, Scalar, ScalarInput, Size, System, Tensor
 from derive.ir.text import to_declaration, to_lines, to_text
 from derive.ir.walk import walk
 from derive.plan.cost import Storage, find_copies
@@ -147,8 +136,8 @@ def write_docstring(
     lines += wrap_text(f"Returns {results}.", later="    ", width=OUTER)
     if any(isinstance(entry, Tensor) for entry in system.inputs):
         lines.append("Raises ValueError where the shapes do not fit together.")
-    parts = [here for each in system.equations for here in walk(each.value)]
-    kinds = {here.kind for here in parts if isinstance(here, Along)}
+    parts = (here for each in system.equations for here in walk(each.value))
+    kinds = {getattr(here, "kind", "") for here in parts}
     reasons = {"inverse": "is singular", "cholesky": "is not positive definite"}
     if fails := " or ".join(says for kind, says in reasons.items() if kind in kinds):
         lines.append(f"Raises torch.linalg.LinAlgError where a matrix {fails}.")
