@@ -167,7 +167,26 @@ def test_uses(name: str) -> None:
         wanted = use.reference(*inputs.values())
         _close(evaluate_loops(formula, inputs), wanted)
         _close(built.function(**inputs), wanted)
-    assert check(built.source, formula).same
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", USES)
+def test_files_are_judged(name: str) -> None:
+    """What is built is the formula to the judges too."""
+    formula = parse(USES[name].text, "formula")
+    assert check(build(formula).source, formula).same
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_small_matrices(size: int) -> None:
+    """Of no entry the determinant is 1; of one all is a quotient."""
+    A = torch.full((2, size, size), 4.0, dtype=torch.float64)
+    texts = {"det[i, j](A[b,i,j])": 4.0**size, "sum[i, j](inverse[i, j](A[b,i,j]))": size / 4}
+    texts["sum[i, j](cholesky[i, j](A[b,i,j]))"] = 2.0 * size
+    for text, wanted in texts.items():
+        formula = parse(f"A[B, N, N]\ny[b] = {text}", "formula")
+        for found in (evaluate_loops(formula, {"A": A}), build(formula).function(A)):
+            _close(found, torch.full((2,), wanted, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", [name for name, use in USES.items() if use.has_gradient])
@@ -219,6 +238,7 @@ DIFFERENT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
 def test_others_are_told_apart(one: str, other: str) -> None:
     """Code of another formula is no code of this one."""
