@@ -1,4 +1,4 @@
-"""Conditions and choices: truth values over indices, masked_fill, where."""
+"""Conditions and choices: truth values over indices, where."""
 
 from __future__ import annotations
 
