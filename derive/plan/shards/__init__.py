@@ -47,7 +47,7 @@ from derive.ir.nodes import (
     System,
     Tensor,
 )
-from derive.ir.polynomial import Polynomial, add_all
+from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import (
     find_accesses,
@@ -121,10 +121,6 @@ class Sharding:
     def is_cut(self) -> bool:
         """Does any rank have less work than all?"""
         return bool(self.cuts)
-
-    def count(self, transfers: Sequence[Transfer]) -> Polynomial:
-        """The elements that each rank hands to all these collectives."""
-        return add_all(each.elements for each in transfers)
 
 
 def find_sharding(system: System, cuts: Mapping[str, str]) -> Sharding:
