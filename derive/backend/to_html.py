@@ -123,7 +123,7 @@ def write_plan(system: System, plan: Plan, notes: Iterable[str]) -> str:
     at = " ".join(f"{name}={number}" for name, number in plan.sizes.items())
     loops = [f"{tile.index.name} in blocks" for tile in plan.tiles]
     loops += [f"{scan.index.name} in turn" for scan in plan.scans]
-    says = "The darker a step, the more operations it takes."
+    says = "The stronger the colour of a step, the more operations it takes."
     says += f" Dashed steps run in a loop over {', '.join(loops)}." if loops else ""
     drawing = to_svg(plan, data) if plan.steps else ""
     return "\n".join(

@@ -115,6 +115,10 @@ def test_what_notebooks_show():
     html = build(formula)._repr_html_()
     assert html.startswith('<div class="derive"><style>')
     assert html.count("<svg") == 1
+    style = html.partition("<style>")[2].partition("</style>")[0]
+    rules = re.findall(r"^([^{}\n]+) \{", style, re.MULTILINE)
+    assert all(".derive" in rule for rule in rules)  # a notebook's own style stays as it is
+    assert len(rules) > 50
     verdict = check(WRONG, ATTENTION)
     shown = verdict._repr_html_()
     assert '<tr class="bad">' in shown
