@@ -68,16 +68,21 @@ def call_compiled(
     if all(type(each) in {torch.Tensor, torch.nn.Parameter} for each in given):
         return graph.found
     stands = [each for each in plain if isinstance(each, torch.Tensor)]
-    known = {id(one): other for one, other in zip(stands, given, strict=True)}
-    made = graph.module(*(known.get(id(each), each) for each in graph.inputs))
-    known |= {id(one): other for one, other in zip(graph.outputs, made, strict=True)}
+    pairs = list(zip(stands, given, strict=True))
+    made = graph.module(*(_exchange(each, pairs) for each in graph.inputs))
+    pairs += zip(graph.outputs, made, strict=True)
 
     def find(each: Any) -> Any:
-        if isinstance(each, torch.Tensor) and id(each) not in known:
+        if isinstance(each, torch.Tensor) and not any(one is each for one, _ in pairs):
             raise CannotRunError("torch.compile returns a view that is not in its graph")
-        return known[id(each)] if isinstance(each, torch.Tensor) else each
+        return _exchange(each, pairs)
 
     return tree_map(find, graph.found)
+
+
+def _exchange(value: Any, pairs: list[tuple[Any, Any]]) -> Any:
+    """What stands beside a tensor itself, not beside an equal one."""
+    return next((other for one, other in pairs if one is value), value)
 
 
 def _stand_in(value: Any) -> Any:
