@@ -20,7 +20,6 @@ SPELLED = [
     ("softplus", "-log(1 / (1 + exp(-x[i])))"),
     ("sigmoid", "exp(x[i]) / (1 + exp(x[i]))"),
     ("tanh", "(exp(x[i]) - exp(-x[i])) / (exp(x[i]) + exp(-x[i]))"),
-    ("tanh", "1 - 2 / (exp(2*x[i]) + 1)"),
     ("mish", "x[i] * tanh(log(1 + exp(x[i])))"),
 ]
 OTHERS = [
