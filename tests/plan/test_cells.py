@@ -226,15 +226,12 @@ def test_constants_go_into_the_call_and_sizes_do_not():
     assert "K" in make(scaled).source.partition("torch.addmm(")[2].partition("\n")[0]
 
 
-def test_points_that_meet_have_the_slope_of_the_formula_or_none():
+def test_points_that_meet_have_the_slope_of_the_formula():
     own = "x[N, D]; index m < N\ns[n,m] = sqrt(sum[d]((x[n,d] - x[m,d])**2))"
     inputs = draw(own, {"N": 3, "D": 2})
-    assert "of a distance of 0 it takes the slope for 0" in " ".join(make(own).source.split())
-    _, (slope,) = run(make(own, cells=False).function, inputs)
+    assert CDIST not in make(own).source
+    _, (slope,) = run(make(own).function, inputs)
     assert slope.isnan().all()  # the root of 0 has none
-    apart = own + "\nL = sum[n, m, n < m](s[n,m])\nreturn L"
-    slopes = [run(make(apart, cells=cells).function, inputs)[1][0] for cells in (True, False)]
-    torch.testing.assert_close(*slopes)
     squared = own.replace("sqrt(", "(")
     exact = build(parse(squared), exact=True)
     assert CDIST in exact.source

@@ -2,8 +2,7 @@
 
 By differences, which keep the digits of points that lie close together. By products it is faster by
 far, and loses them: that is for a rule that may lose digits. torch's function is for float32 and
-float64, so half precision is widened for it, and has no second derivatives. Of a distance of 0,
-that of a point from itself, it takes the slope for 0, where a root has none.
+float64, so half precision is widened for it, and has no second derivatives.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from derive.plan.ops import (
     arrange,
     axes_of,
     is_integral,
+    rename_indices,
     walk_ops,
 )
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NAME = "torch.cdist"
 MODE = ("compute_mode", "donot_use_mm_for_euclid_dist")
 LACKS = "it has no second and no forward derivatives; what --no-cells builds has them"
-NOTE = f"{NAME}: {LACKS}; of a distance of 0 it takes the slope for 0"
+NOTE = f"{NAME}: {LACKS}"
 TWO = Number(Fraction(2))
 
 Found: TypeAlias = tuple[Op, Op, tuple["Index", ...], tuple["Index", ...]]
@@ -58,7 +58,31 @@ def match_distance(op: Op, definitions: Definitions) -> Op | None:
     found = _find_difference(definitions.spell(total))
     if found is None or any(map(is_integral, found[:2])):
         return None  # torch takes no integers
+    if _is_self(*found) and definitions.has_any(_may_lack_slope):
+        return None
     return arrange(_make_cell(*found, is_square=is_square), axes_of(op))
+
+
+def _is_self(one: Op, other: Op, axes: tuple[Index, ...], _: tuple[Index, ...]) -> bool:
+    """Are these the points' distances from each other, 0 from themselves?"""
+    return rename_indices(one, {axes[-2]: axes[-1]}) is other
+
+
+def _may_lack_slope(op: Op) -> bool:
+    """May it have no slope at 0?
+
+    Of a distance of 0 torch takes the slope for 0, whatever is made of it. The formula's root has
+    none there, and passes nan on. Of a squared distance the slope is 0 either way.
+    """
+    match op:
+        case Apply("pow", (_, Num(Number(exponent)))):
+            return exponent.denominator != 1 or exponent < 0
+        case Apply("/", (_, Num())):
+            return False
+        case Apply(function):
+            return function in {"sqrt", "rsqrt", "log", "/", "pow"}
+        case _:
+            return False
 
 
 def _find_difference(whole: Op) -> Found | None:
