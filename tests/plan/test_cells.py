@@ -351,8 +351,9 @@ COMMENTS = (
     ),
     (FOUND[RMS][2], "y[n,d] = x[n,d] / sqrt(mean[e](x[n,e]**2) + 1e-6) * (g[d] + 1)  [N, D]"),
     (FOUND[ADDMM][1], "y[n,m] = sum[k](A[n,k] * B[k,m]) * 3 - C[n,m] * 2  [N, M]"),
-    (FOUND[ENTROPY][1], "L = -sum[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))  []"),
-    (FOUND[ENTROPY][2], "L = -mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))  []"),
+    (FOUND[ENTROPY][0], "L = -mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))  []"),
+    (FOUND[ENTROPY][1], "L = -mean[n](x[n,t[n]] - logsumexp[d](x[n,d]))  []"),
+    (FOUND[ENTROPY][2], "L = -sum[n](l[n,t[n]])  []"),
     (FOUND[CDIST][0], "s[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))  [N, M]"),
     (FOUND[SEGMENTS][1], "s[g,d] = sum[n]([seg[n] == g] * x[n,d])  [G, D]"),
 )
