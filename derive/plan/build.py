@@ -74,7 +74,9 @@ class Form:
     minimize: str = FLOPS  # by the orders of contraction
 
 
-def lower_system(form: Form, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
+def lower_system(
+    form: Form, sizes: Mapping[str, int], *, cells: bool = True, chunks: bool = True
+) -> Plan:
     """The plan of a form, its orders of contraction chosen at the given sizes."""
     system, prepared = form.system, form.prepared
     context = Context(prepared, sizes, _reserved(prepared), lower, minimize=form.minimize)
@@ -89,7 +91,9 @@ def lower_system(form: Form, sizes: Mapping[str, int], *, cells: bool = True) ->
     steps = move_scales(steps, results, Storage(sizes), context.names)
     if cells:
         memory = Storage(sizes)
-        steps, is_changed = use_cells(steps, results, memory, system.inputs, context.names)
+        steps, is_changed = use_cells(
+            steps, results, memory, system.inputs, context.names, chunks=chunks
+        )
         if is_changed:
             steps = eliminate_common(drop_unused(steps, results), set(sources), context.names)
     steps = split_long(steps, context.names)

@@ -119,12 +119,16 @@ class _Search:
             self.prepared[system] = prepare(system)
         return self.prepared[system]
 
+    def _lower(self, form: Form, sizes: Mapping[str, int]) -> Plan:
+        asked = self.request
+        return lower_system(form, sizes, cells=asked.cells, chunks=not asked.is_matmul)
+
     def measure(self, form: Form) -> Candidate:
         """The form with its plan; DeriveError where it has none."""
         is_usual = not form.layouts and form.minimize == FLOPS
         plan = self.planned.get(form.prepared) if is_usual else None
         if plan is None:
-            plan = lower_system(form, self.sizes, cells=self.request.cells)
+            plan = self._lower(form, self.sizes)
             plan = replace(plan, uses=self.request.uses, in_place=self.request.in_place)
             if is_usual:
                 self.planned[form.prepared] = plan
@@ -226,7 +230,7 @@ class _Search:
                 least = min(counts)
                 if least * CLEAR <= plan.at_sizes(own, there):
                     form = found[counts.index(least)].form
-                    other = lower_system(form, there, cells=self.request.cells)
+                    other = self._lower(form, there)
                     other = replace(other, is_matmul=self.request.is_matmul)
                     both = (plan, own), (other, other.flops)
                     regimes.append(

@@ -59,21 +59,24 @@ CELLS: tuple[CellRule, ...] = (
 MATCHES = tuple(dict.fromkeys(rule.match for rule in CELLS))
 
 
-def use_cells(
+def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
     steps: Sequence[Step],
     results: Sequence[Op],
     memory: Storage,
     inputs: Sequence[Tensor | ScalarInput] = (),
     taken: Collection[str] = (),
+    *,
+    chunks: bool = True,
 ) -> tuple[tuple[Step, ...], bool]:
     """(the steps with cells in them, were there any); steps that nothing reads any more stay.
 
     A call that depends on a condition is a step of its own, by a name that is not `taken`.
+    Without `chunks` no call goes over one index piece by piece.
     """
     done = tuple(steps)
     names = {*taken, *(step.name for step in steps)}
     memory.note((step.name, step.op) for step in steps)
-    definitions = Definitions(done, results, memory, inputs)
+    definitions = Definitions(done, results, memory, inputs, chunks=chunks)
     for place in reversed(range(len(done))):
         step = done[place]
         found = _match_inside(step.op, definitions)
@@ -81,7 +84,7 @@ def use_cells(
             made = _name_parts(found, step.name, names)
             done = (*done[:place], *made, *done[place + 1 :])
             memory.note((step.name, step.op) for step in made)
-            definitions = Definitions(done, results, memory, inputs)
+            definitions = Definitions(done, results, memory, inputs, chunks=chunks)
     return done, done != tuple(steps)
 
 

@@ -71,7 +71,10 @@ class Definitions:
         results: Sequence[Op],
         memory: Storage,
         inputs: Sequence[Tensor | ScalarInput] = (),
+        *,
+        chunks: bool = True,
     ) -> None:
+        self.chunks = chunks
         self.steps = {step.name: step for step in steps}
         self.names = {*self.steps, *(each.name for each in inputs)}
         self.memory = memory

@@ -180,7 +180,7 @@ def match_running_logsumexp(op: Op, definitions: Definitions) -> Op | None:
 def match_running_product(op: Op, definitions: Definitions) -> Op | None:
     """A contraction with the running sum of a product, perhaps without what each place adds."""
     match op:
-        case Einsum((one, other), axes):
+        case Einsum((one, other), axes) if definitions.chunks:
             pairs = ((one, other), (other, one))
         case _:
             return None
