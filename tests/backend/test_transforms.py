@@ -13,7 +13,7 @@ from derive.backend.to_torch import Printer
 from derive.formulas import find_formula, load_formulas
 from derive.frontend.system import to_system
 from derive.ir.nodes import Index, Size
-from derive.judge.compare import _spell
+from derive.judge.compare import spell
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.ops import Einsum, Source, arrange
 
@@ -50,7 +50,7 @@ class Case(torch.nn.Module):
 
     def forward(self, *tensors):
         given = dict(zip(self.names, tensors, strict=True))
-        found = self.function(**_spell(self.function, {**given, **self.fixed}))
+        found = self.function(**spell(self.function, {**given, **self.fixed}))
         return found if isinstance(found, tuple) else (found,)
 
     def split(self, number=0):
