@@ -164,13 +164,20 @@ def _add(step: Step, index: Index, members: Members) -> None:
         members.scores[step.name] = scores
         members.rows[step.name] = tuple(i for i in step.axes if i is not index)
         root: str | None = step.name
-    elif step.op in find_leaves(step.op, index, members.inside):
-        raise BoundError
+    elif _is_view(step.op, find_leaves(step.op, index, members.inside)):
+        raise BoundError  # nothing would be computed in the loop
     else:
         root = find_root(step.op, members)
     if root is not None:
         members.roots[step.name], members.axes[step.name] = root, step.axes
     members.inside[step.name] = step.axes.index(index)
+
+
+def _is_view(op: Op, leaves: Collection[Op]) -> bool:
+    """Is it one of these, or a view of one?"""
+    if op in leaves or isinstance(op, Source):
+        return op in leaves
+    return isinstance(op, VIEWS) and all(_is_view(arg, leaves) for arg in args_of(op))
 
 
 def find_scores(op: Op, index: Index, members: Members) -> Op | None:
