@@ -214,7 +214,7 @@ def order_operand(
 ) -> tuple[Index, ...]:
     """The order in which torch multiplies an operand without a copy: batch, own, summed by name."""
     summed = sorted((i for i in own if i in bound), key=lambda i: i.name)
-    kept = [i for i in order if i in own and i not in bound]
+    kept = [i for i in dict.fromkeys((*order, *own)) if i in own and i not in bound]
     return (*sorted(kept, key=lambda i: i not in others), *summed)
 
 
