@@ -110,7 +110,7 @@ REFUSED = [
     (nn.Dropout(0.5), "input[B]", "lift-random"),
     (nn.Linear(4, 6), "input[B, 5]", "lift-run"),
     (nn.Linear(4, 6), "x[B, D]", "lift-argument"),
-    (nn.LSTM(4, 6), "input[S, B, D]", "lift-op"),
+    (nn.LSTM(4, 6, proj_size=3), "input[S, B, D]", "lift-module"),
     (nn.MaxPool1d(2, return_indices=True), "input[B, C, L]", "lift-op"),
     (nn.MaxPool1d(3, 2, ceil_mode=True), "input[B, C, 8]", "lift-op"),
 ]
