@@ -161,6 +161,7 @@ def _fit(
     return found[0], found[1]
 
 
+@lru_cache(maxsize=1 << 12)
 def _evaluate_all(expr: Expr) -> tuple[float, ...] | None:
     try:
         return tuple(_evaluate(expr, at) for at in _POINTS)
