@@ -407,9 +407,10 @@ _SO_FAR = '''def {name}(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: i
     """The sum of (q_i . k_j) v_j over the places j up to i plus the diagonal, by chunks."""
     places, dtype = q.shape[-2], q.dtype
     count = -(-places // chunk) or 1
-    more = (0, 0, 0, count * chunk - places)
     q, k, v = (x.to(torch.promote_types(dtype, torch.float32)) for x in (q, k, v))
-    q, k, v = (torch.nn.functional.pad(x, more).unflatten(-2, (count, chunk)) for x in (q, k, v))
+    more = (x.new_zeros(*x.shape[:-2], count * chunk - places, x.shape[-1]) for x in (q, k, v))
+    pairs = zip((q, k, v), more, strict=True)
+    q, k, v = (torch.cat(pair, -2).unflatten(-2, (count, chunk)) for pair in pairs)
     total = (k.mT @ v).cumsum(-3).narrow(-3, 0, count - 1)
     before = torch.nn.functional.pad(total, (0, 0, 0, 0, 1, 0))
     found = (q @ k.mT).tril(diagonal) @ v + q @ before

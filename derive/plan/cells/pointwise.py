@@ -98,7 +98,14 @@ def match_triangle(op: Op, definitions: Definitions) -> Op | None:
     call = TorchCall("torch.triu" if upper else "torch.tril", GIVEN[: 1 + len(at)])
     arg, mask = arrange(arg, inner), arrange(Triangle(*ends, offset, upper), inner)
     whole = Fill(arg, mask, Num(ZERO), False)
-    return arrange(Cell(call, (arg, *at), whole, inner, volume=inner), axes)
+    step = 1
+    scratch: tuple[tuple[Index, ...], ...] = ()
+    for index in reversed(inner):  # torch makes a copy of what does not lie in this order
+        if strides[index] != step and definitions.memory.extent(index) > 1:
+            scratch = (inner,)
+        step *= definitions.memory.extent(index)
+    cell = Cell(call, (arg, *at), whole, inner, volume=inner, scratch=scratch)
+    return arrange(cell, axes)
 
 
 def find_equal(mask: Op, definitions: Definitions) -> tuple[str, Index, Index] | None:
