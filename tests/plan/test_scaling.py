@@ -201,7 +201,8 @@ def test_no_order_of_contraction_is_cheaper(title: str) -> None:
 )
 def test_of_many_factors_no_order_found_by_dynamic_programming_is_cheaper(title: str) -> None:
     search = opt_einsum.DynamicProgramming(minimize="flops", search_outer=True)
-    assert count_planned(title) <= NETWORKS[title].find_cost(search)
+    # What is chosen is the time: memory may be worth a thousandth of the operations.
+    assert count_planned(title) <= 1.001 * NETWORKS[title].find_cost(search)
 
 
 @pytest.mark.parametrize("title", [t for t in LARGE if len(NETWORKS[t].terms) == EXHAUSTIVE + 1])
