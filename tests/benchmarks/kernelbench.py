@@ -161,11 +161,14 @@ def give_back(model, formula, given):
     """How the module that a formula gives back differs from the one that it is from, in words."""
     made = build(formula, module=True).module(dtype=torch.float64)
     made.load_state_dict(model.state_dict())
-    with suppress(RuntimeError), torch.no_grad():
-        wanted = deepcopy(model)(*given)  # a statistic may change
-        if not torch.allclose(made(*given).double(), wanted.double(), 1e-9, 1e-9):
-            return "the module that comes back gives other values"
-    return ""
+    with torch.no_grad():
+        try:
+            wanted = deepcopy(model)(*given)  # a statistic may change
+        except RuntimeError:
+            return ""  # no value to compare: the program does not run at its shrunken inputs
+        if torch.allclose(made(*given).double(), wanted.double(), 1e-9, 1e-9):
+            return ""
+    return "the module that comes back gives other values"
 
 
 def judge(path):
