@@ -299,9 +299,11 @@ def inline(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tree,
             read.add(tree.function)
             return to_tensor(left)
         parameters, arguments = (*left.arguments, *left.below), (*tree.arguments, *tree.below)
-        if len(parameters) != len(arguments) or tree.function in inside:
+        if tree.function in inside:
+            says = f"{tree.function} is called by itself"
+            raise refuse("latex-form", says, help="call it as it is defined")
+        if len(parameters) != len(arguments):
             says = f"{tree.function} takes {len(left.arguments)} arguments"
-            says = f"{tree.function} is called by itself" if tree.function in inside else says
             raise refuse("latex-form", says, help="call it as it is defined")
         opened.add(tree.function)
         given = dict(zip(parameters, arguments, strict=True))
@@ -345,23 +347,17 @@ def sort_equations(
     equations: Sequence[tuple[str, Tree, Tree]], names: Names
 ) -> list[tuple[str, Tree, Tree]]:
     """What is read before it is defined comes after its definition, where that is possible."""
-    left = list(equations)
+    left: list[tuple[tuple[str, Tree, Tree], str, set[str]]] = []
+    for equation in equations:
+        _, target, body = equation
+        own = names.resolve(target, is_target=True).name if isinstance(target, Name) else ""
+        reads = {names.resolve(part).name for part in walk(body) if isinstance(part, Name)}
+        left.append((equation, own, reads - {own}))
     found: list[tuple[str, Tree, Tree]] = []
-
-    def find_target(equation: tuple[str, Tree, Tree]) -> str:
-        target = equation[1]
-        return names.resolve(target, is_target=True).name if isinstance(target, Name) else ""
-
     while left:
-        waiting = [*map(find_target, left)]
-        for equation, target in zip(left, waiting, strict=True):
-            parts = (part for part in walk(equation[2]) if isinstance(part, Name))
-            if not {names.resolve(part).name for part in parts} & ({*waiting} - {target}):
-                break
-        else:
-            equation = left[0]
-        found.append(equation)
-        left.remove(equation)
+        waiting = {own for _, own, _ in left}
+        ready = (k for k, (_, _, reads) in enumerate(left) if not reads & waiting)
+        found.append(left.pop(next(ready, 0))[0])
     return found
 
 
