@@ -1,6 +1,6 @@
 """Notebooks as pages: the cells run in IPython as Jupyter runs them, and what they show is set.
 
-python notebook_pages.py FOLDER NOTEBOOK..
+python -m tests.notebook_pages FOLDER NOTEBOOK..
 """
 
 import json

@@ -213,7 +213,7 @@ def write_pages(folder):
             codes.append(left.value.code)
     assert codes == [0, 0, 0, 1]
     notebooks = sorted((ROOT / "tests" / "examples").glob("*.ipynb"))
-    command = [sys.executable, "-W", "error", ROOT / "tests" / "notebook_pages.py", folder]
+    command = [sys.executable, "-W", "error", "-m", "tests.notebook_pages", folder]
     done = subprocess.run(
         [*command, *notebooks], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -171,8 +171,9 @@ def test_by_assert():
 def test_a_failure_is_readable_under_pytest(tmp_path):
     (tmp_path / "test_it.py").write_text(IN_PYTEST)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "derive.testing", "test_it.py"]
-    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
-    assert "2 failed" in told
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    told = done.stdout
+    assert "2 failed" in told, done.stderr
     assert "E       AssertionError: different: mm against formula" in told
     assert re.search(r"E +> +5 \|     return 2 \* a @ b", told)
     assert "assert <different: mm against formula, line 5: " in told
